@@ -1,0 +1,30 @@
+# Compiler settings: one build type, warnings, sanitizers, ccache.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+# One set of code-generation flags for library, tests and programs, so that they
+# can share a precompiled header (gcc refuses one built with -fPIC under -fPIE).
+add_compile_options(-fPIC)
+set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
+
+add_library(cohort_warnings INTERFACE)
+target_compile_options(cohort_warnings INTERFACE -Wall -Wextra -Werror=return-type
+                       -Wno-unused-parameter)
+
+if(COHORT_SANITIZE)
+  if(NOT COHORT_SANITIZE MATCHES "^(thread|address)$")
+    message(FATAL_ERROR "COHORT_SANITIZE is '${COHORT_SANITIZE}'; legal: thread, address")
+  endif()
+  add_compile_options(-fsanitize=${COHORT_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${COHORT_SANITIZE})
+endif()
+
+# ccache understands a precompiled header only with -fpch-preprocess and these
+# settings; without BASEDIR and NOHASHDIR a second clone would miss every entry.
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND PROJECT_IS_TOP_LEVEL)
+  add_compile_options(-fpch-preprocess)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
+endif()

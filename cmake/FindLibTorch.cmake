@@ -1,0 +1,45 @@
+# Finds LibTorch in a PyTorch wheel, or in any folder with include/ and lib/.
+#
+# The wheel's own TorchConfig.cmake demands a whole CUDA toolkit; this needs only
+# the headers and libtorch_cpu. Look in COHORT_TORCH (variable or environment),
+# then where tools/setup links it: .deps/torch.
+#
+# Defines LibTorch::LibTorch and LibTorch_VERSION.
+set(COHORT_TORCH "$ENV{COHORT_TORCH}" CACHE PATH
+    "Folder of LibTorch with include/ and lib/ (default: .deps/torch)")
+set(_libtorch_hints "${COHORT_TORCH}" "${PROJECT_SOURCE_DIR}/.deps/torch")
+
+find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h
+          HINTS ${_libtorch_hints} PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_library(LibTorch_CPU_LIBRARY torch_cpu
+             HINTS ${_libtorch_hints} PATH_SUFFIXES lib NO_DEFAULT_PATH)
+find_library(LibTorch_C10_LIBRARY c10
+             HINTS ${_libtorch_hints} PATH_SUFFIXES lib NO_DEFAULT_PATH)
+
+if(LibTorch_INCLUDE_DIR)
+  set(_version_header "${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h")
+  if(NOT EXISTS "${_version_header}")
+    set(_version_header "${LibTorch_INCLUDE_DIR}/torch/csrc/api/include/torch/version.h")
+  endif()
+  if(EXISTS "${_version_header}")
+    file(STRINGS "${_version_header}" _lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH)")
+    string(REGEX MATCHALL "[0-9]+" _numbers "${_lines}")
+    string(REPLACE ";" "." LibTorch_VERSION "${_numbers}")
+  endif()
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibTorch
+  REQUIRED_VARS LibTorch_INCLUDE_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY
+  VERSION_VAR LibTorch_VERSION
+  REASON_FAILURE_MESSAGE "run tools/setup, or set COHORT_TORCH to a folder with include/ and lib/")
+
+if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
+  add_library(LibTorch::LibTorch INTERFACE IMPORTED)
+  target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
+    "${LibTorch_INCLUDE_DIR}"
+    "${LibTorch_INCLUDE_DIR}/torch/csrc/api/include")
+  target_link_libraries(LibTorch::LibTorch INTERFACE
+    "${LibTorch_CPU_LIBRARY}" "${LibTorch_C10_LIBRARY}")
+endif()
+mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY)
