@@ -59,16 +59,4 @@ std::vector<int64_t> Sampler::slice(Position position, int slice_index) const {
   return ids;
 }
 
-SliceRange Sampler::slices_of(int rank, int ranks) const {
-  COHORT_CHECK(rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
-  if (ranks > options_.slices) {
-    throw ConfigError(text("[data.sampler] ", ranks, " data-parallel ranks for slices=",
-                           options_.slices, "; legal: slices of ", ranks,
-                           " or more, or at most ", options_.slices, " ranks"));
-  }
-  const int64_t slices = options_.slices;
-  return {static_cast<int>(rank * slices / ranks),
-          static_cast<int>((rank + 1) * slices / ranks)};
-}
-
 }  // namespace cohort

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "cohort/step/slices.h"
+
 namespace cohort {
 
 // Where a run stands: `step` counts global batches within `epoch`. Together with the
@@ -22,14 +24,6 @@ struct SamplerOptions {
   // at once; ranks only differ in how many they take.
   int slices = 1;
   uint64_t seed = 0;
-};
-
-// Slices [begin, end).
-struct SliceRange {
-  int begin = 0;
-  int end = 0;
-
-  bool operator==(const SliceRange&) const = default;
 };
 
 // The order of samples of a run, the same at every world size.
@@ -57,10 +51,6 @@ class Sampler {
 
   // Sample ids of one slice of that batch, in order.
   std::vector<int64_t> slice(Position position, int slice_index) const;
-
-  // The slices data-parallel rank `rank` of `ranks` computes. ConfigError if there
-  // are more ranks than slices.
-  SliceRange slices_of(int rank, int ranks) const;
 
  private:
   SamplerOptions options_;

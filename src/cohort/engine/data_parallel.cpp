@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/data_parallel.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
@@ -134,7 +135,7 @@ class DataParallel::Impl {
     if (std::exchange(in_step_, true)) return;
     sum_ = count_ = 0;
     for (auto& slot : slots_) {
-      slot.parameter.mutable_grad() = {};
+      slot.parameter.mutable_grad().reset();
       slot.has_gradient = false;
     }
   }
@@ -150,7 +151,7 @@ class DataParallel::Impl {
   // Autograd hands over a fresh gradient without a copy; it moves into the bucket
   // once, and later parts of the step are added to it there.
   void on_gradient(size_t index) {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     Slot& slot = slots_[index];
     Tensor& gradient = slot.parameter.mutable_grad();
     if (gradient.data_ptr() != slot.home.data_ptr()) {
@@ -169,7 +170,7 @@ class DataParallel::Impl {
   }
 
   double exchange() {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     for (auto& slot : slots_)
       if (!slot.has_gradient) slot.home.zero_();
     while (started_ < buckets_.size()) start_next();

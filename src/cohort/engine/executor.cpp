@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/executor.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstring>
@@ -207,7 +208,7 @@ void Executor::backward(const Action& action) {
       wanted.empty() ? Values{}
                      : torch::autograd::grad(flight.outputs, wanted, given, {}, false,
                                              /*allow_unused=*/true);
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < places.size(); ++i)
     keep_gradient(places[i], gradients[i], action.slice == 0);
   upstream_.assign(gradients.begin() + static_cast<int64_t>(places.size()),
@@ -287,13 +288,13 @@ void Executor::fold_buffers() {
 }
 
 void Executor::commit() {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   Timed timed(split_.update);
   apply_statistics(statistics_);
 }
 
 WeightedLoss Executor::evaluate(const Batch& batch) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   Context context{.step = step_, .seed = options_.seed, .phase = Phase::kEvaluate};
   Values values{batch.input};
   for (auto& block : chain_.blocks) values = block->forward(values, context);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/flat_state.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -38,7 +40,7 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
                      const UpdateRule& rule, const DecayOptions& decay,
                      Communicator& comm)
     : blocks_(chain.blocks.size()) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (const auto& bucket : schedule.buckets) {
     BucketState state;
     state.parameters = comm.allocate({bucket.numel}, at::kFloat);

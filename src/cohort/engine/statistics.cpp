@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/statistics.h"
 
+#include <c10/core/GradMode.h>
+
 #include <unordered_map>
 
 namespace cohort {
@@ -53,7 +55,7 @@ void unpack(const Tensor& row, std::span<const NamedTensor> buffers,
 std::vector<Statistic> gather_statistics(Communicator& comm,
                                          std::span<const NamedTensor> buffers,
                                          std::span<const Statistic> mine, int slices) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const int64_t rows = largest(comm, slices);
   const Tensor packed = pack(buffers, mine, rows);
   Tensor all = at::empty({comm.size() * rows, row_width(buffers)});

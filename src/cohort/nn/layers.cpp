@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/nn/layers.h"
 
+#include <c10/core/GradMode.h>
+
 #include <cmath>
 
 #include "cohort/core/random.h"
@@ -32,7 +34,7 @@ Linear::Linear(TensorLists& tensors, const std::string& name, int64_t in, int64_
                                   uniform({out}, in, options.seed, name + ".bias"))) {}
 
 Tensor Linear::operator()(const Tensor& input, Context& context) const {
-  if (!context.grads || !at::GradMode::is_enabled())
+  if (!context.grads || !c10::GradMode::is_enabled())
     return at::linear(input, weight_, bias_);
   return linear_with_targets(input, weight_, bias_, context.grads->take(weight_),
                              context.grads->take(bias_));
@@ -70,7 +72,7 @@ Tensor BatchNorm2d::operator()(const Tensor& input, Context& context) const {
   auto [output, mean, invstd] = at::native_batch_norm(
       input, weight_, bias_, {}, {}, true, kBatchNormMomentum, kBatchNormEps);
   if (context.statistics) {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     const double n = static_cast<double>(input.numel() / input.size(1));
     const Tensor var = invstd.pow(-2).sub(kBatchNormEps).mul(n / std::max(1.0, n - 1));
     context.statistics->push_back({running_mean_, mean.detach(), kBatchNormMomentum});
@@ -84,7 +86,7 @@ WeightedLoss cross_entropy(const Values& outputs, const Tensor& target) {
   WeightedLoss loss;
   loss.sum = at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum);
   loss.count = static_cast<double>(target.numel());
-  if (!at::GradMode::is_enabled())
+  if (!c10::GradMode::is_enabled())
     loss.correct = logits.argmax(1).eq(target).sum().item<double>();
   return loss;
 }

@@ -36,7 +36,7 @@ const Role& Schedule::role_of(int rank) const {
   for (const auto& role : roles)
     if (std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end())
       return role;
-  throw BugError(text("[step] no role for rank ", rank, " of ", world));
+  throw BugError(::cohort::text("[step] no role for rank ", rank, " of ", world));
 }
 
 std::string Schedule::text() const {
