@@ -128,9 +128,13 @@ StepResult Executor::run(const StepInput& input) {
   step_ = input.step;
   statistics_.clear();
   loss_.zero_();
+  loss_.data_ptr<double>()[2] = input.stop;
   for (size_t i = 0; i < role_.actions.size(); ++i) perform(i, input);
   const double* sums = loss_.const_data_ptr<double>();
-  return {.loss = sums[0] / sums[1], .count = sums[1], .split = split_};
+  return {.loss = sums[0] / sums[1],
+          .count = sums[1],
+          .stop = sums[2] > 0,
+          .split = split_};
 }
 
 void Executor::perform(size_t index, const StepInput& input) {
@@ -144,7 +148,7 @@ void Executor::perform(size_t index, const StepInput& input) {
     case ActionKind::kReduce:
       return reduce(index, action);
     case ActionKind::kUpdate:
-      return update(action, input);
+      return update(action);
     case ActionKind::kFoldBuffers:
       return fold_buffers();
     case ActionKind::kCommit:
@@ -273,7 +277,7 @@ void Executor::visit_share(int bucket, int64_t begin, int64_t count, float* sum)
     hand_out(mine.states[s], peers_[bucket].states[s]);
 }
 
-void Executor::update(const Action& action, const StepInput&) {
+void Executor::update(const Action& action) {
   if (peer_memory_) return;  // done with the reduction
   Timed timed(split_.update);
   BucketState& bucket = state_.buckets()[action.bucket];

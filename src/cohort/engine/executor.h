@@ -33,11 +33,13 @@ struct StepInput {
   int64_t step = 0;  // counted from 0
   double rate = 0;
   std::function<Batch(int slice)> batch;  // of the global batch; called in order
+  bool stop = false;  // this rank was asked to stop
 };
 
 struct StepResult {
   double loss = 0;   // mean over the whole batch, on every rank
   double count = 0;  // samples, or whatever the loss counts
+  bool stop = false;  // some rank was asked to stop: all know, and stop together
   StepSplit split;   // where this rank's time went
 };
 
@@ -71,7 +73,7 @@ class Executor {
   void forward(const Action& action, const StepInput& input);
   void backward(const Action& action);
   void reduce(size_t index, const Action& action);
-  void update(const Action& action, const StepInput& input);
+  void update(const Action& action);
   void fold_buffers();
   void commit();
 
@@ -95,7 +97,7 @@ class Executor {
   // Of the step in flight.
   std::vector<Flight> flights_;  // by block
   Values upstream_;              // gradients of the output of the next block down
-  Tensor loss_;                  // doubles: sum, count, correct
+  Tensor loss_;                  // doubles: sum, count, ranks asked to stop
   Batch batch_;
   std::vector<Statistic> statistics_;
   std::vector<Work> works_;  // by action

@@ -15,14 +15,6 @@ namespace cohort {
 // What flows between blocks. Most blocks take and give one tensor.
 using Values = std::vector<Tensor>;
 
-// A tensor of a model that is trained (parameter) or only kept (buffer), under the
-// name PyTorch's state_dict gives it. The handle stays the same for the life of the
-// model; the engine may move its storage.
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;
-};
-
 // What forward learned for a running statistic. It is a value: only Commit applies
 // it (law 1), so an abandoned or repeated forward leaves no trace.
 struct Statistic {
@@ -75,6 +67,9 @@ class Block {
   Block& operator=(const Block&) = delete;
 
   virtual const std::string& name() const = 0;
+
+  // What is trained, and what is only kept. The handles stay the same for the life
+  // of the block; the engine may move their storage.
   virtual std::span<const NamedTensor> parameters() const = 0;
   virtual std::span<const NamedTensor> buffers() const = 0;
   virtual Values forward(const Values& inputs, Context& context) = 0;
@@ -87,8 +82,8 @@ class Block {
 // taken once, over everything (weights m_k / n for unequal shards).
 struct WeightedLoss {
   Tensor sum;         // a scalar that requires grad
-  double count = 0;   // samples or tokens that `sum` adds up
-  double correct = 0; // of them, how many a classifier got right
+  double count = 0;    // samples or tokens that `sum` adds up
+  double correct = 0;  // of them, how many a classifier got right (evaluation only)
 };
 
 using LossFunction =

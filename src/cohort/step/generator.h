@@ -27,7 +27,8 @@ struct GeneratorOptions {
 // float32, a cache line.
 inline constexpr int64_t kAlignment = 16;
 
-// Gradients are reduced in float32; the loss as three doubles (sum, count, correct).
+// Gradients are reduced in float32; the loss as three doubles: sum, count, and how
+// many ranks were asked to stop.
 inline constexpr int64_t kGradBytes = 4;
 inline constexpr int64_t kLossBytes = 3 * 8;
 
