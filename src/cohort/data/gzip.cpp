@@ -120,7 +120,8 @@ int64_t size_in_trailer(const uint8_t* data, int64_t size) {
 
 Tensor grown(const Tensor& bytes, int64_t used, int64_t capacity) {
   auto larger = allocate_bytes(capacity);
-  larger.narrow(0, 0, used).copy_(bytes.narrow(0, 0, used));
+  std::memcpy(larger.mutable_data_ptr<uint8_t>(), bytes.const_data_ptr<uint8_t>(),
+              used);
   return larger;
 }
 
