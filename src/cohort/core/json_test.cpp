@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/observe/json.h"
+#include "cohort/core/json.h"
 
 #include <gtest/gtest.h>
 
