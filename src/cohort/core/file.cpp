@@ -115,10 +115,15 @@ std::string read_file(const fs::path& path, ErrorKind kind) {
 
 void write_file_atomically(const fs::path& path, std::string_view bytes,
                            ErrorKind kind) {
+  write_file_atomically(path, std::span(&bytes, 1), kind);
+}
+
+void write_file_atomically(const fs::path& path,
+                           std::span<const std::string_view> pieces, ErrorKind kind) {
   fs::path name;
   Descriptor fd = create_beside(path, name, kind);
   Temporary temporary{name};
-  write_all(fd.get(), bytes, path, kind);
+  for (const auto piece : pieces) write_all(fd.get(), piece, path, kind);
   if (::fsync(fd.get()) != 0) fail(kind, "cannot sync", path, errno);
   if (!fd.close()) fail(kind, "cannot write", path, errno);
   if (::rename(name.c_str(), path.c_str()) != 0) {

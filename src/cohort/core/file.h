@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,9 @@ std::string read_file(const std::filesystem::path& path,
 // it, syncs, renames, syncs the folder. On failure nothing is left behind.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes,
                            ErrorKind kind = ErrorKind::kData);
+// The same from pieces that lie apart, without joining them in memory first.
+void write_file_atomically(const std::filesystem::path& path,
+                           std::span<const std::string_view> pieces, ErrorKind kind);
 
 // Makes a folder and those above it; an existing one is fine.
 void make_folder(const std::filesystem::path& path, ErrorKind kind = ErrorKind::kData);

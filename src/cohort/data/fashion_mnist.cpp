@@ -37,10 +37,8 @@ std::string find_file(const std::string& dir, const std::string& name) {
   }
   const bool is_dir = fs::is_directory(dir, ignored);
   fail(text(dir, is_dir ? ": has no " : ": no such folder; looked for ", name, " or ",
-            name,
-
-            ".gz; expected there, plain or .gz: train-images-idx3-ubyte, "
-            "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte "
+            name, ".gz; expected there, plain or .gz: train-images-idx3-ubyte, ",
+            "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte ",
             "(Debian package dataset-fashion-mnist, or set data.dir)"));
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <libdeflate.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -27,6 +28,20 @@ namespace {
   fail(path, text(doing, ": ", std::strerror(errno)));
 }
 
+// Fresh memory whose pages, where the system can, are large: touching 47 MB for the
+// first time in small ones takes a tenth of the time of unpacking into them.
+Tensor allocate_bytes(int64_t size) {
+  auto bytes = at::empty({size}, at::kByte);
+  constexpr uintptr_t kLargePage = 1 << 21;
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.const_data_ptr<uint8_t>());
+  const uintptr_t first = (begin + kLargePage - 1) & ~(kLargePage - 1);
+  const uintptr_t last = (begin + size) & ~(kLargePage - 1);
+  if (first < last) {  // only advice: a system that cannot goes on as before
+    (void)::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  }
+  return bytes;
+}
+
 class File {
  public:
   explicit File(const std::string& path)
@@ -41,7 +56,7 @@ class File {
     struct stat info {};
     if (::fstat(fd_, &info) != 0) fail_errno(path_, "cannot stat");
     if (!S_ISREG(info.st_mode)) fail(path_, "is not a regular file");
-    auto bytes = at::empty({info.st_size}, at::kByte);
+    auto bytes = allocate_bytes(info.st_size);
     auto* data = bytes.mutable_data_ptr<uint8_t>();
     int64_t done = 0;
     while (done < info.st_size) {
@@ -104,8 +119,9 @@ int64_t size_in_trailer(const uint8_t* data, int64_t size) {
 }
 
 Tensor grown(const Tensor& bytes, int64_t used, int64_t capacity) {
-  auto larger = at::empty({capacity}, at::kByte);
-  larger.narrow(0, 0, used).copy_(bytes.narrow(0, 0, used));
+  auto larger = allocate_bytes(capacity);
+  std::memcpy(larger.mutable_data_ptr<uint8_t>(), bytes.const_data_ptr<uint8_t>(),
+              used);
   return larger;
 }
 
@@ -119,7 +135,7 @@ Tensor gunzip(const std::string& path, const Tensor& packed) {
   // The trailer is believed up to 16 : 1, as a truncated file ends in any four bytes;
   // what packs better, or has several members, grows on the way. The byte more leaves
   // room to grow from.
-  auto out = at::empty({std::min(size_in_trailer(in, size), size * 16) + 1}, at::kByte);
+  auto out = allocate_bytes(std::min(size_in_trailer(in, size), size * 16) + 1);
   int64_t read = 0, written = 0;
   while (read < size) {
     size_t used = 0, made = 0;
