@@ -2,11 +2,13 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(_package "${CMAKE_INSTALL_LIBDIR}/cmake/cohort")
+get_filename_component(COHORT_BUILT_WITH_TORCH "${LibTorch_INCLUDE_DIR}/.." REALPATH)
 
 install(TARGETS cohort EXPORT cohort-targets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-# The program finds LibTorch where the build found it.
-set_target_properties(cohort_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+# The installed program finds LibTorch where it lies, not through this checkout.
+set_target_properties(cohort_program PROPERTIES
+                      INSTALL_RPATH "${COHORT_BUILT_WITH_TORCH}/lib")
 install(TARGETS cohort_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 
 # Backends and *_impl.h are private.
@@ -20,7 +22,6 @@ install(DIRECTORY "${PROJECT_BINARY_DIR}/generated/"
         FILES_MATCHING PATTERN "*.h")
 
 install(EXPORT cohort-targets NAMESPACE cohort:: DESTINATION "${_package}")
-get_filename_component(COHORT_BUILT_WITH_TORCH "${LibTorch_INCLUDE_DIR}/.." REALPATH)
 configure_package_config_file(
   "${PROJECT_SOURCE_DIR}/cmake/cohort-config.cmake.in"
   "${PROJECT_BINARY_DIR}/cohort-config.cmake"
