@@ -11,11 +11,6 @@
 
 namespace cohort {
 
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;
-};
-
 struct SafetensorsFile {
   std::vector<NamedTensor> tensors;  // sorted by name
   std::map<std::string, std::string> metadata;
