@@ -37,6 +37,7 @@ class TempDir {
 };
 
 inline void write_file(const std::string& path, const std::string& bytes) {
+  std::filesystem::remove(path);  // truncating a file makes some systems sync it
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
