@@ -134,6 +134,13 @@ class CheckSilence(Tree):
         code, out = run("check_silence", "--root", self.root, "--archive", archive)
         self.assertEqual(code, 1, out)
         self.assertIn("needs puts", out)
+        # What is not in the archive is there for tests only.
+        self.write("src/cohort/core/support.cpp", SPDX + "void g() { exit(1); }\n")
+        code, out = run("check_silence", "--root", self.root, "--archive", archive)
+        self.assertNotIn("support.cpp", out)
+        source.write_text(SPDX + "void f() { exit(1); }\n")
+        code, out = run("check_silence", "--root", self.root, "--archive", archive)
+        self.assertIn("hidden.cpp:2: exit", out)
 
 
 class CheckHeaders(Tree):
