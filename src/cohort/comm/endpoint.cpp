@@ -2,6 +2,8 @@
 #include "cohort/comm/endpoint.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <nss.h>
@@ -134,6 +136,24 @@ std::string await_listener(const std::string& address, int port,
   }
 }
 
+namespace {
+
+std::string first_outer_address(const std::string& otherwise) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return otherwise;
+  std::string found = otherwise;
+  for (const ifaddrs* item = list; item != nullptr; item = item->ifa_next) {
+    const bool usable = (item->ifa_flags & IFF_UP) && !(item->ifa_flags & IFF_LOOPBACK);
+    if (!usable || !item->ifa_addr || item->ifa_addr->sa_family != AF_INET) continue;
+    found = to_text(item->ifa_addr, sizeof(sockaddr_in));
+    break;
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+}  // namespace
+
 std::string local_address_towards(const std::string& address) {
   const auto list = numeric(address, 9);
   const int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -147,7 +167,8 @@ std::string local_address_towards(const std::string& address) {
     throw ConfigError(
         text("[comm.store] no route to ", address, ": ", std::strerror(error)));
   }
-  return to_text(reinterpret_cast<sockaddr*>(&self), length);
+  const std::string mine = to_text(reinterpret_cast<sockaddr*>(&self), length);
+  return mine.starts_with("127.") ? first_outer_address(mine) : mine;
 }
 
 }  // namespace cohort

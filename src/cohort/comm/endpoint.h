@@ -35,7 +35,9 @@ class Listener {
 std::string await_listener(const std::string& address, int port,
                            std::chrono::milliseconds timeout);
 
-// The numeric address this machine would use to reach `address`; sends nothing.
+// The numeric address others reach this machine at, if they can reach `address`: the
+// one it would use to reach it (nothing is sent), or, where `address` is its own
+// loopback, that of its first interface.
 std::string local_address_towards(const std::string& address);
 
 }  // namespace cohort

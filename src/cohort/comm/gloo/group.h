@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "cohort/comm/store.h"
+
+namespace cohort::gloo_backend {
+
+struct GroupOptions {
+  int rank = 0;
+  int size = 1;
+  std::string address;         // of this rank, numeric; or empty with `interface` given
+  std::string interface = "";  // a network interface, as in GLOO_SOCKET_IFNAME
+  std::string prefix;          // of the keys in the store
+  std::chrono::milliseconds timeout{0};
+};
+
+// Collective: connects all ranks with one another. The store is not used after it
+// returns.
+c10::intrusive_ptr<c10d::Backend> open_group(Store& store, const GroupOptions& options);
+
+// Closes the connections to all peers: what is pending here and there fails at once.
+void close_connections(c10d::Backend& group);
+
+}  // namespace cohort::gloo_backend
