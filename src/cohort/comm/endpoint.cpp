@@ -2,6 +2,7 @@
 #include "cohort/comm/endpoint.h"
 
 #include <arpa/inet.h>
+#include <c10/util/Logging.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -12,12 +13,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "cohort/core/error.h"
+
+C10_DECLARE_int(caffe2_log_level);
 
 namespace cohort {
 namespace {
@@ -77,6 +81,12 @@ int try_connect(const addrinfo& target, std::chrono::milliseconds timeout) {
 }
 
 }  // namespace
+
+void silence_c10d() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
+    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  }
+}
 
 std::string resolve_host(const std::string& host) {
   const std::string name = host.empty() || host == "localhost" ? "127.0.0.1" : host;

@@ -12,6 +12,10 @@ namespace cohort {
 // answer. Throws ConfigError for a name that is unknown.
 std::string resolve_host(const std::string& host);
 
+// c10d tells stderr of every refused connection and every stranger. What matters we
+// throw: so nothing, unless TORCH_CPP_LOG_LEVEL asks for it.
+void silence_c10d();
+
 // A bound and listening TCP socket, closed on destruction unless released.
 class Listener {
  public:

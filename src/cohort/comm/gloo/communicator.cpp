@@ -13,6 +13,11 @@ namespace {
 
 constexpr std::chrono::milliseconds kFarewell{500};
 
+const char* name_of(ReduceOp op) {
+  constexpr const char* kNames[] = {"sum", "mean", "max", "min"};
+  return kNames[static_cast<int>(op)];
+}
+
 c10d::ReduceOp to_c10d(ReduceOp op) {
   switch (op) {
     case ReduceOp::kMax:
@@ -122,7 +127,7 @@ GlooCommunicator::~GlooCommunicator() {
     c10d::BarrierOptions farewell;
     farewell.timeout = std::min(kFarewell, options_.timeout);
     state_
-        ->start(state_->begin("farewell"),
+        ->start(state_->begin({.op = "farewell"}),
                 [&](c10d::Backend& group) { return group.barrier(farewell); })
         ->wait();
   } catch (const std::exception&) {
@@ -140,7 +145,10 @@ Work GlooCommunicator::run(const Record& record,
 
 Work GlooCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
   check_reduce("all_reduce", tensor, op);
-  const Record record = state_->begin("all_reduce");
+  const Record record = state_->begin({.op = "all_reduce",
+                                       .dtype = tensor.scalar_type(),
+                                       .numel = tensor.numel(),
+                                       .reduce = name_of(op)});
   if (tensor.numel() == 0) return {};
   Target target = target_for(tensor);
   if (op == ReduceOp::kMean) {
@@ -165,7 +173,10 @@ Work GlooCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
 Work GlooCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) {
   check_reduce("reduce_scatter", in, op);
   check_parts("reduce_scatter", in, out, size());
-  const Record record = state_->begin("reduce_scatter");
+  const Record record = state_->begin({.op = "reduce_scatter",
+                                       .dtype = in.scalar_type(),
+                                       .numel = out.numel(),
+                                       .reduce = name_of(op)});
   if (in.numel() == 0) return {};
   const Tensor source = in.detach().contiguous();
   Tensor parts = at::empty({size(), out.numel()}, source.options());
@@ -183,7 +194,8 @@ Work GlooCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op
 
 Work GlooCommunicator::all_gather(Tensor& out, const Tensor& shard) {
   check_parts("all_gather", out, shard, size());
-  const Record record = state_->begin("all_gather");
+  const Record record = state_->begin(
+      {.op = "all_gather", .dtype = shard.scalar_type(), .numel = shard.numel()});
   if (shard.numel() == 0) return {};
   Target target = target_for(out);
   const Tensor source = shard.detach().contiguous();
@@ -201,7 +213,10 @@ Work GlooCommunicator::broadcast(Tensor& tensor, int root) {
   if (root < 0 || root >= size()) {
     refuse("broadcast", text("root ", root, "; legal is 0 to ", size() - 1));
   }
-  const Record record = state_->begin("broadcast");
+  const Record record = state_->begin({.op = "broadcast",
+                                       .dtype = tensor.scalar_type(),
+                                       .numel = tensor.numel(),
+                                       .root = root});
   if (tensor.numel() == 0) return {};
   Target target = target_for(tensor);
   c10d::BroadcastOptions options;
@@ -225,7 +240,7 @@ Work GlooCommunicator::all_to_all(Tensor& out, const Tensor& in,
   }
   auto out_bytes = part_bytes(out, out_rows, size());
   auto in_bytes = part_bytes(in, in_rows, size());
-  const Record record = state_->begin("all_to_all");
+  const Record record = state_->begin({.op = "all_to_all", .dtype = in.scalar_type()});
   if (out_rows.empty() && out.numel() != in.numel()) {
     refuse("all_to_all", text(in.numel(), " elements in, ", out.numel(),
                               " out; legal are equal numbers, or rows"));
@@ -267,7 +282,7 @@ Work GlooCommunicator::exchange(std::span<const Transfer> sends,
       refuse("exchange", text("peer ", transfer.peer, "; legal is 0 to ", size() - 1));
     }
   }
-  const Record record = state_->begin("exchange");
+  const Record record = state_->begin({.op = "exchange"});
   copy_to_self(sends, receives);
   std::vector<C10dWork> works;
   std::vector<Finish> finishes;
@@ -276,13 +291,15 @@ Work GlooCommunicator::exchange(std::span<const Transfer> sends,
       if (receive.peer == rank() || receive.tensor.numel() == 0) continue;
       Target target = target_for(receive.tensor);
       std::vector<Tensor> tensors{bytes_of(target.data)};
-      works.push_back(group.recv(tensors, receive.peer, 0));
+      const int tag = message_tag(tensors[0].numel(), target.data.scalar_type());
+      works.push_back(group.recv(tensors, receive.peer, tag));
       if (target.finish) finishes.push_back(std::move(target.finish));
     }
     for (const Transfer& send : sends) {
       if (send.peer == rank() || send.tensor.numel() == 0) continue;
       std::vector<Tensor> tensors{bytes_of(send.tensor.detach().contiguous())};
-      works.push_back(group.send(tensors, send.peer, 0));
+      const int tag = message_tag(tensors[0].numel(), send.tensor.scalar_type());
+      works.push_back(group.send(tensors, send.peer, tag));
     }
   });
   if (works.empty()) return {};
@@ -293,7 +310,7 @@ Work GlooCommunicator::exchange(std::span<const Transfer> sends,
 }
 
 Work GlooCommunicator::barrier() {
-  return run(state_->begin("barrier"),
+  return run(state_->begin({.op = "barrier"}),
              [](c10d::Backend& group) { return group.barrier(); });
 }
 

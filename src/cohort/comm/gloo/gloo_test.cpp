@@ -219,7 +219,7 @@ TEST(GlooFailure, AllSurvivorsNameARankThatWasKilled) {
       continue;
     }
     EXPECT_TRUE(rank.exited_well()) << rank;
-    EXPECT_THAT(rank.said, HasSubstr("[comm.gloo] all_reduce #"));
+    EXPECT_THAT(rank.said, HasSubstr("[comm.gloo] all_reduce(Float, 1000, max) #"));
     EXPECT_THAT(rank.said, HasSubstr("rank 3 is missing"));
     EXPECT_THAT(rank.said, HasSubstr(text("(rank ", rank.rank, " of 5)")));
   }
@@ -242,8 +242,8 @@ TEST(GlooFailure, AllSurvivorsNameARankThatIsFrozen) {
 TEST(GlooFailure, AnAbortReachesAllRanksWithItsReason) {
   const auto ranks = test::run_forked(3, {.timeout = 60s}, [](Communicator& comm) {
     if (comm.rank() == 1) {
-      Tensor x = at::ones({4});
-      Work pending = comm.all_reduce(x, ReduceOp::kSum);
+      Tensor x = at::ones({1000});
+      Work pending = comm.all_reduce(x, ReduceOp::kMax);
       comm.abort("loss is not finite");
       try {
         pending.wait();
@@ -276,7 +276,40 @@ TEST(GlooFailure, RanksThatCallDifferentThingsAreToldWhoIsWhere) {
     EXPECT_TRUE(rank.exited_well()) << rank;
     EXPECT_THAT(rank.said, Not(HasSubstr("missing")));
     EXPECT_THAT(rank.said,
-                HasSubstr(rank.rank == 2 ? "all_reduce #2" : "rank 2 is at"));
+                HasSubstr(rank.rank == 2 ? "rank 0 is at all_reduce(Float, 4, sum) #2"
+                                         : "rank 2 is at broadcast"));
+  }
+}
+
+// Gloo itself ends the process when sizes differ; the tag keeps them apart.
+TEST(GlooFailure, ADifferentSizeOrTypeOrReductionIsRefusedToo) {
+  for (int variant = 0; variant < 4; ++variant) {
+    const auto ranks =
+        test::run_forked(3, {.timeout = 300ms}, [variant](Communicator& comm) {
+          const bool odd = comm.rank() == 1;
+          Tensor x = at::ones({odd && variant == 0 ? 5 : 4},
+                              odd && variant == 1 ? at::kDouble : at::kFloat);
+          try {
+            if (variant < 3) {
+              comm.all_reduce(x, odd && variant == 2 ? ReduceOp::kMax : ReduceOp::kSum)
+                  .wait();
+            } else if (comm.rank() < 2) {
+              const std::vector<Transfer> sends{{1 - comm.rank(), at::ones({7})}};
+              const std::vector<Transfer> receives{
+                  {1 - comm.rank(), at::ones({odd ? 6 : 7})}};
+              comm.exchange(sends, receives).wait();
+            } else {
+              return std::string("[comm.gloo]");
+            }
+          } catch (const CommError& error) {
+            return std::string(error.what());
+          }
+          return std::string("not noticed");
+        });
+    for (const auto& rank : ranks) {
+      EXPECT_TRUE(rank.exited_well()) << variant << rank;
+      EXPECT_THAT(rank.said, HasSubstr("[comm.gloo]")) << variant;
+    }
   }
 }
 

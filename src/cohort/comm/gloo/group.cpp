@@ -5,6 +5,7 @@
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "cohort/comm/endpoint.h"
 #include "cohort/comm/gloo/quiet.h"
 #include "cohort/core/error.h"
 
@@ -16,6 +17,13 @@ using Bytes = std::vector<uint8_t>;
 
 // A tag that exchange() does not use.
 constexpr int kFarewellTag = 0x7fff'0000;
+
+// c10d counts collectives to match them among ranks; we say the number.
+class TaggedGroup : public c10d::ProcessGroupGloo {
+ public:
+  using ProcessGroupGloo::ProcessGroupGloo;
+  void tag_next(uint32_t tag) { collectiveCounter_ = tag; }
+};
 
 // c10d's view of our store, for the time of connecting.
 class StoreAdapter : public c10d::Store {
@@ -67,8 +75,20 @@ c10::intrusive_ptr<c10d::Backend> open_group(cohort::Store& store,
                                 : Group::createDeviceForInterface(options.interface));
   auto adapter =
       c10::make_intrusive<StoreAdapter>(store, options.prefix, options.timeout);
+  silence_c10d();
   const QuietConnect quiet;
-  return c10::make_intrusive<Group>(adapter, options.rank, options.size, group_options);
+  return c10::make_intrusive<TaggedGroup>(adapter, options.rank, options.size,
+                                          group_options);
+}
+
+void tag_next(c10d::Backend& group, uint32_t tag) {
+  static_cast<TaggedGroup&>(group).tag_next(tag);
+}
+
+int message_tag(int64_t bytes, at::ScalarType dtype) {
+  const uint64_t mixed = (static_cast<uint64_t>(bytes) * 64 + static_cast<int>(dtype)) *
+                         0x9e3779b97f4a7c15u;
+  return static_cast<int>(mixed >> 34);  // 30 bits
 }
 
 // Gloo closes all connections of a group when a receive of the application runs out

@@ -22,6 +22,12 @@ struct GroupOptions {
 // returns.
 c10::intrusive_ptr<c10d::Backend> open_group(Store& store, const GroupOptions& options);
 
+// The next collective meets only those of peers with the same tag. Without it one
+// that differs in size would meet ours, and gloo ends the process over that.
+void tag_next(c10d::Backend& group, uint32_t tag);
+// A tag for one message of an exchange: the same reason.
+int message_tag(int64_t bytes, at::ScalarType dtype);
+
 // Closes the connections to all peers: what is pending here and there fails at once.
 void close_connections(c10d::Backend& group);
 

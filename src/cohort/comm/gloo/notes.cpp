@@ -28,7 +28,27 @@ double seconds_since(Clock::time_point begin) {
 }  // namespace
 
 std::string describe(const Record& record) {
-  return text(record.op, " #", record.sequence);
+  std::string inner;
+  if (record.dtype != at::ScalarType::Undefined) inner += c10::toString(record.dtype);
+  if (record.numel >= 0) inner += text(", ", record.numel);
+  if (record.reduce != nullptr) inner += text(", ", record.reduce);
+  if (record.root >= 0) inner += text(", root ", record.root);
+  return text(record.op, inner.empty() ? "" : "(", inner, inner.empty() ? "" : ")",
+              " #", record.sequence);
+}
+
+uint32_t fingerprint(const Record& record) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  const auto mix = [&](uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
+  for (const char* c = record.op; *c != 0; ++c) mix(static_cast<unsigned char>(*c));
+  for (const char* c = record.reduce; c != nullptr && *c != 0; ++c) {
+    mix(static_cast<unsigned char>(*c));
+  }
+  mix(static_cast<uint64_t>(record.dtype));
+  mix(static_cast<uint64_t>(record.numel));
+  mix(static_cast<uint64_t>(record.root));
+  const uint32_t folded = static_cast<uint32_t>(hash >> 32 ^ hash >> 48) & 0xffff;
+  return static_cast<uint32_t>(record.sequence) << 16 | folded;
 }
 
 std::string describe_missing(const std::vector<int>& ranks) {

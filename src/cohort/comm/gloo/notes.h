@@ -9,17 +9,26 @@
 #include <vector>
 
 #include "cohort/comm/store.h"
+#include "cohort/core/tensor.h"
 
 namespace cohort::gloo_backend {
 
-// The flight record of a rank: the operation it is in, or was in last.
+// The flight record of a rank: the operation it is in, or was in last. What the
+// ranks need not agree on is left out.
 struct Record {
   const char* op = "nothing";
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  int64_t numel = -1;
+  const char* reduce = nullptr;
+  int root = -1;
   uint64_t sequence = 0;
-  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point started = {};
 };
 
-std::string describe(const Record& record);  // "all_reduce #812"
+std::string describe(const Record& record);  // "all_reduce(Float, 1000, sum) #812"
+// Equal on all ranks that are in one collective; others get another, but for one
+// case in 65,536.
+uint32_t fingerprint(const Record& record);
 // "rank 3 is missing", "ranks 1, 4 are missing"
 std::string describe_missing(const std::vector<int>& ranks);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/comm/gloo/state.h"
 
-#include "cohort/comm/gloo/group.h"
+#include <cstring>
+
 #include "cohort/core/error.h"
 
 namespace cohort::gloo_backend {
@@ -17,8 +18,10 @@ std::string tidy(const std::string& what) {
 
 }  // namespace
 
-Record State::begin(const char* op) {
-  Record record{op, ++sequence_, std::chrono::steady_clock::now()};
+Record State::begin(Record record) {
+  const bool collective = std::strcmp(record.op, "exchange") != 0;
+  record.sequence = collective ? ++num_collectives_ : ++num_exchanges_;
+  record.started = std::chrono::steady_clock::now();
   if (broken_) raise(record);
   return record;
 }

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "cohort/comm/gloo/group.h"
 #include "cohort/comm/gloo/notes.h"
 #include "cohort/comm/work.h"
 
@@ -25,14 +26,16 @@ class State {
   int rank() const { return group_->getRank(); }
   int size() const { return group_->getSize(); }
 
-  // Notes the beginning of an operation; throws CommError if the group is broken.
-  Record begin(const char* op);
+  // Notes the beginning of an operation, given what ranks must agree on; throws
+  // CommError if the group is broken.
+  Record begin(Record record);
 
   // Calls c10d. An exception of it breaks the group and becomes a CommError.
   template <typename Call>
   auto start(const Record& record, Call call) {
     try {
       std::lock_guard lock(group_mutex_);
+      tag_next(*group_, fingerprint(record));
       return call(*group_);
     } catch (const std::exception& error) {
       fail(record, error.what());
@@ -58,7 +61,8 @@ class State {
   std::string what_;
   std::string cause_;
   bool cause_known_ = false;
-  std::atomic<uint64_t> sequence_{0};
+  uint64_t num_collectives_ = 0;
+  uint64_t num_exchanges_ = 0;  // apart: not all ranks take part
 };
 
 // A collective, run by the group's own thread.
