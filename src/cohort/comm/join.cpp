@@ -3,10 +3,10 @@
 
 #include <unistd.h>
 
-#include <map>
 #include <sstream>
 #include <vector>
 
+#include "cohort/comm/local_store.h"
 #include "cohort/comm/tcp_store.h"
 #include "cohort/core/error.h"
 #include "cohort/core/version.h"
@@ -16,28 +16,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kVerdictWait{5'000};
 constexpr std::chrono::milliseconds kFarewellWait{2'000};
-
-// The store of a world of one: a key that is not there will never be.
-class SoloStore : public Store {
- public:
-  void set(const std::string& key, const std::string& value) override {
-    values_[key] = value;
-  }
-  std::string get(const std::string& key, std::chrono::milliseconds) override {
-    auto found = values_.find(key);
-    if (found != values_.end()) return found->second;
-    throw CommError(text("[comm.store] get '", key, "': nobody set it, and there is ",
-                         "no other rank in a world of one"));
-  }
-  bool has(const std::string& key) override { return values_.contains(key); }
-  int64_t add(const std::string& key, int64_t amount) override {
-    return counters_[key] += amount;
-  }
-
- private:
-  std::map<std::string, std::string> values_;
-  std::map<std::string, int64_t> counters_;
-};
 
 // What a rank says of itself, as lines in the store.
 struct Card {
@@ -187,7 +165,7 @@ void meet(const World& world, Store& store, const ConnectOptions& options,
 
 std::unique_ptr<Store> join_as(const World& world, const ConnectOptions& options,
                                const std::string& version) {
-  if (world.master_port == 0) return std::make_unique<SoloStore>();
+  if (world.master_port == 0) return std::make_unique<LocalStore>();
   std::unique_ptr<StoreServer> server;
   if (world.hosts_store) {
     const bool one_node = world.local_size == world.size;
