@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "cli/bench_train.h"
 #include "cli/doctor_command.h"
 #include "cli/exit_code.h"
 #include "cli/launch_command.h"
@@ -113,6 +114,19 @@ Examples:
   sub->callback([&] { command = [&] { return run_launch(args); }; });
 }
 
+void add_bench(CLI::App& app, BenchTrainArgs& train, Command& command) {
+  auto* sub = app.add_subcommand("bench", "Measure this machine and this library");
+  sub->require_subcommand(1);
+  auto* steps = sub->add_subcommand("train", "Whole training steps");
+  steps->add_option("case", train.name, "mlp100, resnet50-cifar or fashion")->required();
+  steps->add_option("-n", train.ranks, "Ranks")->capture_default_str();
+  steps->add_option("--backend", train.backend, "As in train")->capture_default_str();
+  steps->add_flag("--json", train.json, "One JSON object");
+  steps->footer("Examples:\n  cohort bench train mlp100 -n 2\n"
+                "  cohort bench train fashion -n 2 --json\n");
+  steps->callback([&] { command = [&] { return run_bench_train(train); }; });
+}
+
 void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
   auto* sub =
       app.add_subcommand("doctor", "What is here, what is missing, what that costs");
@@ -121,8 +135,10 @@ void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
   sub->callback([&] {
     command = [&] {
       options.version = version();
-      for (const auto& backend : list_backends())
-        options.backends.push_back({backend.name, backend.available, backend.reason});
+      for (const auto& backend : backends())
+        options.backends.push_back(
+            {std::string(backend.name), backend.is_available(),
+             backend.is_available() ? "" : "comes with a later release"});
       return run_doctor(options, std::cout);
     };
   });
@@ -136,9 +152,11 @@ int run(int argc, char** argv) {
   TrainArgs train;
   LaunchArgs launch;
   DoctorOptions doctor;
+  BenchTrainArgs bench_train;
   Command command;
   add_train(app, train, command);
   add_launch(app, launch, command);
+  add_bench(app, bench_train, command);
   add_doctor(app, doctor, command);
   app.footer("Start with:  cohort train fashion-mnist -n 2\n"
              "cohort COMMAND --help says more, with examples.");
