@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace cohort {
+
+// The numeric address of `host`. Name service beyond /etc/hosts is asked here and
+// nowhere else: afterwards it is switched off for this process, because c10d makes
+// a reverse look-up on every connect, which stalls for seconds where DNS does not
+// answer. Throws ConfigError for a name that is unknown.
+std::string resolve_host(const std::string& host);
+
+// A bound and listening TCP socket, closed on destruction unless released.
+class Listener {
+ public:
+  // Binds to `address` ("127.0.0.1", or "0.0.0.0" for all interfaces); port 0 picks
+  // a free one. Throws ConfigError, which names the port, where it is in use.
+  Listener(const std::string& address, int port);
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  int port() const { return port_; }
+  int release();
+
+ private:
+  int socket_ = -1;
+  int port_ = 0;
+};
+
+// Waits until something accepts connections at the numeric `address`. Returns the
+// reason of the last failure, or nothing: a connection was made (and closed).
+std::string await_listener(const std::string& address, int port,
+                           std::chrono::milliseconds timeout);
+
+// The numeric address this machine would use to reach `address`; sends nothing.
+std::string local_address_towards(const std::string& address);
+
+}  // namespace cohort

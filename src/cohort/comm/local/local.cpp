@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/comm/local/local.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "cohort/comm/node/communicator.h"
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+// The heap of this process: every pointer means the same to every rank.
+class LocalMemory final : public node::Memory {
+ public:
+  std::string name() const override { return "local"; }
+
+  void* allocate(size_t bytes) override {
+    constexpr size_t kPage = 4096;
+    const size_t rounded = (bytes + kPage - 1) / kPage * kPage;
+    void* block = std::aligned_alloc(kPage, rounded);
+    if (!block) {
+      throw ConfigError(text("[comm.local] allocate: ", bytes, " bytes are not there"));
+    }
+    return std::memset(block, 0, rounded);
+  }
+  void release(void* block) override { std::free(block); }
+
+  node::Place place_of(const void* data, size_t) const override {
+    return reinterpret_cast<node::Place>(data);
+  }
+  void* at(node::Place place) const override { return reinterpret_cast<void*>(place); }
+
+  int pid_of(int) const override { return getpid(); }
+  bool is_gone(int) const override { return false; }
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_local(int size,
+                                                      std::chrono::milliseconds timeout,
+                                                      int generation) {
+  if (size < 1 || size > node::kMaxRanks) {
+    throw ConfigError(
+        text("[comm.local] ", size, " ranks; legal: 1 to ", node::kMaxRanks));
+  }
+  auto memory = std::make_shared<LocalMemory>();
+  auto* control = static_cast<std::byte*>(memory->allocate(node::Layout(size).bytes()));
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<std::unique_ptr<Communicator>> comms;
+  for (int rank = 0; rank < size; ++rank) {
+    auto group =
+        std::make_shared<node::Group>(node::GroupSpec{.memory = memory,
+                                                      .control = control,
+                                                      .owns_control = rank == 0,
+                                                      .rank = rank,
+                                                      .generation = generation,
+                                                      .timeout = timeout,
+                                                      .world_ranks = ranks,
+                                                      .world = nullptr});
+    group->set_spinning(size <= node::available_cores().count());
+    comms.push_back(std::make_unique<node::NodeCommunicator>(std::move(group)));
+  }
+  return comms;
+}
+
+}  // namespace cohort

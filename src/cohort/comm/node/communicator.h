@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/comm/node/group.h"
+#include "cohort/comm/peer_memory.h"
+
+namespace cohort::node {
+
+// Checks what the caller gives and turns it into calls of a Group.
+class NodeCommunicator final : public Communicator, public PeerMemory {
+ public:
+  explicit NodeCommunicator(std::shared_ptr<Group> group);
+
+  std::string_view backend() const override { return name_; }
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  int generation() const override { return group_->generation(); }
+
+  Work all_reduce(Tensor& tensor, ReduceOp op) override;
+  Work reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) override;
+  Work all_gather(Tensor& out, const Tensor& shard) override;
+  Work broadcast(Tensor& tensor, int root) override;
+  Work all_to_all(Tensor& out, const Tensor& in, std::span<const int64_t> out_rows,
+                  std::span<const int64_t> in_rows) override;
+  Work exchange(std::span<const Transfer> sends,
+                std::span<const Transfer> receives) override;
+  Work barrier() override;
+  std::unique_ptr<Communicator> split(int color) override;
+  Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) override;
+  void abort(std::string_view reason) override { group_->abort(reason); }
+
+  std::vector<Tensor> map_peers(const Tensor& mine) override;
+  Work reduce_shares(Tensor& tensor, ShareVisitor visit) override;
+
+ private:
+  Work post(Call& call);
+  Call& start(Op op, const Tensor& like, const char* name);
+  void set_in(Call& call, const Tensor& in);
+  void set_out(Call& call, Tensor& out);
+  void check_tensor(const Tensor& tensor, const char* op) const;
+  void check_same(const Tensor& out, const Tensor& in, int64_t out_numel,
+                  int64_t in_numel, const char* op) const;
+  void check_reduce(const Tensor& tensor, ReduceOp op, const char* name) const;
+  std::vector<int64_t> count_rows(const Tensor& tensor, std::span<const int64_t> rows,
+                                  const char* which) const;
+  [[noreturn]] void refuse(const char* op, const std::string& what) const;
+  void gather(Op op, const void* mine, void* all, int64_t bytes);
+
+  std::shared_ptr<Group> group_;
+  std::string name_;
+};
+
+}  // namespace cohort::node

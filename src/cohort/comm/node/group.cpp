@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/comm/node/group.h"
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+
+namespace cohort::node {
+
+Group::Group(GroupSpec spec)
+    : spec_(std::move(spec)),
+      rank_(spec_.rank),
+      size_(static_cast<int>(spec_.world_ranks.size())),
+      layout_(size_),
+      control_(&Layout::control(spec_.control)),
+      world_control_(spec_.world ? spec_.world->control_ : control_),
+      mine_(&status(rank_)),
+      seen_(size_),
+      places_(size_),
+      peers_completed_(size_),
+      inputs_(size_),
+      outputs_(size_),
+      sent_(size_),
+      received_(size_),
+      buffers_(size_) {
+  for (int r = 0; r < size_; ++r) {
+    progress_of_.push_back(spec_.world ? &spec_.world->status(spec_.world_ranks[r])
+                                       : &status(r));
+  }
+  if (spec_.world) spins_ = spec_.world->spins_;
+  touch();
+}
+
+Group::~Group() {
+  mine_->left.store(1);
+  ring_bell(*mine_);
+  for (void* buffer : buffers_) {
+    if (buffer) memory().release(buffer);
+  }
+  // Peers still look at the block: the one that owns it keeps it until all left.
+  if (spec_.owns_control) {
+    memory().retire(spec_.control, control_->left, static_cast<uint32_t>(size_));
+  }
+  control_->left.fetch_add(1);
+}
+
+struct Group::CollectiveGoal : Goal {
+  CollectiveGoal(Group& group, uint64_t sequence) : group(group), sequence(sequence) {}
+  int attempt() override {
+    const int missing = group.progress();
+    return group.completed_ > sequence ? kDone : missing;
+  }
+  std::vector<int> missing() override { return group.missing_ranks(); }
+  std::string what() override {
+    const auto& call = group.calls_[group.completed_ % kSlots];
+    return text(describe(call.print()), " (collective ", group.completed_, ")");
+  }
+  Group& group;
+  uint64_t sequence;
+};
+
+// Room in the ring: every rank has finished the collective that used the slot.
+struct Group::SlotGoal : Goal {
+  SlotGoal(Group& group, uint64_t needed) : group(group), needed(needed) {}
+  int attempt() override {
+    group.step_exchanges();
+    return group.first_behind(&Status::completed, needed);
+  }
+  std::vector<int> missing() override {
+    std::vector<int> ranks;
+    for (int r = 0; r < group.size_; ++r) {
+      if (group.status(r).completed.load() < needed) ranks.push_back(r);
+    }
+    return ranks;
+  }
+  std::string what() override { return text("collective ", needed - 1, " to finish"); }
+  Group& group;
+  uint64_t needed;
+};
+
+Call& Group::next_call() {
+  check_broken();
+  if (completed_ < posted_) progress();
+  if (posted_ >= kSlots) {
+    const uint64_t needed = posted_ - kSlots + 1;
+    if (completed_ < needed) wait(needed - 1);
+    const bool known = std::all_of(peers_completed_.begin(), peers_completed_.end(),
+                                   [&](uint64_t c) { return c >= needed; });
+    if (!known) {
+      SlotGoal goal(*this, needed);
+      block(goal);
+    }
+  }
+  return calls_[posted_ % kSlots];
+}
+
+uint64_t Group::post(Call& call) {
+  const uint64_t sequence = posted_++;
+  Slot& slot = this->slot(rank_, sequence);
+  slot.print.store(call.print());
+  const bool needs_place = call.source_bytes > kInlineBytes || uses_places(call.op);
+  slot.place = needs_place ? memory().place_of(call.source,
+                                               static_cast<size_t>(call.source_bytes))
+                           : 0;
+  slot.completed = completed_;
+  write_payload(call, slot);
+  mine_->posted.store(posted_, std::memory_order_relaxed);
+  polled_at_ = ~uint64_t{0};
+  touch();
+  slot.arrived.store(sequence + 1);
+  ring();
+  return sequence;
+}
+
+void Group::wait(uint64_t sequence) {
+  if (completed_ > sequence) return;
+  check_broken();
+  CollectiveGoal goal(*this, sequence);
+  block(goal);
+}
+
+bool Group::poll(uint64_t sequence) {
+  if (completed_ > sequence || !broken_.empty()) return true;
+  CollectiveGoal goal(*this, sequence);
+  return poll_goal(goal);
+}
+
+// Moves the collectives on, oldest first, until one must wait for a rank.
+int Group::progress() {
+  if (!transfers_.empty()) step_exchanges();
+  while (completed_ < posted_) {
+    Call& call = calls_[completed_ % kSlots];
+    const int missing = step(call);
+    if (missing != kDone) return missing;
+    complete(call);
+  }
+  return kDone;
+}
+
+int Group::step(Call& call) {
+  if (call.path == Call::Path::kUndecided) {
+    const int missing = check_arrivals(call);
+    if (missing != kDone) return missing;
+    choose_path(call);
+  }
+  switch (call.path) {
+    case Call::Path::kInline:
+      run_inline(call);
+      return kDone;
+    case Call::Path::kDirect:
+      if (!call.worked) {
+        run_direct(call);
+        call.worked = true;
+        touch();
+        mine_->done.store(completed_ + 1);
+        ring();
+      }
+      return first_behind(&Status::done, completed_ + 1);
+    default:
+      return step_staged(call);
+  }
+}
+
+// Looks at every rank that was not there yet: a wrong call is refused at once, even
+// while another rank is missing.
+int Group::check_arrivals(Call& call) {
+  int missing = kDone;
+  for (int r = 0; r < size_; ++r) {
+    if (seen_[r]) continue;
+    const Slot& theirs = slot(r, completed_);
+    if (theirs.arrived.load() != completed_ + 1) {
+      if (missing == kDone) missing = r;
+      continue;
+    }
+    const Fingerprint print = theirs.print.load();
+    if (print != call.print()) refuse(r, print, call);
+    seen_[r] = 1;
+    places_[r] = theirs.place;
+    peers_completed_[r] = theirs.completed;
+  }
+  return missing;
+}
+
+void Group::choose_path(Call& call) {
+  using Path = Call::Path;
+  if (call.op == Op::kAllToAll) check_counts(call);
+  const auto is_placed = [&](int r) { return places_[r] != 0; };
+  switch (call.op) {
+    case Op::kMapPeers:
+    case Op::kReduceShares:
+      for (int r = 0; r < size_ && call.numel > 0; ++r) {
+        if (!is_placed(r)) {
+          fail(text(describe(call.print()), ": the tensor of rank ", r,
+                    " does not come from allocate()"));
+        }
+      }
+      call.path = Path::kDirect;
+      return;
+    case Op::kBroadcast:
+      call.path = call.source_bytes <= kInlineBytes ? Path::kInline
+                  : is_placed(call.root)            ? Path::kDirect
+                                                    : Path::kStaged;
+      break;
+    case Op::kAllToAll: {
+      int64_t most = 0;
+      bool placed = true;
+      const auto width = static_cast<int64_t>(c10::elementSize(call.dtype));
+      for (int r = 0; r < size_; ++r) {
+        const int64_t* counts = counts_of(r, completed_);
+        int64_t bytes = 0;
+        for (int to = 0; to < size_; ++to) bytes += counts[to] * width;
+        most = std::max(most, bytes);
+        placed = placed && (bytes == 0 || is_placed(r));
+      }
+      call.path = most <= kInlineBytes ? Path::kInline
+                  : placed             ? Path::kDirect
+                                       : Path::kStaged;
+      break;
+    }
+    default: {
+      bool placed = true;
+      for (int r = 0; r < size_; ++r) placed = placed && is_placed(r);
+      call.path = call.source_bytes <= kInlineBytes ? Path::kInline
+                  : placed                          ? Path::kDirect
+                                                    : Path::kStaged;
+    }
+  }
+  if (call.path == Path::kStaged) call.rounds = count_rounds(call);
+}
+
+void Group::complete(Call& call) {
+  if (call.copy_to.defined()) call.copy_to.copy_(call.out);
+  if (call.path == Call::Path::kStaged) round_base_ += call.rounds;
+  call.in = Tensor();
+  call.out = Tensor();
+  call.copy_to = Tensor();
+  call.visit = nullptr;
+  call.path = Call::Path::kUndecided;
+  call.worked = false;
+  call.filled = call.taken = call.copied = 0;
+  std::fill(seen_.begin(), seen_.end(), 0);
+  ++completed_;
+  touch();
+  mine_->completed.store(completed_);
+  ring();
+}
+
+std::vector<int> Group::missing_ranks() {
+  const Call& call = calls_[completed_ % kSlots];
+  std::vector<int> ranks;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const Status& theirs = status(r);
+    bool behind = false;
+    if (call.path == Call::Path::kUndecided) {
+      behind = !seen_[r];
+    } else if (call.path == Call::Path::kDirect) {
+      behind = theirs.done.load() < completed_ + 1;
+    } else {
+      behind = theirs.filled.load() < round_base_ + call.taken + 1 ||
+               theirs.taken.load() + 1 < round_base_ + call.filled ||
+               theirs.taken.load() < round_base_ + call.copied + 1;
+    }
+    if (behind) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+void Group::refuse(int peer, const Fingerprint& theirs, const Call& call) {
+  const Fingerprint mine = call.print();
+  const int high = std::max(peer, rank_), low = std::min(peer, rank_);
+  fail(text("rank ", high, " called ", describe(high == rank_ ? mine : theirs),
+            " where rank ", low, " called ", describe(low == rank_ ? mine : theirs),
+            " (collective ", completed_, ")"));
+}
+
+// Every rank looks at all pairs, so that all refuse the same.
+void Group::check_counts(const Call& call) {
+  for (int from = 0; from < size_; ++from) {
+    for (int to = 0; to < size_; ++to) {
+      const int64_t sent = counts_of(from, completed_)[to];
+      const int64_t awaited = counts_of(to, completed_)[size_ + from];
+      if (sent == awaited) continue;
+      fail(text("all_to_all: rank ", to, " expects ", awaited, " elements from rank ",
+                from, ", which sends ", sent, " (collective ", completed_, ")"));
+    }
+  }
+}
+
+int Group::first_behind(std::atomic<uint64_t> Status::*counter, uint64_t value) {
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_ && (status(r).*counter).load() < value) return r;
+  }
+  return kDone;
+}
+
+}  // namespace cohort::node

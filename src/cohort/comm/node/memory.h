@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace cohort::node {
+
+// Where something lies in memory that all ranks of the node reach. The same
+// number means the same bytes on every rank; 0 is nowhere.
+using Place = uint64_t;
+
+// The memory that ranks of one node share, as one of them sees it. It is all that
+// tells ranks as threads from ranks as processes.
+//
+// Thread safety: any thread may call anything.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  // The name errors carry: "shm" or "local".
+  virtual std::string name() const = 0;
+
+  // Zeroed, page aligned, backed by real pages. Throws ConfigError when there is
+  // not so much.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void release(void* block) = 0;
+
+  // 0 where peers cannot see [data, data + bytes).
+  virtual Place place_of(const void* data, size_t bytes) const = 0;
+  virtual void* at(Place place) const = 0;
+
+  // The process of a rank of the whole world, and whether it has ended.
+  virtual int pid_of(int world_rank) const = 0;
+  virtual bool is_gone(int world_rank) const = 0;
+
+  // Releases `block` once `left`, which lies inside it, has reached `size`: peers
+  // may look at a control block after the rank that made it has left.
+  void retire(void* block, const std::atomic<uint32_t>& left, uint32_t size) {
+    std::lock_guard lock(mutex_);
+    retired_.push_back({block, &left, size});
+  }
+  void sweep() {
+    std::lock_guard lock(mutex_);
+    std::erase_if(retired_, [this](const Retired& old) {
+      if (old.left->load() < old.size) return false;
+      release(old.block);
+      return true;
+    });
+  }
+
+ protected:
+  Memory() = default;
+
+ private:
+  struct Retired {
+    void* block;
+    const std::atomic<uint32_t>* left;
+    uint32_t size;
+  };
+  std::mutex mutex_;
+  std::vector<Retired> retired_;
+};
+
+}  // namespace cohort::node

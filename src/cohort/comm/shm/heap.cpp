@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/comm/shm/heap.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "cohort/core/error.h"
+
+namespace cohort::shm {
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Mapping::Mapping(int fd, size_t bytes) : bytes_(bytes) {
+  void* data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (data == MAP_FAILED) {
+    throw ConfigError(text("[comm.shm] cannot map ", bytes,
+                           " bytes of shared memory: ", std::strerror(errno)));
+  }
+  data_ = static_cast<std::byte*>(data);
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (data_) munmap(data_, bytes_);
+}
+
+Heap::Heap(size_t bytes)
+    : fd_(memfd_create("cohort", MFD_CLOEXEC)),
+      page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
+  if (fd_.get() < 0 || ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) {
+    throw ConfigError(
+        text("[comm.shm] cannot make shared memory: ", std::strerror(errno)));
+  }
+  mapping_ = Mapping(fd_.get(), bytes);
+  free_[0] = bytes;
+  auto* header = static_cast<HeapHeader*>(allocate(sizeof(HeapHeader)));
+  if (getrandom(header->cookie, sizeof(header->cookie), 0) != sizeof(header->cookie)) {
+    throw ConfigError("[comm.shm] no random numbers from the system");
+  }
+}
+
+void* Heap::allocate(size_t bytes) {
+  const size_t rounded = (std::max<size_t>(bytes, 1) + page_ - 1) / page_ * page_;
+  const size_t offset = take(rounded);
+  int error = 0;
+  do {
+    error = fallocate(fd_.get(), 0, static_cast<off_t>(offset),
+                      static_cast<off_t>(rounded)) == 0
+                ? 0
+                : errno;
+  } while (error == EINTR);
+  if (error != 0) {
+    give(offset);
+    throw ConfigError(
+        text("[comm.shm] allocate: ", bytes,
+             " bytes of shared memory are not there: ", std::strerror(error)));
+  }
+  return mapping_.data() + offset;
+}
+
+void Heap::release(void* block) {
+  give(static_cast<size_t>(static_cast<std::byte*>(block) - mapping_.data()));
+}
+
+size_t Heap::take(size_t bytes) {
+  std::lock_guard lock(mutex_);
+  for (auto at = free_.begin(); at != free_.end(); ++at) {
+    const auto [offset, room] = *at;
+    if (room < bytes) continue;
+    free_.erase(at);
+    if (room > bytes) free_[offset + bytes] = room - bytes;
+    used_[offset] = bytes;
+    return offset;
+  }
+  throw ConfigError(text("[comm.shm] allocate: ", bytes,
+                         " bytes; the heap of a rank has ", mapping_.bytes(),
+                         " in all"));
+}
+
+void Heap::give(size_t offset) {
+  std::lock_guard lock(mutex_);
+  const auto used = used_.extract(offset);
+  COHORT_CHECK(!used.empty(), "no block at ", offset);
+  size_t bytes = used.mapped();
+  // Cannot fail on a memfd; were it to, the next block here would not be zeroed.
+  if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
+    std::memset(mapping_.data() + offset, 0, bytes);
+  }
+  auto next = free_.lower_bound(offset);
+  if (next != free_.end() && next->first == offset + bytes) {
+    bytes += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += bytes;
+      return;
+    }
+  }
+  free_[offset] = bytes;
+}
+
+}  // namespace cohort::shm
