@@ -59,7 +59,10 @@ std::optional<NodeWorld> Meeting::advance() {
   if (store_ && server_ && !store_->has(kPrefix + "world")) close_meeting();
   if (store_ && store_->has(kPrefix + "world")) {
     const std::string world = store_->get(kPrefix + "world");
-    if (world.rfind("refused ", 0) == 0) throw ConfigError(world.substr(8));
+    if (world.rfind("refused ", 0) == 0) {
+      leave(seconds(2));
+      throw ConfigError(world.substr(8));
+    }
     return read_world(world);
   }
   if (Clock::now() < deadline_) return std::nullopt;
@@ -112,6 +115,7 @@ void Meeting::close_meeting() {
   if (enough_since_ == Clock::time_point{}) enough_since_ = Clock::now();
   if (came < options_.max_nodes && Clock::now() < enough_since_ + kLastCall) return;
 
+  num_nodes_ = came;
   std::string world = text(random_hex(16), ' ', random_hex(8), ' ', came, '\n');
   const std::string asked = text(options_.min_nodes, ':', options_.max_nodes);
   for (int node = 0; node < came; ++node) {
