@@ -11,6 +11,7 @@
 
 #include <thread>
 
+#include "cohort/comm/gloo/gloo.h"
 #include "cohort/comm/local/local.h"
 #include "cohort/comm/shm/shm.h"
 #include "cohort/comm/world.h"
@@ -38,6 +39,7 @@ struct Backend {
 constexpr Backend kBackends[] = {
     {"local", true, false, true, nullptr},
     {"shm", true, true, true, make_shm},
+    {"gloo", true, true, false, make_gloo},
 };
 
 const Backend& backend_of(const World& world) {
