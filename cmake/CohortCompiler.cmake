@@ -9,7 +9,7 @@ set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
 
 add_library(cohort_warnings INTERFACE)
 target_compile_options(cohort_warnings INTERFACE -Wall -Wextra -Werror=return-type
-                       -Wno-unused-parameter)
+                       -Wno-unused-parameter -Wno-missing-field-initializers)
 
 if(COHORT_SANITIZE)
   if(NOT COHORT_SANITIZE MATCHES "^(thread|address)$")

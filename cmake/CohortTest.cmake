@@ -32,6 +32,10 @@ function(cohort_test NAME)
     list(APPEND env "ASAN_OPTIONS=detect_leaks=0")
   endif()
   set_tests_properties(${NAME} PROPERTIES ENVIRONMENT "${env}")
+  # Ranks need the cores for themselves: ctest runs nothing else beside them.
+  if("multiproc" IN_LIST ARG_LABELS)
+    set_tests_properties(${NAME} PROPERTIES PROCESSORS 2)
+  endif()
   if(NOT "gpu" IN_LIST ARG_LABELS)
     set_tests_properties(${NAME} PROPERTIES
       FAIL_REGULAR_EXPRESSION "\\[  SKIPPED \\]")

@@ -7,7 +7,8 @@
 # Defines LibTorch::LibTorch and LibTorch_VERSION.
 set(COHORT_TORCH "$ENV{COHORT_TORCH}" CACHE PATH
     "Folder of LibTorch with include/ and lib/ (default: .deps/torch)")
-set(_libtorch_hints "${COHORT_TORCH}" "${PROJECT_SOURCE_DIR}/.deps/torch")
+set(_libtorch_hints "${COHORT_TORCH}" "${PROJECT_SOURCE_DIR}/.deps/torch"
+    "${_cohort_built_with_torch}")  # from the installed package
 
 find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h
           HINTS ${_libtorch_hints} PATH_SUFFIXES include NO_DEFAULT_PATH)

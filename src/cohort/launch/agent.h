@@ -19,10 +19,18 @@ struct LaunchOptions {
 
   int min_nodes = 1;
   int max_nodes = 1;
-  std::string rdzv;  // HOST:PORT where the agents meet; empty for one node
+  // HOST:PORT where the agents meet; empty for one node. The agent on HOST serves
+  // the meeting; --nnodes and --max-restarts must be the same for all.
+  std::string rdzv;
+  std::chrono::milliseconds join_timeout{300'000};  // for all agents to come
 
   int max_restarts = 0;  // of all ranks together, counted over the whole run
-  std::chrono::milliseconds grace{3'000};  // between asking a rank to stop and killing it
+  std::chrono::milliseconds grace{
+      3'000};  // between asking a rank to stop and killing it
+  // A rank that is stopped (SIGSTOP) for so long is taken for dead and killed.
+  std::chrono::milliseconds stopped_limit{30'000};
+  // SIGUSR1 is passed on. With this it also asks for the end, as SIGTERM does.
+  bool usr1_stops = false;
 
   int threads = 0;  // OMP_NUM_THREADS a rank; 0: cores / ranks, at least 1
   bool pin = true;  // ranks to disjoint cores, where there are enough
@@ -38,19 +46,39 @@ struct LaunchOptions {
 struct Failure {
   int rank = -1;  // -1: the agent or the zygote itself
   std::string host;
+  int pid = 0;
   int exit_code = 0;  // the rank's own, or 128 + signal
   int signal = 0;
   std::string message;  // the rank's own error line, where it left one
 };
 
+// "killed by SIGSEGV" or "exit code 3", and the message.
+std::string describe_cause(const Failure& failure);
+
 struct LaunchResult {
+  // 0; the code that ended the run; the ranks' own common code, or 128 + signal, when
+  // a signal to the agent did.
   int exit_code = 0;
+  int stop_signal = 0;  // that signal
   int restarts = 0;
-  std::vector<Failure> failures;  // first cause first
+  std::vector<Failure> failures;  // the last generation's first cause first
 };
 
 // Runs the ranks of this node to their end: forks a zygote, which forks the ranks,
 // hosts the store, passes signals on, tees output, reports the first failure.
+//
+// SIGTERM, SIGINT, SIGHUP and SIGQUIT to this process go to the ranks and, `grace`
+// later, are followed by SIGKILL; a second SIGINT kills at once. SIGUSR1 and SIGUSR2
+// go to the ranks. A rank that fails ends the others, or starts all of them anew while
+// there are restarts left. A rank may end with 0 while others run on, and a body with
+// 75: stopped on request.
+//
+// Streams: rank 0's pass through, whole lines of stdout, stderr as it comes. A rank
+// finds COHORT_STDERR_TTY=1 if the agent's stderr is a terminal.
+//
+// Failure: ConfigError for options that contradict each other or a log folder that
+// cannot be written; CommError when the agents cannot meet. What happens to ranks is
+// in the result, and on stderr.
 //
 // Call it from the main thread of a process that has started no thread and run no
 // tensor kernel: children forked after either may hang. Nothing is left running

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "doctor_command.h"
+
+#include <ostream>
+
+#include "doctor_checks.h"
+
+namespace cohort::cli {
+namespace {
+
+std::vector<Finding> examine(const DoctorOptions& options) {
+  std::vector<Finding> findings = {
+      {"version", Health::kOk, "cohort " + options.version},
+      check_libtorch(),
+      check_cores(),
+      check_memory(),
+      check_shared_memory(),
+      check_huge_pages(),
+      check_peer_descriptors(),
+      check_loopback(),
+      check_name_lookup(),
+      check_limits(),
+      check_gpu(),
+  };
+  for (const auto& backend : options.backends)
+    findings.push_back(check_backend(backend));
+  findings.push_back(check_mpi());
+  findings.push_back(check_dataset(options.data_dir));
+  findings.push_back(check_ccache());
+  return findings;
+}
+
+const char* mark(Health health) {
+  switch (health) {
+    case Health::kOk:
+      return "[ok]";
+    case Health::kAbsent:
+      return "[--]";
+    case Health::kBroken:
+      break;
+  }
+  return "[!!]";
+}
+
+const char* word(Health health) {
+  switch (health) {
+    case Health::kOk:
+      return "ok";
+    case Health::kAbsent:
+      return "absent";
+    case Health::kBroken:
+      break;
+  }
+  return "broken";
+}
+
+std::string quoted(const std::string& plain) {
+  std::string out = "\"";
+  for (const char c : plain) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+void print_json(const Finding& finding, std::ostream& out) {
+  out << "{\"event\":\"check\",\"check\":" << quoted(finding.check) << ",\"state\":\""
+      << word(finding.health) << "\",\"text\":" << quoted(finding.text)
+      << ",\"package\":" << quoted(finding.package) << "}" << std::endl;
+}
+
+void print_summary(const std::vector<Finding>& findings, std::ostream& out) {
+  std::string packages;
+  int broken = 0;
+  for (const auto& finding : findings) {
+    if (finding.health == Health::kBroken) ++broken;
+    if (!finding.package.empty()) packages += " " + finding.package;
+  }
+  if (!packages.empty()) {
+    out << "To add what is missing: sudo apt-get install" << packages << "\n";
+  }
+  if (broken > 0) {
+    out << broken << " of these must work before anything can run: see [!!]\n";
+  } else {
+    out << "Everything a run needs is here.\n";
+  }
+}
+
+}  // namespace
+
+int run_doctor(const DoctorOptions& options, std::ostream& out) {
+  const auto findings = examine(options);
+  bool broken = false;
+  for (const auto& finding : findings) {
+    broken = broken || finding.health == Health::kBroken;
+    if (options.json) {
+      print_json(finding, out);
+    } else {
+      out << mark(finding.health) << " " << finding.text << "\n";
+    }
+  }
+  if (options.json) {
+    out << "{\"event\":\"done\",\"exit_code\":" << (broken ? 1 : 0) << "}" << std::endl;
+  } else {
+    print_summary(findings, out);
+  }
+  out.flush();
+  return broken ? 1 : 0;
+}
+
+}  // namespace cohort::cli

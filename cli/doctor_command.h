@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace cohort::cli {
+
+// A backend as the library's table knows it; `reason` says why it is not available.
+struct DoctorBackend {
+  std::string name;
+  bool available = false;
+  std::string reason = {};
+};
+
+struct DoctorOptions {
+  std::string version = {};
+  std::vector<DoctorBackend> backends = {};
+  std::string data_dir = "/usr/share/datasets/fashion-mnist";
+  bool json = false;  // one object a line instead of "[ok] text"
+};
+
+// Prints what is here, what is missing and what that costs, one line a check, and at
+// the end how to install what is missing. Returns 0, or 1 if something that every run
+// needs is broken. Takes at most a few seconds. Forks: call it before any thread or
+// tensor kernel is started.
+int run_doctor(const DoctorOptions& options, std::ostream& out);
+
+}  // namespace cohort::cli

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "doctor_command.h"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "doctor_checks.h"
+
+namespace cohort::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string report(DoctorOptions options, int expected_code = 0) {
+  std::ostringstream out;
+  EXPECT_EQ(run_doctor(options, out), expected_code) << out.str();
+  return out.str();
+}
+
+TEST(Doctor, SaysVersionAndWhereLibTorchIs) {
+  const auto out = report({.version = "1.2.3"});
+  EXPECT_THAT(out, HasSubstr("[ok] cohort 1.2.3\n"));
+  EXPECT_THAT(out, HasSubstr("/libtorch_cpu.so"));
+  EXPECT_THAT(out, HasSubstr("Everything a run needs is here."));
+}
+
+TEST(Doctor, ListsBackendsWithTheReasonOfEachThatIsMissing) {
+  const auto out =
+      report({.backends = {{"shm", true, ""}, {"mpi", false, "not built"}}});
+  EXPECT_THAT(out, HasSubstr("[ok] backend shm\n"));
+  EXPECT_THAT(out, HasSubstr("[--] backend mpi: not built\n"));
+}
+
+TEST(Doctor, AMissingDataSetIsNamedWithItsPackage) {
+  const auto out = report({.data_dir = "/nowhere"});
+  EXPECT_THAT(out, HasSubstr("[--] Fashion-MNIST: no readable /nowhere/train-images"));
+  EXPECT_THAT(out, testing::ContainsRegex("apt-get install.* dataset-fashion-mnist"));
+}
+
+TEST(Doctor, AnUnpackedDataSetServesToo) {
+  char name[] = "/tmp/cohort-doctor-XXXXXX";
+  const std::filesystem::path dir = mkdtemp(name);
+  for (const char* file : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                           "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+    EXPECT_EQ(check_dataset(dir).health, Health::kAbsent);
+    std::ofstream(dir / file) << "x";
+  }
+  EXPECT_EQ(check_dataset(dir).health, Health::kOk);
+  std::filesystem::remove_all(dir);
+}
+
+TEST(Doctor, JsonIsOneObjectALineAndDoneIsLast) {
+  const auto out = report({.version = "a\"b", .json = true});
+  std::istringstream lines(out);
+  std::string line, last;
+  while (std::getline(lines, line)) {
+    EXPECT_EQ(line.front(), '{');
+    EXPECT_EQ(line.back(), '}');
+    last = line;
+  }
+  EXPECT_THAT(out, HasSubstr(R"("text":"cohort a\"b")"));
+  EXPECT_EQ(last, R"({"event":"done","exit_code":0})");
+}
+
+// Without a descriptor to spare nothing can work: the verdict must not be 0.
+TEST(Doctor, WhatEveryRunNeedsDecidesTheExitCode) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{0, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  const auto out = report({}, 1);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(out, HasSubstr("[!!] shared memory (memfd): "));
+  EXPECT_THAT(out, Not(HasSubstr("Everything a run needs")));
+}
+
+}  // namespace
+}  // namespace cohort::cli

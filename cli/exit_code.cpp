@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/exit_code.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "cohort/core/error.h"
+
+namespace cohort::cli {
+
+int exit_code_of(const std::exception& error) {
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  if (!ours) return kExitBug;
+  switch (ours->kind()) {
+    case ErrorKind::kConfig:
+      return kExitConfig;
+    case ErrorKind::kData:
+      return kExitData;
+    case ErrorKind::kComm:
+      return kExitLostPeer;
+    case ErrorKind::kCheckpoint:
+      return kExitCheckpoint;
+    case ErrorKind::kBug:
+      break;
+  }
+  return kExitBug;
+}
+
+// Field 22 of /proc/self/stat: clock ticks since the machine started. Fields are
+// counted behind the program's name, which may hold blanks and parentheses.
+std::chrono::system_clock::time_point process_start() {
+  const auto now = std::chrono::system_clock::now();
+  std::ifstream file("/proc/self/stat");
+  std::string line;
+  std::getline(file, line);
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  if (!fields) return now;
+  timespec boot{};
+  clock_gettime(CLOCK_BOOTTIME, &boot);
+  const double since_boot = static_cast<double>(boot.tv_sec) + 1e-9 * boot.tv_nsec;
+  const double started = std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return now - std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                   std::chrono::duration<double>(since_boot - started));
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <exception>
+
+namespace cohort::cli {
+
+// The contract's exit codes.
+inline constexpr int kExitBug = 1;
+inline constexpr int kExitConfig = 2;
+inline constexpr int kExitData = 3;
+inline constexpr int kExitLostPeer = 4;
+inline constexpr int kExitCheckpoint = 5;
+
+// By the kind of error; what is not ours counts as our bug.
+int exit_code_of(const std::exception& error);
+
+// When this process was started: before LibTorch was loaded, which main() cannot see.
+std::chrono::system_clock::time_point process_start();
+
+}  // namespace cohort::cli

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/json_reporter.h"
+
+#include <cstdio>
+
+#include "cohort/core/json.h"
+#include "cohort/core/version.h"
+
+namespace cohort::cli {
+namespace {
+
+void print(const JsonObject& object) {
+  std::puts(object.text().c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void JsonReporter::start(const StartEvent& event) {
+  print(JsonObject()
+            .add("event", "start")
+            .add("config", RawJson{event.config_json})
+            .add("version", version())
+            .add("world", event.ranks.size())
+            .add("backend", event.backend)
+            .add("device", event.device));
+  for (const auto& rank : event.ranks)
+    print(JsonObject()
+              .add("event", "rank")
+              .add("rank", rank.rank)
+              .add("pid", rank.pid)
+              .add("host", rank.host)
+              .add("generation", rank.generation));
+}
+
+void JsonReporter::step(const StepEvent& event) {
+  scalars_.step(event);
+  if (event.step % log_every_ != 0) return;
+  print(JsonObject()
+            .add("event", "step")
+            .add("step", event.step)
+            .add("loss", event.loss)
+            .add("lr", event.rate)
+            .add("samples_per_second", event.samples_per_second));
+}
+
+void JsonReporter::valid(const ValidEvent& event) {
+  scalars_.valid(event);
+  print(JsonObject()
+            .add("event", "valid")
+            .add("epoch", event.epoch)
+            .add("loss", event.loss)
+            .add("accuracy", event.accuracy));
+}
+
+void JsonReporter::note(const std::string& line) {
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+void JsonReporter::done(const DoneEvent& event) {
+  JsonObject line;
+  line.add("event", "done").add("steps", event.steps).add("epoch", event.epoch);
+  line.add("loss", event.loss);
+  if (event.accuracy)
+    line.add("accuracy", *event.accuracy);
+  else
+    line.add("accuracy", RawJson{});
+  print(line.add("samples_per_second", event.samples_per_second)
+            .add("step_ms", event.step_ms)
+            .add("first_step_s", event.first_step_s)
+            .add("peak_memory_bytes", event.peak_memory_bytes)
+            .add("restarts", event.restarts)
+            .add("weights_hash", event.weights_hash));
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/text_reporter.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "cohort/core/error.h"
+#include "cohort/core/format.h"
+#include "cohort/core/version.h"
+
+namespace cohort::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kRedraw = std::chrono::milliseconds(100);
+
+// The launcher stands between a rank and the terminal, and says so.
+bool stderr_is_terminal() {
+  const char* launcher = std::getenv("COHORT_STDERR_TTY");
+  if (launcher) return std::string_view(launcher) == "1";
+  return ::isatty(STDERR_FILENO) == 1;
+}
+
+int terminal_width() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const int given = columns ? std::atoi(columns) : 0;
+  return given > 0 ? given : 80;
+}
+
+bool ascii_only() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value && *value)
+      return std::string_view(value).find("UTF-8") == std::string_view::npos &&
+             std::string_view(value).find("utf8") == std::string_view::npos;
+  }
+  return true;
+}
+
+void print_result(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+TextReporter::TextReporter(const TextReporterOptions& options)
+    : options_(options),
+      scalars_(options.out, options.log_every),
+      terminal_(stderr_is_terminal()),
+      began_(Clock::now()) {}
+
+void TextReporter::start(const StartEvent& event) {
+  total_steps_ = event.total_steps;
+  began_ = Clock::now();
+  if (options_.quiet) return;
+  note(text("cohort ", version(), ": ", options_.recipe, " on ", event.ranks.size(),
+            event.ranks.size() == 1 ? " rank" : " ranks", " (", event.backend, ", ",
+            event.device, "), ", format_quantity(double(event.parameters)),
+            " parameters"));
+  note(text(event.data, "; ", event.total_steps, " steps, ", event.steps_per_epoch,
+            " an epoch"));
+}
+
+ProgressState TextReporter::progress(const StepEvent& event) const {
+  const double elapsed = std::chrono::duration<double>(Clock::now() - began_).count();
+  return {.label = text("epoch ", event.epoch, "/", options_.epochs),
+          .done = event.step,
+          .total = total_steps_,
+          .elapsed_s = elapsed,
+          .steps_per_second = elapsed > 0 ? double(event.step) / elapsed : 0,
+          .samples_per_second = event.samples_per_second,
+          .loss = event.loss};
+}
+
+void TextReporter::step(const StepEvent& event) {
+  scalars_.step(event);
+  if (options_.quiet) return;
+  if (terminal_) {
+    const auto now = Clock::now();
+    if (now - shown_ < kRedraw && event.step != total_steps_) return;
+    shown_ = now;
+    drawn_ = true;
+    std::fprintf(stderr, "\r%s\x1b[K\r",
+                 progress_line(progress(event), terminal_width() - 1, ascii_only())
+                     .c_str());
+  } else if (event.step % options_.log_every == 0 || event.step == total_steps_) {
+    std::fprintf(stderr, "%s\n",
+                 plain_line(progress(event), std::chrono::system_clock::now()).c_str());
+  }
+  std::fflush(stderr);
+}
+
+void TextReporter::clear_line() {
+  if (!drawn_) return;
+  std::fputs("\r\x1b[K", stderr);
+  std::fflush(stderr);
+  drawn_ = false;
+}
+
+void TextReporter::valid(const ValidEvent& event) {
+  scalars_.valid(event);
+  clear_line();
+  print_result(text("epoch ", event.epoch, ": validation loss ",
+                    format_fixed(event.loss, 4), ", accuracy ",
+                    format_fixed(100 * event.accuracy, 2), " %"));
+}
+
+void TextReporter::note(const std::string& line) {
+  clear_line();
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+void TextReporter::done(const DoneEvent& event) {
+  clear_line();
+  const bool ascii = ascii_only();
+  if (!options_.quiet && event.losses.size() > 1)
+    print_result(text("loss by step\n", plot(event.losses, {.ascii = ascii})));
+  if (!options_.quiet)
+    print_result(text("where a step's time went (rank 0)\n",
+                      split_table(event.split, 30, ascii)));
+  std::string line = text(event.stop_signal ? "stopped after " : "done: ", event.steps,
+                          " steps, loss ", format_fixed(event.loss, 4));
+  if (event.accuracy)
+    line += text(", accuracy ", format_fixed(100 * *event.accuracy, 2), " %");
+  print_result(text(line, ", ", format_fixed(event.samples_per_second, 1),
+                    " samples/s, ", format_fixed(event.step_ms, 2), " ms a step"));
+  print_result(text("first step after ", format_fixed(event.first_step_s, 2),
+                    " s, peak memory ", format_bytes(double(event.peak_memory_bytes)),
+                    " a rank, weights ", event.weights_hash));
+}
+
+}  // namespace cohort::cli

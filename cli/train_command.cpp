@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/train_command.h"
+
+#include <cstdlib>
+#include <exception>
+
+#include "cli/exit_code.h"
+#include "cohort/comm/backends.h"
+#include "cohort/comm/world.h"
+#include "cohort/core/error.h"
+#include "cohort/core/file.h"
+#include "cohort/launch/agent.h"
+#include "cohort/launch/error_file.h"
+#include "cohort/optim/rate_schedule.h"
+#include "cohort/optim/update_rule.h"
+
+namespace cohort::cli {
+namespace {
+
+[[noreturn]] void refuse_later(std::string_view what) {
+  throw ConfigError(text("[train] ", what, " comes with a later release"));
+}
+
+void refuse_what_is_not_there(const TrainArgs& args, const Config& config) {
+  if (args.device != "cpu")
+    throw ConfigError(text("[train] --device ", args.device,
+                           ": not in this build; legal: cpu"));
+  if (args.exact) refuse_later("--exact");
+  if (args.watch) refuse_later("--watch");
+  if (!args.profile.empty()) refuse_later("--profile");
+  if (config.get_string("precision") != "float32")
+    refuse_later("precision=" + config.get_string("precision"));
+  if (config.get_float("optim.clip") != 0) refuse_later("optim.clip");
+  if (!config.get_string("checkpoint.dir").empty()) refuse_later("checkpoint.dir");
+  make_update_rule({.name = config.get_string("optim.name")});
+  RateSchedule({.name = config.get_string("schedule.name")});
+}
+
+// An error of this process: one line, for the launcher and for people.
+int report_error(const std::exception& error) {
+  write_error_file(error.what());
+  return exit_code_of(error);
+}
+
+LaunchOptions launch_options(const TrainPlan& plan) {
+  const TrainArgs& args = plan.args;
+  const NodeRange nodes = parse_nodes(args.nodes);
+  LaunchOptions options;
+  options.ranks = parse_ranks(args.ranks.empty() ? "1" : args.ranks);
+  options.min_nodes = nodes.min;
+  options.max_nodes = nodes.max;
+  options.rdzv = args.rdzv;
+  options.max_restarts = args.max_restarts;
+  options.grace = std::chrono::milliseconds(static_cast<int64_t>(args.grace_s * 1000));
+  options.usr1_stops = true;
+  options.threads = static_cast<int>(plan.config.get_int("threads"));
+  options.json = args.json;
+  if (!args.out.empty()) options.log_dir = args.out + "/logs";
+  options.body = [&plan] {
+    try {
+      return run_train_rank(plan);
+    } catch (const std::exception& error) {
+      return report_error(error);
+    }
+  };
+  return options;
+}
+
+}  // namespace
+
+TrainPlan make_plan(const TrainArgs& args) {
+  const Recipe& recipe = find_recipe(args.recipe);
+  TrainPlan plan{args, &recipe, recipe.defaults(), process_start()};
+  if (!args.config.empty()) plan.config.load_file(args.config);
+  for (const auto& assignment : args.set) plan.config.set_assignment(assignment);
+  find_backend(args.backend, World{});
+  refuse_what_is_not_there(args, plan.config);
+  if (!args.out.empty()) {
+    make_folder(args.out, ErrorKind::kConfig);
+    write_file_atomically(args.out + "/config.json", plan.config.to_json() + "\n",
+                          ErrorKind::kConfig);
+  }
+  return plan;
+}
+
+int run_train(const TrainArgs& args) {
+  const TrainPlan plan = make_plan(args);
+  const bool launched = args.ranks.empty() && world_from_env().launcher != "none";
+  if (launched) {
+    try {
+      return run_train_rank(plan);
+    } catch (const std::exception& error) {
+      write_error_file(error.what());
+      throw;
+    }
+  }
+  return launch(launch_options(plan)).exit_code;
+}
+
+}  // namespace cohort::cli

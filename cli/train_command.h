@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/launch_command.h"
+#include "cohort/config/config.h"
+#include "recipes/recipe.h"
+
+namespace cohort::cli {
+
+// The flags of `cohort train`, as given.
+struct TrainArgs {
+  std::string recipe;
+  std::string ranks;  // -n; empty: one, or a launcher's variables decide
+  std::string nodes = "1";
+  std::string rdzv;
+  int max_restarts = 0;
+  double grace_s = 3;
+  std::string backend = "auto";
+  std::string device = "cpu";
+  std::string layout;
+  bool exact = false;
+  int64_t max_steps = 0;
+  std::vector<std::string> set;  // key=value
+  std::string config;            // a YAML file
+  std::string out;
+  bool resume = false;
+  bool json = false;
+  bool quiet = false;
+  std::string save_initial, save_final, sample_log;
+  bool watch = false;
+  std::string profile;
+};
+
+// A run with everything resolved: what every rank gets.
+struct TrainPlan {
+  TrainArgs args;
+  const Recipe* recipe = nullptr;
+  Config config;
+  std::chrono::system_clock::time_point started;
+};
+
+// Resolves recipe, file and --set, and refuses what cannot be had, before any rank
+// starts. ConfigError.
+TrainPlan make_plan(const TrainArgs& args);
+
+// Starts the ranks, or is one of them where a launcher's variables say so. Returns
+// the exit code.
+int run_train(const TrainArgs& args);
+
+// What one rank does. Returns its exit code; throws the library's errors.
+int run_train_rank(const TrainPlan& plan);
+
+}  // namespace cohort::cli

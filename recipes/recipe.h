@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/config/config.h"
+#include "cohort/data/dataset.h"
+#include "cohort/step/block.h"
+
+namespace cohort {
+
+struct DataSets {
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> valid;  // may be null
+};
+
+// Data on its way from disk while the ranks find one another.
+class DataLoading {
+ public:
+  virtual ~DataLoading() = default;
+  // Collective over the ranks of this node; the first of them reads.
+  virtual DataSets finish(Communicator* node) = 0;
+};
+
+// A whole run under a name: model, data and defaults, about a page of code. Settings
+// reach it as a Config; it knows nothing of ranks.
+class Recipe {
+ public:
+  virtual ~Recipe() = default;
+  virtual std::string_view name() const = 0;
+  virtual std::string_view help() const = 0;  // one line
+  // The common keys with this recipe's defaults, and its own.
+  virtual Config defaults() const = 0;
+  virtual Chain make_chain(const Config& config) const = 0;
+  // `reader`: this rank is the first of its node, and may begin to read now.
+  virtual std::unique_ptr<DataLoading> load(const Config& config,
+                                            bool reader) const = 0;
+};
+
+// Every recipe there is.
+std::span<const Recipe* const> all_recipes();
+
+// ConfigError with the nearest name for one that is not there.
+const Recipe& find_recipe(std::string_view name);
+
+}  // namespace cohort

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/core/nearest.h"
+#include "recipes/fashion_mnist.h"
+#include "recipes/recipe.h"
+
+namespace cohort {
+
+std::span<const Recipe* const> all_recipes() {
+  static const FashionMnistRecipe fashion_mnist;
+  static const std::array<const Recipe*, 1> all = {&fashion_mnist};
+  return all;
+}
+
+const Recipe& find_recipe(std::string_view name) {
+  std::vector<std::string> legal;
+  std::string list;
+  for (const Recipe* recipe : all_recipes()) {
+    if (recipe->name() == name) return *recipe;
+    legal.emplace_back(recipe->name());
+    list += (list.empty() ? "" : ", ") + legal.back();
+  }
+  throw ConfigError(text("[recipes] unknown recipe '", name, "'; nearest: ",
+                         nearest(name, legal), "; legal: ", list));
+}
+
+}  // namespace cohort

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cohort/comm/world.h"
+
+namespace cohort {
+
+// What must be equal on all ranks of a run: release and build of the program.
+std::string program_version();
+
+// join() for a program that calls itself `version`.
+std::unique_ptr<Store> join_as(const World& world, const ConnectOptions& options,
+                               const std::string& version);
+
+// The meeting itself, over a store that is connected. Event-driven: each rank
+// compares itself with the first that came, the last one to come (or the first to
+// find a fault) writes the verdict, and all wait for that one key.
+void meet(const World& world, Store& store, const ConnectOptions& options,
+          const std::string& version);
+
+}  // namespace cohort

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/config/common_keys.h"
+
+namespace cohort {
+namespace {
+
+void add_run(Keys& keys) {
+  keys.add_int("seed", 0, "of every random number of the run", {.lowest = 0})
+      .add_int("epochs", 1, "passes over the training set", {.lowest = 1})
+      .add_int("batch", 128, "samples a step, over all ranks", {.lowest = 1})
+      .add_int("slices", 0, "parts of the batch; 0: one a data-parallel rank",
+               {.lowest = 0})
+      .add_int("threads", 0, "of computation a rank; 0: cores / ranks", {.lowest = 0})
+      .add_choice("precision", "float32", {"float32", "bf16", "fp16"},
+                  "of forward and backward; masters stay float32")
+      .add_choice("elastic", "off", {"on", "off"}, "go on when a rank is lost");
+}
+
+void add_optim(Keys& keys) {
+  const FloatRange not_negative{.lowest = 0};
+  const FloatRange below_one{.lowest = 0, .highest = 1, .below_highest = true};
+  keys.add_choice("optim.name", "sgd", {"sgd", "adam", "adamw"}, "update rule")
+      .add_float("optim.lr", 0.05, "learning rate, before schedule and scaling",
+                 not_negative)
+      .add_float("optim.momentum", 0.9, "of sgd", below_one)
+      .add_bool("optim.nesterov", false, "look ahead along the momentum (sgd)")
+      .add_float("optim.weight_decay", 0, "pull towards zero", not_negative)
+      .add_string("optim.no_decay", "",
+                  "parameters without weight decay: parts of names, with commas")
+      .add_float("optim.beta1", 0.9, "decay of the first moment (adam)", below_one)
+      .add_float("optim.beta2", 0.999, "decay of the second moment (adam)", below_one)
+      .add_float("optim.eps", 1e-8, "added to the denominator (adam)", not_negative)
+      .add_float("optim.clip", 0, "largest norm of the whole gradient; 0: any",
+                 not_negative);
+}
+
+void add_schedule(Keys& keys) {
+  keys.add_choice("schedule.name", "constant", {"constant", "linear", "cosine"},
+                  "of the learning rate after the warm-up")
+      .add_int("schedule.warmup_steps", 0, "steps in which the rate grows from zero",
+               {.lowest = 0})
+      .add_choice("schedule.scale", "none", {"none", "linear", "sqrt"},
+                  "how the rate grows with batch / schedule.reference_batch")
+      .add_int("schedule.reference_batch", 0,
+               "the batch optim.lr is meant for; 0: the recipe's own", {.lowest = 0});
+}
+
+void add_data_and_model(Keys& keys) {
+  keys.add_string("data.dir", "",
+                  "folder of the data set; empty: where packages put it")
+      .add_bool("data.normalize", false, "subtract the mean, divide by the deviation")
+      .add_bool("data.synthetic", false, "made-up samples of the same shape")
+      .add_int("model.width", 0, "0: the recipe's own", {.lowest = 0})
+      .add_int("model.depth", 0, "0: the recipe's own", {.lowest = 0});
+}
+
+void add_output(Keys& keys) {
+  keys.add_string("checkpoint.dir", "", "folder of checkpoints; empty: none are saved")
+      .add_int("checkpoint.every_steps", 0, "0: only at the end and on request",
+               {.lowest = 0})
+      .add_int("checkpoint.keep", 3, "newest checkpoints that stay", {.lowest = 1})
+      .add_bool("checkpoint.async", true, "write while training goes on")
+      .add_int("log.every_steps", 10, "steps between two lines of progress",
+               {.lowest = 1})
+      .add_int("valid.every_epochs", 1, "epochs between two validations; 0: none",
+               {.lowest = 0})
+      .add_float("comm.timeout_s", 30,
+                 "a rank without a sign of progress for so long is given up",
+                 {.lowest = 0.1});
+}
+
+}  // namespace
+
+Keys common_keys() {
+  Keys keys;
+  add_run(keys);
+  add_optim(keys);
+  add_schedule(keys);
+  add_data_and_model(keys);
+  add_output(keys);
+  return keys;
+}
+
+}  // namespace cohort

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "cohort/config/common_keys.h"
+#include "cohort/core/error.h"
+#include "cohort/core/file.h"
+
+namespace cohort {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+Keys small_keys() {
+  Keys keys;
+  keys.add_int("batch", 128, "samples a step", {.lowest = 1, .highest = 1024})
+      .add_float("optim.lr", 0.05, "rate", {.lowest = 0})
+      .add_float("optim.beta1", 0.9, "decay",
+                 {.lowest = 0, .highest = 1, .below_highest = true})
+      .add_choice("optim.name", "sgd", {"sgd", "adam", "adamw"}, "rule")
+      .add_bool("data.synthetic", false, "made up")
+      .add_string("data.dir", "", "folder");
+  return keys;
+}
+
+template <typename Call>
+std::string config_error_of(const Call& call) {
+  try {
+    call();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string error_of_set(std::string_view assignment) {
+  return config_error_of([&] { Config(small_keys()).set_assignment(assignment); });
+}
+
+std::string error_of_yaml(std::string_view yaml) {
+  return config_error_of([&] { Config(small_keys()).load_text(yaml, "f.yaml"); });
+}
+
+TEST(Config, StartsWithTheDefaults) {
+  const Config config(small_keys());
+  EXPECT_EQ(config.get_int("batch"), 128);
+  EXPECT_EQ(config.get_float("optim.lr"), 0.05);
+  EXPECT_EQ(config.get_string("optim.name"), "sgd");
+  EXPECT_FALSE(config.get_bool("data.synthetic"));
+  EXPECT_EQ(config.origin("batch"), "default");
+}
+
+TEST(Config, LaterLayersWin) {
+  Config config(small_keys());
+  config.set("batch", "32", "recipe mlp");
+  config.set("optim.lr", "0.1", "recipe mlp");
+  config.set("data.dir", "a", "recipe mlp");
+  config.load_text("optim: {lr: 0.2}\ndata:\n  dir: b\n", "f.yaml");
+  config.set_assignment("data.dir=c=d");
+  EXPECT_EQ(config.get_int("batch"), 32);
+  EXPECT_EQ(config.get_float("optim.lr"), 0.2);
+  EXPECT_EQ(config.get_string("data.dir"), "c=d");
+  EXPECT_EQ(config.origin("batch"), "recipe mlp");
+  EXPECT_EQ(config.origin("optim.lr"), "f.yaml:1:9");
+  EXPECT_EQ(config.origin("data.dir"), "--set");
+}
+
+TEST(Config, UnknownKeyNamesTheNearestAndThePlace) {
+  EXPECT_EQ(error_of_set("optim.lrr=1"),
+            "[config] --set: unknown key 'optim.lrr'; the nearest legal key is "
+            "'optim.lr'");
+  EXPECT_EQ(error_of_set("lr=1"),
+            "[config] --set: unknown key 'lr'; the nearest legal key is 'optim.lr'");
+  EXPECT_EQ(error_of_yaml("batch: 2\noptim:\n  nam: sgd\n"),
+            "[config] f.yaml:3:3: unknown key 'optim.nam'; the nearest legal key is "
+            "'optim.name'");
+}
+
+TEST(Config, AGroupIsNoKey) {
+  EXPECT_EQ(error_of_set("data=x"),
+            "[config] --set: 'data' is a group and takes no value; legal: "
+            "data.synthetic, data.dir");
+  EXPECT_THAT(error_of_yaml("optim: sgd\n"),
+              HasSubstr("f.yaml:1:1: 'optim' is a group"));
+}
+
+TEST(Config, WrongValuesSayWhatIsLegal) {
+  EXPECT_EQ(error_of_set("batch=many"),
+            "[config] --set: batch is 'many'; legal: a whole number >= 1 and <= 1024");
+  EXPECT_THAT(error_of_set("batch=0"), HasSubstr("batch is '0'"));
+  EXPECT_THAT(error_of_set("batch=1025"), HasSubstr("batch is '1025'"));
+  EXPECT_THAT(error_of_set("batch=1.5"), HasSubstr("batch is '1.5'"));
+  EXPECT_EQ(error_of_set("optim.lr=-1"),
+            "[config] --set: optim.lr is '-1'; legal: a number >= 0");
+  EXPECT_EQ(error_of_set("optim.beta1=1"),
+            "[config] --set: optim.beta1 is '1'; legal: a number >= 0 and < 1");
+  EXPECT_EQ(error_of_set("data.synthetic=perhaps"),
+            "[config] --set: data.synthetic is 'perhaps'; legal: true or false");
+  EXPECT_EQ(error_of_set("optim.name=adm"),
+            "[config] --set: optim.name is 'adm'; legal: sgd, adam or adamw "
+            "(nearest: adam)");
+  EXPECT_THAT(error_of_yaml("batch: [1, 2]\n"),
+              HasSubstr("f.yaml:1:1: batch is '1,2'"));
+}
+
+TEST(Config, AssignmentNeedsAKeyAndAnEqualsSign) {
+  EXPECT_EQ(error_of_set("batch"),
+            "[config] --set: 'batch' is not of the form key=value");
+  EXPECT_THAT(error_of_set("=3"), HasSubstr("not of the form"));
+  Config config(small_keys());
+  config.set_assignment("data.dir=");
+  EXPECT_EQ(config.get_string("data.dir"), "");
+}
+
+TEST(Config, DottedAndNestedKeysAreTheSame) {
+  Config config(small_keys());
+  config.load_text("optim.lr: 0.3\ndata: {synthetic: yes, dir: [a, b]}\n", "f");
+  EXPECT_EQ(config.get_float("optim.lr"), 0.3);
+  EXPECT_TRUE(config.get_bool("data.synthetic"));
+  EXPECT_EQ(config.get_string("data.dir"), "a,b");
+}
+
+TEST(Config, EmptyYamlChangesNothing) {
+  Config config(small_keys());
+  for (auto yaml : {"", "# only a comment\n", "data: {}\n", "---\n"}) {
+    config.load_text(yaml, "f");
+  }
+  EXPECT_EQ(config.to_json(), Config(small_keys()).to_json());
+}
+
+TEST(Config, DuplicatesAreRefusedWithBothPlaces) {
+  EXPECT_EQ(error_of_yaml("batch: 1\nbatch: 2\n"),
+            "[config] f.yaml:2:1: key 'batch' comes twice; first at f.yaml:1:1");
+  EXPECT_THAT(error_of_yaml("optim.lr: 1\noptim:\n  lr: 2\n"),
+              HasSubstr("f.yaml:3:3: key 'optim.lr' comes twice; first at f.yaml:1:1"));
+}
+
+TEST(Config, MalformedYamlIsRefusedWithItsPlace) {
+  EXPECT_THAT(error_of_yaml("batch: 1\noptim: {lr: 2\n"),
+              StartsWith("[config] f.yaml:"));
+  EXPECT_THAT(error_of_yaml("batch:\n"), HasSubstr("f.yaml:1:1: key 'batch' has no"));
+  EXPECT_THAT(error_of_yaml("- 1\n- 2\n"), HasSubstr("f.yaml:1:1: not a map"));
+  EXPECT_THAT(error_of_yaml("just text\n"), HasSubstr("not a map"));
+  EXPECT_THAT(error_of_yaml("batch: 1\n---\nbatch: 2\n"), HasSubstr("second document"));
+  EXPECT_THAT(error_of_yaml("? [a]\n: 1\n"), HasSubstr("plain text"));
+  EXPECT_THAT(error_of_yaml("data: {dir: [[1]]}\n"), HasSubstr("list of non-values"));
+  EXPECT_THAT(error_of_yaml("a: &a\n  b: *a\n"), StartsWith("[config] f.yaml"));
+}
+
+TEST(Config, AFailedFileChangesNothing) {
+  Config config(small_keys());
+  EXPECT_THROW(config.load_text("batch: 7\nbatc: 8\n", "f"), ConfigError);
+  EXPECT_EQ(config.get_int("batch"), 128);
+}
+
+TEST(Config, FilesAreReadAndMissingOnesNamed) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    text("cohort_config_", ::getpid(), ".yaml");
+  write_file_atomically(path, "batch: 9\n");
+  Config config(small_keys());
+  config.load_file(path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(config.get_int("batch"), 9);
+  EXPECT_EQ(config.origin("batch"), path.string() + ":1:1");
+  EXPECT_THAT(config_error_of([&] { config.load_file(path); }),
+              HasSubstr(path.string() + ": No such file"));
+}
+
+TEST(Config, AskingForWhatIsNotThereIsABug) {
+  const Config config(small_keys());
+  EXPECT_THROW(config.get_int("epoch"), BugError);
+  EXPECT_THROW(config.get_int("optim.lr"), BugError);
+  EXPECT_THROW(small_keys().add_int("batch", 1, ""), BugError);
+  EXPECT_THROW(Keys().add_int("n", 0, "", {.lowest = 1}), BugError);
+  EXPECT_THROW(Keys().add_choice("c", "x", {"y"}, ""), BugError);
+}
+
+TEST(Config, JsonHasEveryKeyWithItsType) {
+  Config config(small_keys());
+  config.set_assignment("optim.lr=1");
+  EXPECT_EQ(config.to_json(),
+            R"({"batch":128,"optim.lr":1.0,"optim.beta1":0.9,"optim.name":"sgd",)"
+            R"("data.synthetic":false,"data.dir":""})");
+}
+
+TEST(Config, TablesForPeople) {
+  Config config(small_keys());
+  config.set_assignment("batch=64");
+  EXPECT_THAT(config.describe(), StartsWith("batch           64     --set\n"
+                                            "optim.lr        0.05   default\n"));
+  EXPECT_THAT(config.keys().describe(),
+              HasSubstr("optim.name      sgd    sgd, adam or adamw"));
+}
+
+TEST(CommonKeys, AreThoseOfTheContract) {
+  Config config(common_keys());
+  config.load_text(R"(
+seed: 1
+epochs: 2
+batch: 3
+slices: 4
+threads: 5
+precision: bf16
+elastic: on
+optim: {name: adamw, lr: 1, momentum: 0, nesterov: true, weight_decay: 0.1, beta1: 0,
+        beta2: 0, eps: 0, clip: 1, no_decay: bias}
+schedule: {name: cosine, warmup_steps: 6, scale: sqrt}
+data: {dir: d, normalize: true, synthetic: true}
+model: {width: 7, depth: 8}
+checkpoint: {dir: c, every_steps: 9, keep: 10, async: false}
+log: {every_steps: 11}
+)",
+                   "all.yaml");
+  for (const Key& key : config.keys().all()) {
+    EXPECT_THAT(config.origin(key.name), StartsWith("all.yaml:")) << key.name;
+    EXPECT_FALSE(key.help.empty()) << key.name;
+  }
+  EXPECT_EQ(config.get_string("elastic"), "on");
+}
+
+TEST(CommonKeys, HaveTheDocumentedDefaults) {
+  EXPECT_EQ(
+      Config(common_keys()).to_json(),
+      R"({"seed":0,"epochs":1,"batch":128,"slices":0,"threads":0,)"
+      R"("precision":"float32","elastic":"off","optim.name":"sgd","optim.lr":0.05,)"
+      R"("optim.momentum":0.9,"optim.nesterov":false,"optim.weight_decay":0.0,)"
+      R"("optim.no_decay":"","optim.beta1":0.9,"optim.beta2":0.999,"optim.eps":1e-08,)"
+      R"("optim.clip":0.0,"schedule.name":"constant","schedule.warmup_steps":0,)"
+      R"("schedule.scale":"none","data.dir":"","data.normalize":false,)"
+      R"("data.synthetic":false,"model.width":0,"model.depth":0,"checkpoint.dir":"",)"
+      R"("checkpoint.every_steps":0,"checkpoint.keep":3,"checkpoint.async":true,)"
+      R"("log.every_steps":10})");
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/config/yaml.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+// Deeper than any key; an alias that contains itself would go on for ever.
+constexpr int kMaxDepth = 16;
+
+class Reader {
+ public:
+  explicit Reader(const std::string& file) : file_(file) {}
+
+  void read_map(const YAML::Node& map, const std::string& prefix, int depth) {
+    if (depth > kMaxDepth) refuse(map.Mark(), "maps are nested too deeply");
+    for (const auto& member : map) {
+      if (!member.first.IsScalar() || member.first.Scalar().empty()) {
+        refuse(member.first.Mark(), "a key must be plain text");
+      }
+      const std::string key = prefix + member.first.Scalar();
+      if (member.second.IsMap()) {
+        read_map(member.second, key + ".", depth + 1);
+      } else {
+        add(key, member.second, member.first.Mark());
+      }
+    }
+  }
+
+  [[noreturn]] void refuse(const YAML::Mark& mark, const std::string& why) const {
+    throw ConfigError(text("[config] ", place(mark), ": ", why));
+  }
+
+  std::vector<YamlEntry> entries;
+
+ private:
+  std::string place(const YAML::Mark& mark) const {
+    if (mark.is_null()) return file_;
+    return text(file_, ":", mark.line + 1, ":", mark.column + 1);
+  }
+
+  void add(const std::string& key, const YAML::Node& value, const YAML::Mark& mark) {
+    const auto same = std::ranges::find(entries, key, &YamlEntry::key);
+    if (same != entries.end()) {
+      refuse(mark, text("key '", key, "' comes twice; first at ", same->origin));
+    }
+    if (value.IsNull()) {
+      refuse(mark, text("key '", key, "' has no value; for an empty text write \"\""));
+    }
+    std::string list;
+    for (const auto& item : value) {
+      if (!item.IsScalar()) refuse(mark, text("'", key, "' is a list of non-values"));
+      if (!list.empty()) list += ",";
+      list += item.Scalar();
+    }
+    entries.push_back({key, value.IsScalar() ? value.Scalar() : list, place(mark)});
+  }
+
+  std::string file_;
+};
+
+}  // namespace
+
+std::vector<YamlEntry> read_yaml(std::string_view yaml, const std::string& file) {
+  Reader reader(file);
+  try {
+    const auto documents = YAML::LoadAll(std::string(yaml));
+    if (documents.size() > 1) {
+      reader.refuse(documents[1].Mark(), "a second document; legal: one");
+    }
+    if (documents.empty() || documents[0].IsNull()) return {};
+    if (!documents[0].IsMap()) {
+      reader.refuse(documents[0].Mark(), "not a map of settings; legal: key: value");
+    }
+    reader.read_map(documents[0], "", 0);
+  } catch (const YAML::Exception& error) {
+    reader.refuse(error.mark, error.msg);
+  }
+  return std::move(reader.entries);
+}
+
+}  // namespace cohort

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+// What an armed fault point throws.
+class InjectedFault : public Error {
+ public:
+  explicit InjectedFault(const std::string& m) : Error(ErrorKind::kBug, m) {}
+};
+
+// One fault: what happens at the `count`-th pass of a point.
+struct Fault {
+  enum class Action { kThrow, kKill, kFreeze, kCall };
+
+  std::string name;
+  int rank = -1;       // -1: any
+  int64_t index = -1;  // of the action at this point; -1: any
+  int64_t count = 1;   // which of the passes that match; later ones do nothing
+  Action action = Action::kThrow;   // kKill is SIGKILL, kFreeze SIGSTOP, to ourselves
+  std::function<void()> call = {};  // for kCall
+};
+
+// The faults of a run. Code that must survive them names its dangerous places:
+//   faults.reach("engine.before_action", rank, index);
+// which costs one load while nothing is armed. A plan is passed, never global, and
+// reach() may be called from any thread.
+class FaultPlan {
+ public:
+  FaultPlan() = default;
+  // "NAME[INDEX]@RANK:COUNT=ACTION;...", where [INDEX] and :COUNT may be missing, RANK
+  // may be *, and ACTION is throw, kill or freeze. ConfigError for anything else.
+  explicit FaultPlan(std::string_view spec);
+  // From COHORT_FAULT, for ranks that are real processes; none if it is not set.
+  static FaultPlan from_env();
+
+  void arm(Fault fault);
+
+  void reach(std::string_view name, int rank, int64_t index = -1) {
+    if (armed_.load(std::memory_order_acquire)) [[unlikely]]
+      pass(name, rank, index);
+  }
+
+  // Faults that have not fired: a test that leaves one has tested nothing.
+  int64_t pending() const;
+
+ private:
+  void pass(std::string_view name, int rank, int64_t index);
+
+  std::atomic<bool> armed_{false};
+  mutable std::mutex mutex_;
+  std::vector<Fault> faults_;  // count: passes still to go; 0: fired
+};
+
+}  // namespace cohort

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace cohort {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(ErrorKind kind, const char* what, const fs::path& path,
+                       int code) {
+  const auto message = text("[core.file] ", what, " ", path.string(), ": ",
+                            std::generic_category().message(code));
+  switch (kind) {
+    case ErrorKind::kConfig:
+      throw ConfigError(message);
+    case ErrorKind::kData:
+      throw DataError(message);
+    case ErrorKind::kComm:
+      throw CommError(message);
+    case ErrorKind::kCheckpoint:
+      throw CheckpointError(message);
+    case ErrorKind::kBug:
+      break;
+  }
+  throw BugError(message);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  int get() const { return fd_; }
+  // Some file systems report a failed write only here.
+  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
+
+ private:
+  int fd_;
+};
+
+// Removes a temporary file unless it was renamed.
+struct Temporary {
+  fs::path path;
+  bool keep = false;
+  ~Temporary() {
+    if (!keep) ::unlink(path.c_str());
+  }
+};
+
+// A new file beside `path`. A leftover of a dead process with our pid is stepped over.
+Descriptor create_beside(const fs::path& path, fs::path& name, ErrorKind kind) {
+  for (int n = 0; n < 1000; ++n) {
+    name = path;
+    name += text(".tmp.", ::getpid(), ".", n);
+    const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) return Descriptor(fd);
+    if (errno != EEXIST) break;
+  }
+  fail(kind, "cannot write", path, errno);
+}
+
+void write_all(int fd, std::string_view bytes, const fs::path& path, ErrorKind kind) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(kind, "cannot write", path, errno);
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+// A rename is on disk when its folder is. Some network file systems cannot sync a
+// folder (EINVAL); nothing more can be done there.
+void sync_folder_of(const fs::path& path, ErrorKind kind) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0 || (::fsync(fd.get()) != 0 && errno != EINVAL)) {
+    fail(kind, "cannot sync the folder of", path, errno);
+  }
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path, ErrorKind kind) {
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) fail(kind, "cannot read", path, errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) fail(kind, "cannot read", path, errno);
+  if (S_ISDIR(info.st_mode)) fail(kind, "cannot read", path, EISDIR);
+
+  // The size is a hint: files of /proc say 0. One byte more finds the end at once.
+  std::string bytes(static_cast<size_t>(info.st_size) + 1, '\0');
+  size_t used = 0;
+  while (true) {
+    if (used == bytes.size()) bytes.resize(2 * bytes.size() + 4096);
+    const ssize_t got = ::read(fd.get(), bytes.data() + used, bytes.size() - used);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(kind, "cannot read", path, errno);
+    if (got == 0) break;
+    used += static_cast<size_t>(got);
+  }
+  bytes.resize(used);
+  return bytes;
+}
+
+void write_file_atomically(const fs::path& path, std::string_view bytes,
+                           ErrorKind kind) {
+  write_file_atomically(path, std::span(&bytes, 1), kind);
+}
+
+void write_file_atomically(const fs::path& path,
+                           std::span<const std::string_view> pieces, ErrorKind kind) {
+  fs::path name;
+  Descriptor fd = create_beside(path, name, kind);
+  Temporary temporary{name};
+  for (const auto piece : pieces) write_all(fd.get(), piece, path, kind);
+  if (::fsync(fd.get()) != 0) fail(kind, "cannot sync", path, errno);
+  if (!fd.close()) fail(kind, "cannot write", path, errno);
+  if (::rename(name.c_str(), path.c_str()) != 0) {
+    fail(kind, "cannot write", path, errno);
+  }
+  temporary.keep = true;
+  sync_folder_of(path, kind);
+}
+
+void make_folder(const fs::path& path, ErrorKind kind) {
+  std::error_code code;
+  fs::create_directories(path, code);
+  if (code) fail(kind, "cannot make the folder", path, code.value());
+}
+
+}  // namespace cohort

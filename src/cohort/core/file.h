@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+// Failures throw the error class of `kind`, since whether a missing file is the
+// user's, the data's or the checkpoint's trouble is known by the caller alone. The
+// message has the path and the system's own words.
+
+// The whole file as bytes.
+std::string read_file(const std::filesystem::path& path,
+                      ErrorKind kind = ErrorKind::kData);
+
+// Replaces the file: whoever reads `path`, also after a crash or a power cut at any
+// instant, finds the old bytes or the new ones, whole. Writes a temporary file beside
+// it, syncs, renames, syncs the folder. On failure nothing is left behind.
+void write_file_atomically(const std::filesystem::path& path, std::string_view bytes,
+                           ErrorKind kind = ErrorKind::kData);
+// The same from pieces that lie apart, without joining them in memory first.
+void write_file_atomically(const std::filesystem::path& path,
+                           std::span<const std::string_view> pieces, ErrorKind kind);
+
+// Makes a folder and those above it; an existing one is fine.
+void make_folder(const std::filesystem::path& path, ErrorKind kind = ErrorKind::kData);
+
+}  // namespace cohort

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace cohort {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class File : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "cohort_file_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  int entries() const {
+    return static_cast<int>(
+        std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+
+  fs::path folder_;
+};
+
+template <typename Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(File, ComesBackAsItWasWritten) {
+  std::string bytes("a\0b\xff\n", 5);
+  for (int doubling = 0; doubling < 18; ++doubling) bytes += bytes;
+  write_file_atomically(folder_ / "x", bytes);
+  EXPECT_EQ(read_file(folder_ / "x"), bytes);
+  write_file_atomically(folder_ / "x", "");
+  EXPECT_EQ(read_file(folder_ / "x"), "");
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(File, FilesOfUnknownSizeAreReadWhole) {
+  EXPECT_THAT(read_file("/proc/self/status"), HasSubstr("VmHWM"));
+}
+
+TEST_F(File, ErrorsHaveThePathTheReasonAndTheCallersKind) {
+  const auto missing = folder_ / "none" / "x";
+  EXPECT_THROW(read_file(missing), DataError);
+  EXPECT_THROW(read_file(missing, ErrorKind::kConfig), ConfigError);
+  EXPECT_THROW(write_file_atomically(missing, "x", ErrorKind::kCheckpoint),
+               CheckpointError);
+  EXPECT_EQ(
+      message_of([&] { read_file(missing); }),
+      "[core.file] cannot read " + missing.string() + ": No such file or directory");
+  EXPECT_THAT(message_of([&] { write_file_atomically(missing, "x"); }),
+              HasSubstr("cannot write " + missing.string() + ": No such file"));
+  EXPECT_THAT(message_of([&] { read_file(folder_); }), HasSubstr("Is a directory"));
+}
+
+TEST_F(File, AFailedWriteLeavesTheOldFileAndNothingElse) {
+  fs::create_directory(folder_ / "x");
+  fs::create_directory(folder_ / "x" / "inside");
+  EXPECT_THROW(write_file_atomically(folder_ / "x", "new"), DataError);
+  EXPECT_TRUE(fs::is_directory(folder_ / "x"));
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(File, AFullDiskIsReported) {
+  // /dev/full itself cannot be renamed over: the limit on file size acts the same.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    rlimit limit{100, 100};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const auto said = message_of(
+        [&] { write_file_atomically(folder_ / "x", std::string(500, 'x')); });
+    ::_exit(said.find("File too large") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(entries(), 0);
+}
+
+TEST_F(File, FoldersAreMadeWithThoseAbove) {
+  make_folder(folder_ / "a" / "b");
+  make_folder(folder_ / "a" / "b");
+  EXPECT_TRUE(fs::is_directory(folder_ / "a" / "b"));
+  write_file_atomically(folder_ / "f", "x");
+  EXPECT_THROW(make_folder(folder_ / "f" / "c", ErrorKind::kConfig), ConfigError);
+}
+
+}  // namespace
+}  // namespace cohort

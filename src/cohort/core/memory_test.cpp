@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace cohort {
+namespace {
+
+TEST(Memory, CountsWhatIsHeldAndTheMostEverHeld) {
+  MemoryCounter counter;
+  {
+    MemoryShare a(counter, 100);
+    MemoryShare b(counter, 50);
+    EXPECT_EQ(counter.current(), 150);
+  }
+  MemoryShare c(counter, 20);
+  EXPECT_EQ(counter.current(), 20);
+  EXPECT_EQ(counter.peak(), 150);
+  counter.reset_peak();
+  EXPECT_EQ(counter.peak(), 20);
+}
+
+TEST(Memory, CountsAcrossThreads) {
+  MemoryCounter counter;
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 1000; ++i) MemoryShare share(counter, 7);
+        counter.add(1);
+      });
+    }
+  }
+  EXPECT_EQ(counter.current(), 3);
+  EXPECT_GE(counter.peak(), 7);
+  EXPECT_LE(counter.peak(), 3 * 7 + 3);
+}
+
+TEST(Memory, ProcessPeakSeesAndKeepsATouchedBlock) {
+  constexpr int64_t kBytes = 64 << 20;
+  const int64_t before = process_memory();
+  {
+    std::vector<char> block(kBytes, 1);
+    EXPECT_GE(process_memory(), before + kBytes / 2);
+  }
+  EXPECT_GE(process_peak_memory(), before + kBytes / 2);
+}
+
+}  // namespace
+}  // namespace cohort

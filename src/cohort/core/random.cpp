@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/random.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "cohort/core/error.h"
+#include "cohort/core/hash.h"
+
+namespace cohort {
+namespace {
+
+// Block b of a stream: the low counter words count, the high ones are the stream.
+PhiloxBlock block(const RandomKey& key, uint64_t b) {
+  return philox4x32(
+      {static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32),
+       static_cast<uint32_t>(key.stream), static_cast<uint32_t>(key.stream >> 32)},
+      {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
+}
+
+uint64_t join(uint32_t low, uint32_t high) {
+  return low | static_cast<uint64_t>(high) << 32;
+}
+
+float to_float(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
+double to_double(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
+// Elements 2b and 2b + 1 of the normal stream. Box and Muller 1958; 1 - u is in
+// (0, 1], so that the logarithm is finite.
+std::array<double, 2> normal_pair(const RandomKey& key, uint64_t b) {
+  const auto words = block(key, b);
+  const double u = 1.0 - to_double(join(words[0], words[1]));
+  const double angle = 2 * std::numbers::pi * to_double(join(words[2], words[3]));
+  const double radius = std::sqrt(-2 * std::log(u));
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+// Rounds down instead of up to `hi`, which the range excludes.
+template <typename T>
+T below(double value, double hi) {
+  const T rounded = static_cast<T>(value);
+  const T limit = static_cast<T>(hi);
+  return rounded < limit ? rounded : std::nextafter(limit, T(-INFINITY));
+}
+
+// std::fma here and below: whether a compiler fuses a*b+c by itself may differ
+// between the body and the rest of a loop, and bits must not depend on the cut.
+template <typename T>
+void uniform_range(T* out, int64_t count, const RandomKey& key, double lo, double hi,
+                   int64_t first) {
+  constexpr int per_block = sizeof(T) == 4 ? 4 : 2;
+  PhiloxBlock words{};
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t i = first + k;
+    if (k == 0 || i % per_block == 0) words = block(key, i / per_block);
+    double u;
+    if constexpr (sizeof(T) == 4) {
+      u = to_float(words[i % 4]);
+    } else {
+      u = to_double(join(words[2 * (i % 2)], words[2 * (i % 2) + 1]));
+    }
+    out[k] = below<T>(std::fma(hi - lo, u, lo), hi);
+  }
+}
+
+template <typename T>
+void normal_range(T* out, int64_t count, const RandomKey& key, double mean,
+                  double deviation, int64_t first) {
+  std::array<double, 2> pair{};
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t i = first + k;
+    if (k == 0 || i % 2 == 0) pair = normal_pair(key, i / 2);
+    out[k] = static_cast<T>(std::fma(deviation, pair[i % 2], mean));
+  }
+}
+
+// Calls fill(pointer, count) on contiguous float or double memory and brings the
+// result into `tensor`, whatever its strides and dtype.
+template <typename Fill>
+void fill_any(Tensor& tensor, const char* what, const Fill& fill) {
+  COHORT_CHECK(tensor.device().is_cpu() && tensor.is_floating_point(), what,
+               ": needs a floating CPU tensor");
+  c10::NoGradGuard no_grad;
+  const bool wide = tensor.scalar_type() == at::kDouble;
+  const bool direct =
+      tensor.is_contiguous() && (wide || tensor.scalar_type() == at::kFloat);
+  Tensor flat =
+      direct ? tensor : at::empty(tensor.sizes(), wide ? at::kDouble : at::kFloat);
+  if (wide) {
+    fill(flat.data_ptr<double>(), flat.numel());
+  } else {
+    fill(flat.data_ptr<float>(), flat.numel());
+  }
+  if (!direct) tensor.copy_(flat);
+}
+
+}  // namespace
+
+PhiloxBlock philox4x32(PhiloxBlock c, std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * c[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * c[2];
+    c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ key[0], static_cast<uint32_t>(b),
+         static_cast<uint32_t>(a >> 32) ^ c[3] ^ key[1], static_cast<uint32_t>(a)};
+    key[0] += 0x9E3779B9;  // golden ratio
+    key[1] += 0xBB67AE85;  // sqrt(3) - 1
+  }
+  return c;
+}
+
+RandomKey RandomKey::of_sample(uint64_t seed, int64_t step, int64_t sample,
+                               std::string_view op) {
+  return {seed, fingerprint("sample", step, sample, op)};
+}
+
+RandomKey RandomKey::of_path(uint64_t seed, std::string_view path, int64_t index) {
+  return {seed, fingerprint("path", path, index)};
+}
+
+uint32_t random_bits(const RandomKey& key, uint64_t i) {
+  return block(key, i / 4)[i % 4];
+}
+
+uint64_t random_bits64(const RandomKey& key, uint64_t i) {
+  const auto words = block(key, i / 2);
+  return join(words[2 * (i % 2)], words[2 * (i % 2) + 1]);
+}
+
+float uniform_float(const RandomKey& key, uint64_t i) {
+  return to_float(random_bits(key, i));
+}
+
+double uniform_double(const RandomKey& key, uint64_t i) {
+  return to_double(random_bits64(key, i));
+}
+
+double normal(const RandomKey& key, uint64_t i) {
+  return normal_pair(key, i / 2)[i % 2];
+}
+
+uint64_t random_below(const RandomKey& key, uint64_t i, uint64_t n) {
+  COHORT_CHECK(n > 0, "random_below nothing");
+  // Lemire's multiplication: the high word of bits * n.
+  const unsigned __int128 product =
+      static_cast<unsigned __int128>(random_bits64(key, i)) * n;
+  return static_cast<uint64_t>(product >> 64);
+}
+
+void fill_uniform(Tensor& tensor, const RandomKey& key, double lo, double hi,
+                  int64_t first) {
+  COHORT_CHECK(lo < hi, "fill_uniform of [", lo, ", ", hi, ")");
+  fill_any(tensor, "fill_uniform", [&](auto* out, int64_t count) {
+    uniform_range(out, count, key, lo, hi, first);
+  });
+}
+
+void fill_normal(Tensor& tensor, const RandomKey& key, double mean, double deviation,
+                 int64_t first) {
+  fill_any(tensor, "fill_normal", [&](auto* out, int64_t count) {
+    normal_range(out, count, key, mean, deviation, first);
+  });
+}
+
+}  // namespace cohort

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/fashion_mnist.h"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/data/idx.h"
+#include "cohort/data/image_dataset.h"
+#include "cohort/data/share.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kClasses = 10;
+constexpr int kSide = 28;
+constexpr float kMean = 0.2860f;
+constexpr float kDeviation = 0.3530f;
+
+const char* file_prefix(Split split) {
+  return split == Split::kTrain ? "train" : "t10k";
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw DataError("[data.fashion_mnist] " + what);
+}
+
+// The plain file if it is there, else the packed one.
+std::string find_file(const std::string& dir, const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const std::string plain = (fs::path(dir) / name).string();
+  for (const auto& path : {plain, plain + ".gz"}) {
+    if (fs::exists(path, ignored)) return path;
+  }
+  const bool is_dir = fs::is_directory(dir, ignored);
+  fail(text(dir, is_dir ? ": has no " : ": no such folder; looked for ", name, " or ",
+            name, ".gz; expected there, plain or .gz: train-images-idx3-ubyte, ",
+            "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte ",
+            "(Debian package dataset-fashion-mnist, or set data.dir)"));
+}
+
+void check(const LabelledImages& data, const std::string& images_path,
+           const std::string& labels_path) {
+  if (data.images.size(1) != kSide || data.images.size(2) != kSide) {
+    fail(text(images_path, ": at byte 8: images of ", data.images.size(1), "x",
+              data.images.size(2), "; expected ", kSide, "x", kSide));
+  }
+  if (data.images.size(0) != data.labels.size(0)) {
+    fail(text(labels_path, ": at byte 4: ", data.labels.size(0), " labels; expected ",
+              data.images.size(0), ", the number of images in ", images_path));
+  }
+  if (data.images.size(0) == 0) fail(text(images_path, ": at byte 4: no images"));
+  const auto* labels = data.labels.const_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < data.labels.size(0); ++i) {
+    if (labels[i] >= kClasses) {
+      fail(text(labels_path, ": at byte ", 8 + i, ": label ", int{labels[i]},
+                " of sample ", i, "; expected 0 to ", kClasses - 1));
+    }
+  }
+}
+
+}  // namespace
+
+LabelledImages read_fashion_mnist(const std::string& dir, Split split) {
+  const std::string prefix = file_prefix(split);
+  const auto images_path = find_file(dir, prefix + "-images-idx3-ubyte");
+  const auto labels_path = find_file(dir, prefix + "-labels-idx1-ubyte");
+  LabelledImages data{read_idx(images_path, 3), read_idx(labels_path, 1)};
+  check(data, images_path, labels_path);
+  return data;
+}
+
+FashionMnistLoading FashionMnistLoading::start(FashionMnistOptions options, Split split,
+                                               bool read) {
+  FashionMnistLoading loading(std::move(options), split);
+  if (read) {
+    loading.reading_ =
+        std::async(std::launch::async, read_fashion_mnist, loading.options_.dir, split);
+  }
+  return loading;
+}
+
+LabelledImages FashionMnistLoading::read() {
+  return reading_.valid() ? reading_.get() : read_fashion_mnist(options_.dir, split_);
+}
+
+std::unique_ptr<Dataset> FashionMnistLoading::finish(Communicator* node) {
+  auto tensors = share_from_first(node, [this] {
+    auto data = read();
+    return std::vector<Tensor>{std::move(data.images), std::move(data.labels)};
+  });
+  COHORT_CHECK(tensors.size() == 2, tensors.size(), " tensors");
+  ImageScale scale;
+  if (options_.normalize) scale = {.mean = kMean, .deviation = kDeviation};
+  const auto name = text("fashion-mnist ", split_ == Split::kTrain ? "train" : "test");
+  return make_image_dataset(name, tensors[0].unsqueeze(1), tensors[1], kClasses, scale);
+}
+
+std::unique_ptr<Dataset> open_fashion_mnist(const FashionMnistOptions& options,
+                                            Split split, Communicator* node) {
+  const bool reads = node == nullptr || node->rank() == 0;
+  return FashionMnistLoading::start(options, split, reads).finish(node);
+}
+
+}  // namespace cohort

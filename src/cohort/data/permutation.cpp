@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/permutation.h"
+
+#include <bit>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+// Fewer bits would leave a tiny set few permutations to choose from (one bit a half
+// has only four round functions); walking over 256 places costs little.
+constexpr int kMinHalfBits = 4;
+
+// The finalizer of SplitMix64 (Steele, Lea, Flood 2014; Stafford's variant 13).
+uint64_t mix(uint64_t x) {
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9u;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111ebu;
+  x ^= x >> 31;
+  return x;
+}
+
+constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
+
+int half_bits(int64_t size) {
+  const int bits = size <= 1 ? 0 : std::bit_width(static_cast<uint64_t>(size - 1));
+  const int half = (bits + 1) / 2;
+  return half < kMinHalfBits ? kMinHalfBits : half;
+}
+
+}  // namespace
+
+Permutation::Permutation(uint64_t seed, int64_t epoch, int64_t size)
+    : size_(size), half_bits_(half_bits(size)) {
+  COHORT_CHECK(size >= 0, "size ", size);
+  COHORT_CHECK(epoch >= 0, "epoch ", epoch);
+  // The seed is mixed before the epoch comes in, so that (seed, epoch + 1) and
+  // (seed + 1, epoch) have nothing in common.
+  uint64_t state = mix(mix(seed + kGolden) + static_cast<uint64_t>(epoch));
+  for (auto& key : keys_) {
+    state += kGolden;
+    key = mix(state);
+  }
+}
+
+int64_t Permutation::operator()(int64_t k) const {
+  COHORT_CHECK(k >= 0 && k < size_, "place ", k, " of ", size_);
+  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+  auto x = static_cast<uint64_t>(k);
+  do {
+    uint64_t left = x >> half_bits_;
+    uint64_t right = x & mask;
+    for (const uint64_t key : keys_) {
+      const uint64_t next = left ^ (mix(right + key) & mask);
+      left = right;
+      right = next;
+    }
+    x = left << half_bits_ | right;
+  } while (x >= static_cast<uint64_t>(size_));
+  return static_cast<int64_t>(x);
+}
+
+}  // namespace cohort

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "cohort/comm/communicator.h"
+
+namespace cohort {
+
+// Collective. Throws ConfigError on every rank unless all pass the same `hash`; the
+// message names `what` and the ranks that differ from rank 0.
+void require_equal(Communicator& comm, uint64_t hash, std::string_view what);
+
+}  // namespace cohort

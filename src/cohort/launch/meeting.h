@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/launch/agent.h"
+#include "cohort/launch/environment.h"
+#include "cohort/launch/run_store.h"
+
+namespace cohort::process {
+
+// What one agent tells the others about a generation; the first one to speak wins.
+struct Event {
+  enum Kind { kFault, kStop } kind = kFault;
+  Failure failure;  // kFault; kStop has only its signal
+};
+std::string encode(const Event& event);
+Event decode_event(const std::string& text);
+
+// The agents of several nodes, meeting in a store that one of them serves.
+//
+// The agent that can listen at the endpoint is node 0; the others are numbered as
+// they come. Nothing here waits for long: the agent calls advance() and poll()
+// between its other duties.
+//
+// Failure: CommError when the store is lost or the join timeout passes; ConfigError
+// when the agents disagree about the run.
+class Meeting {
+ public:
+  explicit Meeting(const LaunchOptions& options);
+
+  // Moves on; the world as soon as everyone agrees on it.
+  std::optional<NodeWorld> advance();
+
+  // Publishes; returns the event that was first in this generation.
+  Event publish(int generation, const Event& event);
+  // Shows that this agent lives; on node 0 also looks for others that do not. The
+  // event of this generation, if there is one.
+  std::optional<Event> poll(int generation);
+
+  // Counted rendezvous, by name: arrive once, then ask.
+  void arrive(const std::string& where);
+  bool all_arrived(const std::string& where);
+
+  // The last word. The server waits here, for at most `limit`, until the others have
+  // gone, since they still need the store.
+  void leave(std::chrono::milliseconds limit);
+
+ private:
+  void find_store();
+  void publish_self();
+  void close_meeting();
+  NodeWorld read_world(const std::string& world);
+  std::optional<Event> lost_node();
+
+  const LaunchOptions& options_;
+  Endpoint endpoint_;
+  Clock::time_point deadline_;
+  std::unique_ptr<RunStore> store_;
+  bool server_ = false;
+  int node_ = 0;
+  int num_nodes_ = 0;
+  int last_error_ = 0;
+  Clock::time_point enough_since_{};  // when the minimum had come
+  Clock::time_point last_beat_{};
+  struct Beat {
+    int64_t count = 0;
+    Clock::time_point seen{};
+  };
+  std::vector<Beat> beats_;
+  std::vector<std::string> hosts_;
+};
+
+}  // namespace cohort::process

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+
+// Small things about processes that the agent and the zygote share.
+namespace cohort::process {
+
+using Clock = std::chrono::steady_clock;
+
+// Owns a file descriptor.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    reset(other.release());
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+// "SIGSEGV"; "signal 40" for one without a name.
+std::string signal_name(int signal);
+
+std::string host_name();
+
+// `bytes` random bytes of the kernel, as lower-case hex.
+std::string random_hex(int bytes);
+
+// Wall clock, nanoseconds since 1970.
+int64_t wall_ns();
+
+// Children of this process, of all its threads, zombies included.
+std::set<pid_t> children();
+
+// Kills and reaps every child but those in `spare`, and, because this process is
+// the reaper of its descendants, everything below them. False if some were still
+// there when `limit` had passed (a process stuck in the kernel).
+bool end_children(const std::set<pid_t>& spare, std::chrono::milliseconds limit);
+
+}  // namespace cohort::process

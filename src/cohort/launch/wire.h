@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/launch/process.h"
+
+// What agent and zygote say to one another over a SOCK_SEQPACKET pair: a fixed
+// head, an optional text, optional descriptors; one message each.
+namespace cohort::process {
+
+struct Request {
+  enum Kind : int32_t {
+    kSpawn,   // fork rank `index`; text: cores and variables; fds: its 0, 1 and 2
+    kSignal,  // send `signal` to rank `index`, if it still runs
+    kQuit,    // end everything below, then yourself
+  };
+  Kind kind = kQuit;
+  int32_t index = -1;
+  int32_t signal = 0;
+};
+
+struct Report {
+  enum Kind : int32_t { kSpawned, kNotSpawned, kExited, kStopped, kContinued };
+  Kind kind = kSpawned;
+  int32_t index = -1;
+  int32_t pid = 0;
+  int32_t status = 0;   // kExited: as of waitpid; kStopped: signal; kNotSpawned: errno
+  int64_t time_ns = 0;  // wall clock
+};
+
+// False when the other side is gone.
+bool send_message(int socket, const void* head, size_t head_size,
+                  std::string_view text = {}, std::span<const int> fds = {});
+
+// Does not wait. 1: a message came; 0: none is there; -1: the other side is gone.
+int receive_message(int socket, void* head, size_t head_size, std::string& text,
+                    std::vector<UniqueFd>& fds);
+
+// The text of a kSpawn request.
+struct SpawnText {
+  std::vector<int> cores;              // empty: as the agent
+  std::vector<std::string> variables;  // NAME=VALUE
+};
+std::string encode(const SpawnText& spawn);
+SpawnText decode_spawn(const std::string& text);
+
+}  // namespace cohort::process

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/launch/zygote.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "cohort/core/error.h"
+
+namespace cohort::process {
+namespace {
+
+constexpr std::chrono::seconds kEndLimit{5};
+
+}  // namespace
+
+Zygote::Zygote(const ZygoteOptions& options) : spare_(children()) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+    throw CommError(text("[launch.zygote] socketpair: ", strerror(errno)));
+  }
+  socket_.reset(pair[0]);
+  UniqueFd other(pair[1]);
+  ::fflush(nullptr);  // or children would print the same bytes again
+  const pid_t agent = ::getpid();
+  pid_ = ::fork();
+  if (pid_ < 0) throw CommError(text("[launch.zygote] fork: ", strerror(errno)));
+  if (pid_ == 0) {
+    socket_.reset();
+    zygote_main(std::move(other), agent, options);
+  }
+}
+
+Zygote::~Zygote() {
+  if (alive_) {
+    const Request quit{Request::kQuit, -1, 0};
+    send_message(socket_.get(), &quit, sizeof quit);
+    ::kill(pid_, SIGCONT);
+    // The end of the stream says that it has ended everything below.
+    pollfd end{socket_.get(), POLLIN, 0};
+    const auto deadline = Clock::now() + kEndLimit;
+    while (alive_ && Clock::now() < deadline) {
+      ::poll(&end, 1, 100);
+      while (next_report()) continue;
+    }
+  }
+  if (!reaped_) ::kill(pid_, SIGKILL);
+  end_children(spare_, kEndLimit);
+}
+
+bool Zygote::spawn(int index, const SpawnText& spawn, int in, int out, int err) {
+  const Request request{Request::kSpawn, index, 0};
+  const int fds[] = {in, out, err};
+  return alive_ &&
+         send_message(socket_.get(), &request, sizeof request, encode(spawn), fds);
+}
+
+bool Zygote::signal(int index, int signal) {
+  const Request request{Request::kSignal, index, signal};
+  return alive_ && send_message(socket_.get(), &request, sizeof request);
+}
+
+std::optional<Report> Zygote::next_report() {
+  Report report;
+  std::string text;
+  std::vector<UniqueFd> fds;
+  if (!alive_) return std::nullopt;
+  const int got = receive_message(socket_.get(), &report, sizeof report, text, fds);
+  if (got > 0) return report;
+  if (got < 0) lost();
+  return std::nullopt;
+}
+
+void Zygote::check() {
+  if (reaped_) return;
+  siginfo_t info{};
+  const int what = WSTOPPED | WNOHANG;
+  if (::waitid(P_PID, pid_, &info, what) == 0 && info.si_pid == pid_) {
+    ::kill(pid_, SIGCONT);  // it only waits, so nothing is gained by its rest
+  }
+  // That it died is seen at the end of the stream, behind its last reports.
+}
+
+// Its ranks die with it and come to us.
+void Zygote::lost() {
+  alive_ = false;
+  ::kill(pid_, SIGKILL);
+  const auto deadline = Clock::now() + kEndLimit;
+  while (!reaped_ && Clock::now() < deadline) {
+    reaped_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
+    if (!reaped_) ::poll(nullptr, 0, 1);
+  }
+  end_children(spare_, kEndLimit);
+}
+
+}  // namespace cohort::process

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <signal.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/launch/wire.h"
+
+namespace cohort::process {
+
+// What a rank needs that the zygote keeps from before the fork.
+struct ZygoteOptions {
+  std::vector<std::string> program;  // executed, or, if empty,
+  std::function<int()> body;         // called
+  sigset_t mask{};                   // of the caller, for the ranks
+  struct sigaction on_pipe {};       // SIGPIPE's action of the caller, for the ranks
+};
+
+// The zygote as the agent sees it: a single-threaded copy of this process that forks
+// the ranks, reaps them and reports.
+//
+// Lifetimes: the zygote ends when its agent does, and then ends all ranks first; a
+// rank ends when the zygote does. Ranks have a process group of their own, which is
+// ended with them. Signals that the agent handles do not touch the zygote.
+//
+// Thread safety: one thread, the one that made it.
+class Zygote {
+ public:
+  // Forks. Call it before the first thread of this process.
+  explicit Zygote(const ZygoteOptions& options);
+  // Ends everything that is left, within seconds.
+  ~Zygote();
+  Zygote(const Zygote&) = delete;
+  Zygote& operator=(const Zygote&) = delete;
+
+  pid_t pid() const { return pid_; }
+  int socket() const { return socket_.get(); }
+
+  // False when the zygote is dead; the same for signal().
+  bool spawn(int index, const SpawnText& spawn, int in, int out, int err);
+  bool signal(int index, int signal);
+
+  // The next report, if there is one. After alive() has become false there is none.
+  std::optional<Report> next_report();
+  bool alive() const { return alive_; }
+
+  // To be called on SIGCHLD: wakes a zygote that was stopped, notes one that died.
+  void check();
+  // Of a dead zygote, as of waitpid.
+  int status() const { return status_; }
+
+ private:
+  void lost();
+
+  UniqueFd socket_;
+  pid_t pid_ = -1;
+  bool alive_ = true;
+  bool reaped_ = false;
+  int status_ = 0;
+  std::set<pid_t> spare_;  // children of this process that are not ours
+};
+
+// The zygote's own life; never returns.
+[[noreturn]] void zygote_main(UniqueFd socket, pid_t agent,
+                              const ZygoteOptions& options);
+
+}  // namespace cohort::process

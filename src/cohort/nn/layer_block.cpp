@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/nn/layer_block.h"
+
+namespace cohort {
+
+Tensor TensorLists::add_parameter(std::string name, Tensor value) {
+  value.requires_grad_(true);
+  parameters.push_back({std::move(name), value});
+  return value;
+}
+
+Tensor TensorLists::add_buffer(std::string name, Tensor value) {
+  buffers.push_back({std::move(name), value});
+  return value;
+}
+
+}  // namespace cohort

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/step/block.h"
+
+namespace cohort {
+
+// The tensors of a block, in the order they were added.
+struct TensorLists {
+  std::vector<NamedTensor> parameters;
+  std::vector<NamedTensor> buffers;
+
+  // Registers a trained tensor and returns the handle that layers keep.
+  Tensor add_parameter(std::string name, Tensor value);
+  Tensor add_buffer(std::string name, Tensor value);
+};
+
+// A block made of layers: it holds their tensors and leaves forward to the model.
+class LayerBlock : public Block {
+ public:
+  const std::string& name() const override { return name_; }
+  std::span<const NamedTensor> parameters() const override {
+    return tensors_.parameters;
+  }
+  std::span<const NamedTensor> buffers() const override { return tensors_.buffers; }
+
+ protected:
+  explicit LayerBlock(std::string name) : name_(std::move(name)) {}
+  TensorLists tensors_;
+
+ private:
+  std::string name_;
+};
+
+// A block whose forward is one function of one tensor.
+using ForwardFunction = std::function<Tensor(const Tensor& input, Context& context)>;
+
+class FunctionBlock final : public LayerBlock {
+ public:
+  FunctionBlock(std::string name, TensorLists tensors, ForwardFunction forward)
+      : LayerBlock(std::move(name)), forward_(std::move(forward)) {
+    tensors_ = std::move(tensors);
+  }
+  Values forward(const Values& inputs, Context& context) override {
+    return {forward_(inputs.at(0), context)};
+  }
+
+ private:
+  ForwardFunction forward_;
+};
+
+}  // namespace cohort

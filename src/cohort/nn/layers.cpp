@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/nn/layers.h"
+
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+
+#include "cohort/core/random.h"
+#include "cohort/nn/linear_function.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kBatchNormMomentum = 0.1;
+constexpr double kBatchNormEps = 1e-5;
+
+// PyTorch's default for linear and convolution layers: weights and biases uniform in
+// +-1/sqrt(fan_in) (kaiming_uniform with a = sqrt(5) gives the same bound).
+Tensor uniform(at::IntArrayRef shape, int64_t fan_in, uint64_t seed,
+               const std::string& name) {
+  Tensor value = at::empty(shape, at::kFloat);
+  const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
+  fill_uniform(value, RandomKey::of_path(seed, name), -bound, bound);
+  return value;
+}
+
+}  // namespace
+
+Linear::Linear(TensorLists& tensors, const std::string& name, int64_t in, int64_t out,
+               const LayerOptions& options)
+    : weight_(tensors.add_parameter(
+          name + ".weight", uniform({out, in}, in, options.seed, name + ".weight"))),
+      bias_(tensors.add_parameter(name + ".bias",
+                                  uniform({out}, in, options.seed, name + ".bias"))) {}
+
+Tensor Linear::operator()(const Tensor& input, Context& context) const {
+  if (!context.grads || !c10::GradMode::is_enabled())
+    return at::linear(input, weight_, bias_);
+  return linear_with_targets(input, weight_, bias_, context.grads->take(weight_),
+                             context.grads->take(bias_));
+}
+
+Conv2d::Conv2d(TensorLists& tensors, const std::string& name, int64_t in, int64_t out,
+               const ConvOptions& shape, const LayerOptions& options)
+    : shape_(shape) {
+  const int64_t fan_in = in * shape.kernel * shape.kernel;
+  Tensor weight = uniform({out, in, shape.kernel, shape.kernel}, fan_in, options.seed,
+                          name + ".weight");
+  if (options.channels_last) weight = weight.contiguous(at::MemoryFormat::ChannelsLast);
+  weight_ = tensors.add_parameter(name + ".weight", weight);
+  if (shape.bias)
+    bias_ = tensors.add_parameter(
+        name + ".bias", uniform({out}, fan_in, options.seed, name + ".bias"));
+}
+
+Tensor Conv2d::operator()(const Tensor& input) const {
+  return at::conv2d(input, weight_, bias_, shape_.stride, shape_.padding);
+}
+
+BatchNorm2d::BatchNorm2d(TensorLists& tensors, const std::string& name,
+                         int64_t channels)
+    : weight_(tensors.add_parameter(name + ".weight", at::ones({channels}))),
+      bias_(tensors.add_parameter(name + ".bias", at::zeros({channels}))),
+      running_mean_(tensors.add_buffer(name + ".running_mean", at::zeros({channels}))),
+      running_var_(tensors.add_buffer(name + ".running_var", at::ones({channels}))) {}
+
+Tensor BatchNorm2d::operator()(const Tensor& input, Context& context) const {
+  if (context.phase == Phase::kEvaluate)
+    return std::get<0>(at::native_batch_norm(input, weight_, bias_, running_mean_,
+                                             running_var_, false, kBatchNormMomentum,
+                                             kBatchNormEps));
+  auto [output, mean, invstd] = at::native_batch_norm(
+      input, weight_, bias_, {}, {}, true, kBatchNormMomentum, kBatchNormEps);
+  if (context.statistics) {
+    const c10::NoGradGuard no_grad;
+    const double n = static_cast<double>(input.numel() / input.size(1));
+    const Tensor var = invstd.pow(-2).sub(kBatchNormEps).mul(n / std::max(1.0, n - 1));
+    context.statistics->push_back({running_mean_, mean.detach(), kBatchNormMomentum});
+    context.statistics->push_back({running_var_, var, kBatchNormMomentum});
+  }
+  return output;
+}
+
+WeightedLoss cross_entropy(const Values& outputs, const Tensor& target) {
+  const Tensor& logits = outputs.at(0);
+  WeightedLoss loss;
+  loss.sum = at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum);
+  loss.count = static_cast<double>(target.numel());
+  if (!c10::GradMode::is_enabled())
+    loss.correct = logits.argmax(1).eq(target).sum().item<double>();
+  return loss;
+}
+
+}  // namespace cohort

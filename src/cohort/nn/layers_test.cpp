@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/nn/layers.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <map>
+
+namespace cohort {
+namespace {
+
+// Gives every parameter one target, once.
+class OneTarget final : public GradSink {
+ public:
+  GradTarget take(const Tensor& parameter) override {
+    Tensor& target = targets[parameter.unsafeGetTensorImpl()];
+    if (!target.defined()) target = at::full_like(parameter, 7.0).detach();
+    return {target, accumulate};
+  }
+  std::map<const void*, Tensor> targets;
+  bool accumulate = false;
+};
+
+struct LinearUnderTest {
+  TensorLists tensors;
+  Linear linear{tensors, "f", 5, 3, {.seed = 1}};
+  Tensor x = at::arange(20, at::kFloat).reshape({4, 5}).sin().requires_grad_(true);
+
+  Values gradients(Context& context) {
+    const Tensor y = linear(x, context).square().sum();
+    return torch::autograd::grad(
+        {y}, {x, tensors.parameters[0].tensor, tensors.parameters[1].tensor});
+  }
+};
+
+TEST(Linear, GradientsBornInTheirTargetAreThoseOfStockAutograd) {
+  LinearUnderTest test;
+  Context plain;
+  const Values stock = test.gradients(plain);
+  OneTarget sink;
+  Context born{.grads = &sink};
+  const Values ours = test.gradients(born);
+  for (size_t i = 0; i < stock.size(); ++i) EXPECT_TRUE(stock[i].equal(ours[i])) << i;
+  const void* weight = test.tensors.parameters[0].tensor.unsafeGetTensorImpl();
+  EXPECT_EQ(ours[1].data_ptr(), sink.targets[weight].data_ptr());
+}
+
+TEST(Linear, LaterSlicesAddToTheTarget) {
+  LinearUnderTest test;
+  Context plain;
+  const Values stock = test.gradients(plain);
+  OneTarget sink;
+  sink.accumulate = true;
+  Context born{.grads = &sink};
+  const Values ours = test.gradients(born);
+  EXPECT_TRUE(at::allclose(ours[1], stock[1] + 7.0));
+  EXPECT_TRUE(at::allclose(ours[2], stock[2] + 7.0));
+}
+
+TEST(Layers, InitialValuesDependOnSeedAndNameAlone) {
+  const auto weight = [](const std::string& name, uint64_t seed) {
+    TensorLists tensors;
+    Linear(tensors, name, 8, 8, {.seed = seed});
+    return tensors.parameters[0].tensor;
+  };
+  EXPECT_TRUE(weight("a", 1).equal(weight("a", 1)));
+  EXPECT_FALSE(weight("a", 1).equal(weight("b", 1)));
+  EXPECT_FALSE(weight("a", 1).equal(weight("a", 2)));
+}
+
+TEST(BatchNorm2d, StatisticsComeOutAsValuesAndChangeNothing) {
+  TensorLists tensors;
+  const BatchNorm2d norm(tensors, "bn", 3);
+  const Tensor x = at::arange(2 * 3 * 4 * 4, at::kFloat).sin().reshape({2, 3, 4, 4});
+  std::vector<Statistic> statistics;
+  Context context{.statistics = &statistics};
+  const Tensor y = norm(x, context);
+
+  EXPECT_TRUE(tensors.buffers[0].tensor.equal(at::zeros({3})));
+  ASSERT_EQ(statistics.size(), 2u);
+  EXPECT_TRUE(at::allclose(statistics[0].value, x.mean({0, 2, 3}), 1e-4, 1e-6));
+  EXPECT_TRUE(at::allclose(
+      statistics[1].value,
+      at::var(x, at::IntArrayRef({0, 2, 3}), /*unbiased=*/true), 1e-3, 1e-6));
+  // Stock PyTorch with running statistics gives the same output.
+  Tensor mean = at::zeros({3}), var = at::ones({3});
+  EXPECT_TRUE(y.equal(at::batch_norm(x, tensors.parameters[0].tensor,
+                                     tensors.parameters[1].tensor, mean, var, true,
+                                     0.1, 1e-5, false)));
+}
+
+TEST(CrossEntropy, IsASumWithItsCount) {
+  const Tensor logits = at::arange(12, at::kFloat).sin().reshape({4, 3});
+  const Tensor target = at::tensor({0, 2, 1, 1}, at::kLong);
+  const WeightedLoss loss = cross_entropy({logits}, target);
+  EXPECT_EQ(loss.count, 4);
+  EXPECT_NEAR(loss.sum.item<float>() / 4,
+              at::cross_entropy_loss(logits, target).item<float>(), 1e-6);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace cohort {
+
+// Small accumulators. None is for two threads at once. What has seen no value gives
+// NaN, which JSON writes as null.
+
+// Mean of values with weights: add(loss_sum / count, count).
+class MeanMeter {
+ public:
+  void add(double value, double weight = 1);
+  double mean() const;
+  double weight() const { return weight_; }
+  void reset() { *this = {}; }
+
+ private:
+  double sum_ = 0;
+  double weight_ = 0;
+};
+
+// Exponential moving average; the first value counts in full.
+class EmaMeter {
+ public:
+  explicit EmaMeter(double smoothing = 0.3) : smoothing_(smoothing) {}
+  void add(double value);
+  double value() const;
+
+ private:
+  double smoothing_;  // share of the newest value
+  double value_ = 0;
+  bool empty_ = true;
+};
+
+// Items a second. The first `warmup` calls are left out of total(): they compile,
+// allocate and fill caches.
+class RateMeter {
+ public:
+  explicit RateMeter(int64_t warmup = 0, double smoothing = 0.3)
+      : warmup_(warmup), recent_seconds_(smoothing), recent_items_(smoothing) {}
+  void add(double items, double seconds);
+  // Over everything after the warm-up; during it, over what there is.
+  double total() const;
+  // Of the last few calls, for a progress line.
+  double recent() const;
+
+ private:
+  int64_t warmup_;
+  int64_t calls_ = 0;
+  double items_ = 0;
+  double seconds_ = 0;
+  EmaMeter recent_seconds_;
+  EmaMeter recent_items_;
+};
+
+// Quantiles of positive values (seconds, bytes) in constant memory: buckets grow by
+// 1 %, so that a quantile is within 0.5 % of a value that was seen.
+class QuantileMeter {
+ public:
+  void add(double value);
+  double quantile(double q) const;  // q in [0, 1]; 0 and 1 are exact
+  double p50() const { return quantile(0.5); }
+  double p99() const { return quantile(0.99); }
+  int64_t count() const { return count_; }
+  double max() const { return quantile(1); }
+
+ private:
+  std::vector<int64_t> buckets_;
+  int64_t count_ = 0;
+  double min_ = 0;
+  double max_ = 0;
+};
+
+// Where the seconds of a step went.
+struct StepSplit {
+  double data = 0;  // waiting for the next batch
+  double forward = 0;
+  double backward = 0;
+  double wait = 0;  // for other ranks
+  double update = 0;
+
+  double sum() const { return data + forward + backward + wait + update; }
+  StepSplit& operator+=(const StepSplit& other);
+  StepSplit operator/(double divisor) const;
+};
+
+// Mean split of the steps after a warm-up.
+class SplitMeter {
+ public:
+  explicit SplitMeter(int64_t warmup = 0) : warmup_(warmup) {}
+  void add(const StepSplit& split);
+  // Zeros before the first step; during the warm-up, of what there is.
+  StepSplit mean() const;
+  int64_t steps() const { return steps_; }
+
+ private:
+  int64_t warmup_;
+  int64_t steps_ = 0;
+  StepSplit sum_;
+};
+
+}  // namespace cohort

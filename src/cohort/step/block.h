@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/core/tensor.h"
+
+namespace cohort {
+
+// What flows between blocks. Most blocks take and give one tensor.
+using Values = std::vector<Tensor>;
+
+// What forward learned for a running statistic. It is a value: only Commit applies
+// it (law 1), so an abandoned or repeated forward leaves no trace.
+struct Statistic {
+  Tensor buffer;  // one of the block's buffers, of float32
+  Tensor value;   // of this slice
+  double momentum = 0.1;  // buffer = (1 - momentum) * buffer + momentum * value
+  int slice = 0;  // counted within the rank
+};
+
+// Where the gradient of a parameter may be written directly, so that it is born in
+// its bucket. Undefined: nowhere, return it as usual.
+struct GradTarget {
+  Tensor view;
+  bool accumulate = false;  // add to what is there, from earlier slices
+};
+
+// Hands out gradient targets during a forward; each at most once, because two
+// writers of one target would overwrite each other.
+class GradSink {
+ public:
+  virtual ~GradSink() = default;
+  virtual GradTarget take(const Tensor& parameter) = 0;
+};
+
+enum class Phase { kTrain, kEvaluate };
+
+// All that a block may know besides its inputs. Equal contexts and inputs give
+// equal outputs.
+struct Context {
+  int64_t step = 0;
+  int slice = 0;                        // of the global batch
+  std::span<const int64_t> sample_ids;  // of this slice
+  uint64_t seed = 0;
+  Phase phase = Phase::kTrain;
+  bool recompute = false;
+  GradSink* grads = nullptr;              // null: gradients are returned
+  std::vector<Statistic>* statistics = nullptr;  // null: not kept
+};
+
+// The unit of sharding, recompute, offload and pipeline cut.
+//
+// forward is pure: it changes neither parameters nor buffers, draws random numbers
+// only from keys of its Context, and communicates only as it declares. It may be
+// run twice, or its result thrown away. Thread safety: forwards of different
+// slices may run side by side.
+class Block {
+ public:
+  virtual ~Block() = default;
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  virtual const std::string& name() const = 0;
+
+  // What is trained, and what is only kept. The handles stay the same for the life
+  // of the block; the engine may move their storage.
+  virtual std::span<const NamedTensor> parameters() const = 0;
+  virtual std::span<const NamedTensor> buffers() const = 0;
+  virtual Values forward(const Values& inputs, Context& context) = 0;
+
+ protected:
+  Block() = default;
+};
+
+// A loss that can be summed over slices and ranks exactly: the mean is sum / count,
+// taken once, over everything (weights m_k / n for unequal shards).
+struct WeightedLoss {
+  Tensor sum;         // a scalar that requires grad
+  double count = 0;    // samples or tokens that `sum` adds up
+  double correct = 0;  // of them, how many a classifier got right (evaluation only)
+};
+
+using LossFunction =
+    std::function<WeightedLoss(const Values& outputs, const Tensor& target)>;
+
+// A model as a list of blocks, and the loss behind the last one.
+struct Chain {
+  std::vector<std::unique_ptr<Block>> blocks;
+  LossFunction loss;
+
+  std::vector<NamedTensor> parameters() const;
+  std::vector<NamedTensor> buffers() const;
+};
+
+}  // namespace cohort

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/generator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+std::vector<BlockSpec> blocks_of(std::vector<int64_t> numels) {
+  std::vector<BlockSpec> blocks;
+  for (int64_t numel : numels) {
+    BlockSpec block{.name = "b" + std::to_string(blocks.size())};
+    if (numel > 0) block.parameters = {{.name = "w", .shape = {numel}, .end = numel}};
+    blocks.push_back(std::move(block));
+  }
+  return blocks;
+}
+
+std::map<ActionKind, int> count(const Role& role) {
+  std::map<ActionKind, int> counts;
+  for (const auto& action : role.actions) ++counts[action.kind];
+  return counts;
+}
+
+class DataParallelSchedule : public testing::TestWithParam<int> {};
+
+TEST_P(DataParallelSchedule, ComputesEverySliceOfTheBatchOnce) {
+  const int ranks = GetParam();
+  const auto schedule =
+      generate(blocks_of({100, 200, 300}), {.dp = ranks}, {.slices = 8});
+  int slices = 0;
+  for (int r = 0; r < ranks; ++r) {
+    const Role& role = schedule.role_of(r);
+    slices += role.slices;
+    EXPECT_EQ(count(role)[ActionKind::kForward], 3 * role.slices);
+    EXPECT_EQ(count(role)[ActionKind::kBackward], 3 * role.slices);
+  }
+  EXPECT_EQ(slices, 8);
+}
+
+TEST_P(DataParallelSchedule, ReducesEachBucketOnceBeforeItsUpdate) {
+  const int ranks = GetParam();
+  const auto schedule = generate(blocks_of({100, 0, 200, 300}), {.dp = ranks},
+                                 {.slices = 8, .bucket_bytes = 4 * 320});
+  ASSERT_EQ(schedule.buckets.size(), 2u);
+  for (const auto& role : schedule.roles) {
+    std::map<int, int> reduced;
+    for (const auto& action : role.actions) {
+      if (action.kind == ActionKind::kReduce) ++reduced[action.bucket];
+      if (action.kind == ActionKind::kUpdate && ranks > 1) {
+        EXPECT_EQ(reduced[action.bucket], 1);
+      }
+    }
+    EXPECT_EQ(reduced.size(), ranks > 1 ? 3u : 0u);  // and the loss
+    EXPECT_EQ(role.actions.back().kind, ActionKind::kCommit);
+  }
+}
+
+TEST_P(DataParallelSchedule, WaitsOnlyForEarlierActions) {
+  const auto schedule =
+      generate(blocks_of({64, 64, 64}), {.dp = GetParam()}, {.slices = 8});
+  for (const auto& role : schedule.roles)
+    for (size_t i = 0; i < role.actions.size(); ++i)
+      for (int wait : role.actions[i].waits) {
+        EXPECT_GE(wait, 0);
+        EXPECT_LT(wait, static_cast<int>(i));
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, DataParallelSchedule, testing::Values(1, 2, 3, 5, 8));
+
+TEST(Schedule, RanksWithEqualListsShareARole) {
+  const auto schedule = generate(blocks_of({10}), {.dp = 3}, {.slices = 8});
+  ASSERT_EQ(schedule.roles.size(), 2u);
+  EXPECT_THAT(schedule.role_of(0).ranks, testing::ElementsAre(0));
+  EXPECT_THAT(schedule.role_of(2).ranks, testing::ElementsAre(1, 2));
+}
+
+TEST(Schedule, HashTellsSchedulesApart) {
+  const auto base = generate(blocks_of({10, 20}), {.dp = 2}, {.slices = 2});
+  const auto same = generate(blocks_of({10, 20}), {.dp = 2}, {.slices = 2});
+  const auto other = generate(blocks_of({10, 40}), {.dp = 2}, {.slices = 2});
+  EXPECT_EQ(base.hash(), same.hash());
+  EXPECT_NE(base.hash(), other.hash());
+}
+
+TEST(Generator, BucketsFollowBackwardAndKeepTheLimit) {
+  const auto schedule = generate(blocks_of({100, 200, 300}), {.dp = 1},
+                                 {.slices = 1, .bucket_bytes = 4 * 520});
+  ASSERT_EQ(schedule.buckets.size(), 2u);
+  EXPECT_THAT(schedule.buckets[0].blocks, testing::ElementsAre(2, 1));
+  EXPECT_EQ(schedule.buckets[0].numel, 304 + 208);
+  EXPECT_THAT(schedule.buckets[1].blocks, testing::ElementsAre(0));
+}
+
+TEST(Generator, MoreRanksThanSlicesIsRefused) {
+  EXPECT_THROW(generate(blocks_of({10}), {.dp = 3}, {.slices = 2}), ConfigError);
+}
+
+TEST(Generator, LayoutsWithoutAGeneratorAreRefused) {
+  EXPECT_THROW(generate(blocks_of({10}), {.dp = 1, .tp = 2}, {.slices = 2}), ConfigError);
+  EXPECT_THROW(generate(blocks_of({10}), {.dp = 2, .shard = 1}, {.slices = 2}),
+               ConfigError);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/layout.h"
+
+#include <array>
+#include <charconv>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/core/nearest.h"
+
+namespace cohort {
+namespace {
+
+struct Key {
+  std::string_view name;
+  int Layout::* field;
+  int least;
+  int most;
+};
+
+constexpr int kMost = 1 << 20;
+constexpr std::array<Key, 5> kKeys = {{{"dp", &Layout::dp, 1, kMost},
+                                       {"tp", &Layout::tp, 1, kMost},
+                                       {"pp", &Layout::pp, 1, kMost},
+                                       {"shard", &Layout::shard, 0, 3},
+                                       {"replicate", &Layout::replicate, 1, kMost}}};
+
+const Key& find_key(std::string_view name) {
+  std::vector<std::string> legal;
+  for (const auto& key : kKeys) {
+    if (key.name == name) return key;
+    legal.emplace_back(key.name);
+  }
+  throw ConfigError(text("[step] unknown layout key '", name, "'; nearest: ",
+                         nearest(name, legal),
+                         "; legal: dp, tp, pp, shard, replicate"));
+}
+
+int parse_value(const Key& key, std::string_view given) {
+  int value = 0;
+  const auto [end, error] =
+      std::from_chars(given.data(), given.data() + given.size(), value);
+  if (error != std::errc() || end != given.data() + given.size() ||
+      value < key.least || value > key.most)
+    throw ConfigError(text("[step] layout ", key.name, "='", given,
+                           "'; legal: a number from ", key.least, " to ", key.most));
+  return value;
+}
+
+}  // namespace
+
+std::string Layout::text() const {
+  return ::cohort::text("dp=", dp, ",tp=", tp, ",pp=", pp, ",shard=", shard,
+                        ",replicate=", replicate);
+}
+
+Layout parse_layout(std::string_view keys, int world) {
+  Layout layout;
+  layout.dp = 0;
+  while (!keys.empty()) {
+    const auto item = keys.substr(0, keys.find(','));
+    keys.remove_prefix(std::min(keys.size(), item.size() + 1));
+    const auto equals = item.find('=');
+    if (equals == std::string_view::npos)
+      throw ConfigError(
+          text("[step] layout '", item, "'; legal: key=value, as in dp=2,shard=0"));
+    const Key& key = find_key(item.substr(0, equals));
+    layout.*key.field = parse_value(key, item.substr(equals + 1));
+  }
+  if (layout.dp == 0) layout.dp = std::max(1, world / (layout.tp * layout.pp));
+  if (layout.world() != world)
+    throw ConfigError(text("[step] layout ", layout.text(), " is for ", layout.world(),
+                           " ranks; the world has ", world));
+  return layout;
+}
+
+}  // namespace cohort

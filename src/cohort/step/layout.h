@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace cohort {
+
+// Which rank holds what: the world is a grid dp x tp x pp, and the state of a model
+// is cut over dp to a level.
+struct Layout {
+  int dp = 1;         // data-parallel ranks
+  int tp = 1;         // tensor-parallel ranks
+  int pp = 1;         // pipeline stages
+  int shard = 0;      // 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters
+  int replicate = 1;  // copies of a sharded state (hybrid)
+
+  int world() const { return dp * tp * pp; }
+  std::string text() const;
+};
+
+// Reads "dp=2,tp=1,shard=0" for a world of `world` ranks. A missing dp is inferred.
+// ConfigError for an unknown key (with the nearest), a value that is no positive
+// number, or a product that is not the world.
+Layout parse_layout(std::string_view keys, int world);
+
+}  // namespace cohort

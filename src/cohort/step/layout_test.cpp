@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error_of(std::string_view keys, int world) {
+  try {
+    parse_layout(keys, world);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Layout, MissingDpIsInferred) {
+  EXPECT_EQ(parse_layout("", 3).dp, 3);
+  EXPECT_EQ(parse_layout("tp=2", 6).dp, 3);
+  EXPECT_EQ(parse_layout("shard=2", 4).shard, 2);
+}
+
+TEST(Layout, ProductThatIsNotTheWorldIsRefusedWithBothNumbers) {
+  EXPECT_THAT(error_of("dp=3", 2), HasSubstr("is for 3 ranks; the world has 2"));
+  EXPECT_THAT(error_of("tp=4", 6), HasSubstr("the world has 6"));
+}
+
+TEST(Layout, UnknownKeyGetsTheNearest) {
+  EXPECT_THAT(error_of("dq=2", 2), HasSubstr("nearest: dp"));
+  EXPECT_THAT(error_of("shards=2", 2), HasSubstr("nearest: shard"));
+}
+
+TEST(Layout, BadValueSaysWhatIsLegal) {
+  EXPECT_THAT(error_of("shard=4", 2), HasSubstr("from 0 to 3"));
+  EXPECT_THAT(error_of("dp=two", 2), HasSubstr("'two'"));
+  EXPECT_THAT(error_of("dp=0", 2), HasSubstr("legal"));
+  EXPECT_THAT(error_of("dp", 2), HasSubstr("key=value"));
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "cohort/core/error.h"
+#include "cohort/core/hash.h"
+
+namespace cohort {
+namespace {
+
+constexpr std::array<std::string_view, 21> kNames = {
+    "Forward",   "Backward", "BackwardWeight", "Recompute", "Gather", "Free",
+    "Reduce",    "ReduceScatter", "AllToAll",  "Broadcast", "Send",   "Recv",
+    "Norm",      "Vote",     "Update",         "FoldBuffers", "Commit", "Offload",
+    "Fetch",     "Snapshot", "Load"};
+
+void write_action(std::ostream& out, int index, const Action& action) {
+  out << index << ' ' << name_of(action.kind) << " lane " << action.lane;
+  if (action.block != kNone) out << " block " << action.block;
+  if (action.slice != kNone) out << " slice " << action.slice;
+  if (action.bucket != kNone) out << " bucket " << action.bucket;
+  if (action.bytes != 0) out << " bytes " << action.bytes;
+  for (size_t i = 0; i < action.waits.size(); ++i)
+    out << (i == 0 ? " after " : ",") << action.waits[i];
+  out << '\n';
+}
+
+}  // namespace
+
+std::string_view name_of(ActionKind kind) { return kNames[static_cast<size_t>(kind)]; }
+
+const Role& Schedule::role_of(int rank) const {
+  for (const auto& role : roles)
+    if (std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end())
+      return role;
+  throw BugError(::cohort::text("[step] no role for rank ", rank, " of ", world));
+}
+
+std::string Schedule::text() const {
+  std::ostringstream out;
+  out << "world " << world << '\n';
+  for (const auto& bucket : buckets) {
+    out << "bucket " << bucket.numel << ' ' << bucket.dtype << " of";
+    for (int block : bucket.blocks) out << ' ' << block;
+    out << '\n';
+  }
+  for (const auto& role : roles) {
+    out << "role of";
+    for (int rank : role.ranks) out << ' ' << rank;
+    out << '\n';
+    for (size_t i = 0; i < role.actions.size(); ++i)
+      write_action(out, static_cast<int>(i), role.actions[i]);
+  }
+  return out.str();
+}
+
+uint64_t Schedule::hash() const {
+  const std::string written = text();
+  return hash64(written);
+}
+
+}  // namespace cohort

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/core/tensor.h"
+
+namespace cohort {
+
+// What a state tensor is, whoever holds it (law 7): checkpoints, hashes, shards and
+// optimizers all read this one description.
+struct TensorSpec {
+  std::string name;            // as PyTorch's state_dict has it
+  std::vector<int64_t> shape;  // of the whole tensor
+  at::ScalarType dtype = at::kFloat;
+
+  // The part that is here: elements [begin, end) of the whole tensor in memory
+  // order. The whole tensor is [0, numel()).
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t numel() const;
+  int64_t bytes() const;
+};
+
+TensorSpec spec_of(std::string name, const Tensor& whole);
+
+}  // namespace cohort

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/observe/meter.h"
+
+namespace cohort {
+
+struct RankIdentity {
+  int rank = 0;
+  int64_t pid = 0;
+  std::string host;
+  int generation = 0;
+};
+
+struct StartEvent {
+  std::string config_json;
+  std::string backend;
+  std::string device;
+  std::vector<RankIdentity> ranks;
+  std::string data;  // one line about the data set
+  int64_t parameters = 0;
+  int64_t total_steps = 0;
+  int64_t steps_per_epoch = 0;
+};
+
+// Steps and epochs are counted from 1.
+struct StepEvent {
+  int64_t step = 0;
+  int64_t epoch = 0;
+  double loss = 0;
+  double rate = 0;
+  double samples_per_second = 0;
+};
+
+struct ValidEvent {
+  int64_t epoch = 0;
+  double loss = 0;
+  double accuracy = 0;
+};
+
+struct DoneEvent {
+  int64_t steps = 0;
+  int64_t epoch = 0;
+  double loss = 0;
+  std::optional<double> accuracy;  // of the last validation, if there was one
+  double samples_per_second = 0;
+  double step_ms = 0;
+  double first_step_s = 0;  // from the start of the command
+  int64_t peak_memory_bytes = 0;
+  int restarts = 0;
+  std::string weights_hash;
+  StepSplit split;             // mean of rank 0's steps
+  std::vector<double> losses;  // of the whole run, thinned out
+  int stop_signal = 0;         // what ended the run early, if anything did
+};
+
+// What a run says. Only one rank has one that speaks; the others' is null.
+class Reporter {
+ public:
+  virtual ~Reporter() = default;
+  Reporter(const Reporter&) = delete;
+  Reporter& operator=(const Reporter&) = delete;
+
+  virtual void start(const StartEvent& event) = 0;
+  // Every committed step; the reporter decides which ones to show.
+  virtual void step(const StepEvent& event) = 0;
+  virtual void valid(const ValidEvent& event) = 0;
+  virtual void note(const std::string& line) = 0;
+  virtual void done(const DoneEvent& event) = 0;
+
+ protected:
+  Reporter() = default;
+};
+
+}  // namespace cohort

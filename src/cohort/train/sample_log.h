@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "cohort/data/sampler.h"
+
+namespace cohort {
+
+// One line "epoch step rank sample_id" for each sample of a committed step, for all
+// ranks in one file. Who computes which sample is a pure function of the sampler, so
+// one rank can write for all. Steps and epochs count from 1, samples from 0.
+class SampleLog {
+ public:
+  // ConfigError if the file cannot be written.
+  SampleLog(const std::string& path, const Sampler& sampler, int ranks);
+
+  // After the commit of that step; `step` counts from 0. Lines are flushed.
+  void write(int64_t step);
+
+ private:
+  const Sampler& sampler_;
+  int ranks_;
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/train/trainer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/checkpoint/safetensors.h"
+#include "cohort/core/error.h"
+#include "cohort/core/memory.h"
+#include "cohort/step/generator.h"
+
+namespace cohort {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+constexpr int64_t kValidBatch = 500;  // samples at once, a rank
+constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
+
+TrainerOptions completed(TrainerOptions options, const Communicator& comm) {
+  if (options.slices == 0) options.slices = options.layout.dp;
+  if (options.layout.world() != comm.size())
+    throw ConfigError(text("[train] layout ", options.layout.text(), " is for ",
+                           options.layout.world(), " ranks; the world has ",
+                           comm.size()));
+  if (options.batch < options.slices)
+    throw ConfigError(text("[train] batch=", options.batch, " cannot be cut into ",
+                           options.slices, " slices; legal: a batch of at least ",
+                           options.slices));
+  return options;
+}
+
+int64_t steps_of(const TrainerOptions& options, const Sampler& sampler) {
+  const int64_t all = options.epochs * sampler.steps_per_epoch();
+  return options.max_steps > 0 ? std::min(all, options.max_steps) : all;
+}
+
+Schedule make_schedule(const Chain& chain, const TrainerOptions& options) {
+  return generate(specs_of(chain), options.layout, {.slices = options.slices});
+}
+
+}  // namespace
+
+Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
+                 Communicator& comm, const TrainerOptions& options, Reporter* reporter,
+                 const std::atomic<int>& stop)
+    : chain_(chain),
+      train_(train),
+      valid_(valid),
+      comm_(comm),
+      options_(completed(options, comm)),
+      reporter_(reporter),
+      stop_(stop),
+      sampler_({.size = train.size(),
+                .batch = options_.batch,
+                .slices = options_.slices,
+                .seed = options_.seed}),
+      rate_(options_.rate),
+      rule_(make_update_rule(options_.update)),
+      executor_(chain, make_schedule(chain, options_), *rule_, comm,
+                {.first_slice =
+                     slices_of(comm.rank(), options_.layout.dp, options_.slices).begin,
+                 .decay = options_.decay,
+                 .seed = options_.seed}),
+      total_steps_(steps_of(options_, sampler_)) {
+  if (reporter_ && !options_.sample_log.empty())
+    sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
+                                              options_.layout.dp);
+  if (!options_.save_initial.empty()) save(options_.save_initial);
+}
+
+DoneEvent Trainer::fit() {
+  for (int64_t i = 0; i < total_steps_ && !stopping_; ++i) {
+    step(i);
+    const int64_t epoch = (i + 1) / sampler_.steps_per_epoch();
+    const bool epoch_ends = (i + 1) % sampler_.steps_per_epoch() == 0;
+    if (epoch_ends && valid_ && options_.valid_every_epochs > 0 &&
+        epoch % options_.valid_every_epochs == 0)
+      validate(epoch);
+  }
+  if (!options_.save_final.empty()) save(options_.save_final);
+  return summarise();
+}
+
+void Trainer::step(int64_t index) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Position position = sampler_.position(index);
+  const StepResult result = executor_.run(
+      {.step = index,
+       .rate = rate_.at(index),
+       .batch =
+           [&](int slice) { return train_.gather(sampler_.slice(position, slice)); },
+       .stop = stop_.load() != 0});
+  const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
+
+  if (index == 0)
+    done_.first_step_s =
+        Seconds(std::chrono::system_clock::now() - options_.started).count();
+  else
+    step_seconds_.add(seconds);
+  speed_.add(result.count, seconds);
+  split_.add(result.split);
+  if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
+  done_.steps = index + 1;
+  done_.epoch = position.epoch + 1;
+  done_.loss = result.loss;
+  stopping_ = result.stop;
+  if (sample_log_) sample_log_->write(index);
+  if (reporter_)
+    reporter_->step({.step = index + 1,
+                     .epoch = position.epoch + 1,
+                     .loss = result.loss,
+                     .rate = rate_.at(index),
+                     .samples_per_second = speed_.recent()});
+}
+
+// Every rank looks at its part; the sums are everyone's.
+void Trainer::validate(int64_t epoch) {
+  const int64_t size = valid_->size();
+  const int64_t begin = size * comm_.rank() / comm_.size();
+  const int64_t end = size * (comm_.rank() + 1) / comm_.size();
+  Tensor sums = at::zeros({3}, at::kDouble);
+  double* values = sums.data_ptr<double>();
+  for (int64_t at = begin; at < end; at += kValidBatch) {
+    std::vector<int64_t> ids(std::min(kValidBatch, end - at));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = at + static_cast<int64_t>(i);
+    const WeightedLoss loss = executor_.evaluate(valid_->gather(ids));
+    values[0] += loss.sum.item<double>();
+    values[1] += loss.count;
+    values[2] += loss.correct;
+  }
+  comm_.all_reduce(sums, ReduceOp::kSum).wait();
+  done_.accuracy = values[2] / values[1];
+  if (reporter_)
+    reporter_->valid(
+        {.epoch = epoch, .loss = values[0] / values[1], .accuracy = *done_.accuracy});
+}
+
+std::vector<NamedTensor> Trainer::state() const {
+  std::vector<NamedTensor> all;
+  for (const auto& [name, tensor] : chain_.parameters())
+    all.push_back({name, tensor.detach()});
+  for (const auto& [name, tensor] : chain_.buffers()) all.push_back({name, tensor});
+  return all;
+}
+
+void Trainer::save(const std::string& path) const {
+  if (comm_.rank() == 0) write_safetensors(path, state());
+}
+
+DoneEvent Trainer::summarise() {
+  Tensor peak = at::full({1}, process_peak_memory(), at::kLong);
+  comm_.all_reduce(peak, ReduceOp::kMax).wait();
+  done_.samples_per_second = speed_.total();
+  done_.step_ms = 1e3 * (step_seconds_.weight() > 0 ? step_seconds_.mean() : 0);
+  done_.peak_memory_bytes = peak.item<int64_t>();
+  done_.restarts = options_.restarts;
+  done_.split = split_.mean();
+  done_.losses = losses_;
+  done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
+  if (comm_.rank() == 0) done_.weights_hash = weights_hash(state());
+  if (reporter_) reporter_->done(done_);
+  return done_;
+}
+
+}  // namespace cohort

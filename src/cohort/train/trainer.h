@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/sampler.h"
+#include "cohort/engine/executor.h"
+#include "cohort/optim/rate_schedule.h"
+#include "cohort/optim/update_rule.h"
+#include "cohort/step/block.h"
+#include "cohort/step/layout.h"
+#include "cohort/train/reporter.h"
+#include "cohort/train/sample_log.h"
+
+namespace cohort {
+
+struct TrainerOptions {
+  int64_t epochs = 1;
+  int64_t max_steps = 0;  // in total; 0: as the epochs say
+  int64_t batch = 128;    // global
+  int slices = 0;         // 0: one a data-parallel rank
+  uint64_t seed = 0;
+  Layout layout;
+  UpdateOptions update;
+  RateOptions rate;
+  DecayOptions decay;
+  int64_t valid_every_epochs = 1;  // 0: never
+
+  std::string save_initial;  // safetensors; empty: not written
+  std::string save_final;
+  std::string sample_log;
+
+  std::chrono::system_clock::time_point started;  // the command
+  int restarts = 0;                               // of the run so far
+};
+
+// Trains a chain on a data set: the loop, validation, and what is kept at the end.
+//
+// Every rank makes one with equal options and calls fit(); rank 0 reports and writes
+// files. The order of samples, the weights' start and the rate depend on options
+// alone, so a run can be cut and gone on with anywhere.
+class Trainer {
+ public:
+  // `stop` may be set at any time, on any rank, to a signal's number: all ranks finish
+  // the step and stop together. `reporter` is null but on the rank that speaks.
+  Trainer(Chain& chain, const Dataset& train, const Dataset* valid, Communicator& comm,
+          const TrainerOptions& options, Reporter* reporter,
+          const std::atomic<int>& stop);
+
+  // Returns what was reported as done (on every rank).
+  DoneEvent fit();
+
+  int64_t total_steps() const { return total_steps_; }
+  int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
+
+ private:
+  void step(int64_t index);
+  void validate(int64_t epoch);
+  void save(const std::string& path) const;
+  DoneEvent summarise();
+  std::vector<NamedTensor> state() const;
+
+  Chain& chain_;
+  const Dataset& train_;
+  const Dataset* valid_;
+  Communicator& comm_;
+  TrainerOptions options_;
+  Reporter* reporter_;
+  const std::atomic<int>& stop_;
+
+  Sampler sampler_;
+  RateSchedule rate_;
+  std::unique_ptr<UpdateRule> rule_;
+  Executor executor_;
+  std::unique_ptr<SampleLog> sample_log_;
+  int64_t total_steps_;
+
+  RateMeter speed_{1};
+  SplitMeter split_{1};
+  MeanMeter step_seconds_;
+  std::vector<double> losses_;
+  DoneEvent done_;
+  bool stopping_ = false;
+};
+
+}  // namespace cohort

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "cohort/launch/process.h"
+
+namespace cohort::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kDeadline{30};
+
+std::string slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+[[noreturn]] void become(const std::vector<std::string>& args, int out, int err) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::dup2(out, STDOUT_FILENO);
+  ::dup2(err, STDERR_FILENO);
+  std::vector<char*> raw;
+  for (const std::string& arg : args) raw.push_back(const_cast<char*>(arg.c_str()));
+  raw.push_back(nullptr);
+  ::execvp(raw[0], raw.data());
+  ::_exit(127);
+}
+
+// Appends what is there; false at the end.
+bool drain(int& fd, std::string& to) {
+  std::array<char, 65536> buffer;
+  const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+  if (n > 0) to.append(buffer.data(), n);
+  if (n != 0) return true;
+  ::close(fd);
+  fd = -1;
+  return false;
+}
+
+}  // namespace
+
+Program::Program(const std::vector<std::string>& args,
+                 const std::vector<std::string>& variables)
+    : mark_("COHORT_TEST_MARK=" + process::random_hex(8)),
+      deadline_(Clock::now() + kDeadline) {
+  int out[2], err[2];
+  if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) std::abort();
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    ::putenv(const_cast<char*>(mark_.c_str()));
+    for (const std::string& v : variables) ::putenv(const_cast<char*>(v.c_str()));
+    become(args, out[1], err[1]);
+  }
+  ::close(out[1]);
+  ::close(err[1]);
+  out_fd_ = out[0];
+  err_fd_ = err[0];
+}
+
+Program::~Program() {
+  if (!ended_) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  for (int fd : {out_fd_, err_fd_}) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+void Program::signal(int signal) const { ::kill(pid_, signal); }
+
+bool Program::read_some(int timeout_ms) {
+  pollfd polls[2] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};
+  ::poll(polls, 2, timeout_ms);
+  if (polls[0].revents) drain(out_fd_, out_);
+  if (polls[1].revents) drain(err_fd_, err_);
+  return out_fd_ >= 0 || err_fd_ >= 0;
+}
+
+bool Program::wait_until(const std::function<bool()>& condition) {
+  while (!condition()) {
+    if (Clock::now() > deadline_ || !read_some(10)) return condition();
+  }
+  return true;
+}
+
+bool Program::wait_for_output(const std::string& part) {
+  return wait_until([&] { return out_.find(part) != std::string::npos; });
+}
+
+int Program::wait() {
+  while (!ended_ && Clock::now() < deadline_) {
+    read_some(10);
+    int status = 0;
+    if (::waitpid(pid_, &status, WNOHANG) != pid_) continue;
+    ended_ = true;
+    code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  while (ended_ && Clock::now() < deadline_ && read_some(10)) continue;
+  return ended_ ? code_ : -1;
+}
+
+std::set<pid_t> Program::processes() const {
+  std::set<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const pid_t pid = std::atoi(entry.path().filename().c_str());
+    if (pid <= 0 || slurp(entry.path() / "environ").find(mark_) == std::string::npos) {
+      continue;
+    }
+    const std::string stat = slurp(entry.path() / "stat");
+    const size_t name_end = stat.rfind(')');
+    if (name_end == std::string::npos || stat[name_end + 2] == 'Z') continue;
+    found.insert(pid);
+  }
+  return found;
+}
+
+bool Program::all_gone() const {
+  const auto deadline = Clock::now() + std::chrono::seconds(2);
+  while (!processes().empty()) {
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+std::string launch_tool() {
+  const char* path = std::getenv("COHORT_LAUNCH_TOOL");
+  return path ? path
+              : std::filesystem::read_symlink("/proc/self/exe").parent_path() /
+                    "launch_tool";
+}
+
+}  // namespace cohort::test
