@@ -19,6 +19,7 @@ struct BenchCommArgs {
   std::vector<std::string> ops = {"all_reduce"};
   std::vector<int64_t> bytes = {4'000, 100'000'000};
   bool json = false;
+  double turn_seconds = 0.06;  // about how long a measurement's turn takes
 };
 
 // Starts the ranks and prints a row a measurement. Returns the exit code. Throws
@@ -47,6 +48,8 @@ using EmitRow = std::function<void(const BenchCommRow&)>;
 void measure_comm(const BenchCommArgs& args, const MakeCommunicator& make,
                   const EmitRow& emit);
 
+// Bytes on the bus for each byte of the operation: nccl-tests' PERFORMANCE.md.
+double bus_factor(const std::string& op, int ranks);
 void check_bench_comm(const BenchCommArgs& args);
 std::string format_row(const BenchCommRow& row, bool json);
 std::string format_header();

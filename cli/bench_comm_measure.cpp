@@ -6,8 +6,9 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <thread>
 
-#include "bench_comm.h"
+#include "cli/bench_comm.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 
@@ -16,9 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTurns = 9;            // of every candidate
-constexpr double kTurnSeconds = 0.06;  // about, of one candidate
-constexpr int kMostCalls = 2000;     // in one turn
+constexpr int kTurns = 9;         // of every candidate
+constexpr int kMostCalls = 2000;  // in one turn
 
 // Something to time: one call on this rank.
 struct Candidate {
@@ -61,11 +61,14 @@ class Limit {
 
  private:
   static constexpr int64_t kStride = 16;
+  static constexpr int kPatience = 100'000;
 
   void meet() {
     counters_[rank_]->store(++round_, std::memory_order_release);
     for (auto* counter : counters_) {
-      while (counter->load(std::memory_order_acquire) < round_) {
+      // With fewer cores than ranks a bare spinner would wait for its own time slice.
+      for (int spins = 0; counter->load(std::memory_order_acquire) < round_; ++spins) {
+        if (spins > kPatience) std::this_thread::yield();
       }
     }
   }
@@ -101,8 +104,8 @@ class Limit {
 };
 
 // bytes is the larger side, as in nccl-tests.
-std::function<void()> make_call(Communicator& comm, const std::string& op, int64_t bytes,
-                                const std::string& memory) {
+std::function<void()> make_call(Communicator& comm, const std::string& op,
+                                int64_t bytes, const std::string& memory) {
   const int n = comm.size();
   const int64_t part = std::max<int64_t>(bytes / 4 / n, 1);
   const auto make = [&](int64_t numel) {
@@ -150,20 +153,14 @@ double time_call(const std::function<void()>& call) {
 }
 
 // How many calls make a turn: rank 0's guess, the same on all ranks.
-int64_t calls_a_turn(Communicator& comm, const Candidate& candidate) {
+int64_t calls_a_turn(Communicator& comm, const Candidate& candidate,
+                     double turn_seconds) {
   double least = 1e9;
   for (int i = 0; i < 3; ++i) least = std::min(least, time_call(candidate.call));
-  const double calls = std::clamp<double>(kTurnSeconds / least, 1, kMostCalls);
+  const double calls = std::clamp<double>(turn_seconds / least, 1, kMostCalls);
   auto count = at::full({1}, static_cast<int64_t>(calls), at::kLong);
   comm.broadcast(count, 0).wait();
   return count.item<int64_t>();
-}
-
-double bus_factor(const std::string& op, int ranks) {
-  const double n = ranks;
-  if (op == "all_reduce") return 2 * (n - 1) / n;
-  if (op == "broadcast" || op == "exchange" || op == "barrier") return 1;
-  return (n - 1) / n;
 }
 
 BenchCommRow summarize(Candidate& candidate) {
@@ -171,8 +168,9 @@ BenchCommRow summarize(Candidate& candidate) {
   std::sort(seconds.begin(), seconds.end());
   BenchCommRow row = candidate.row;
   const auto at = [&](double share) {
-    return seconds[std::min(seconds.size() - 1,
-                            static_cast<size_t>(share * static_cast<double>(seconds.size())))];
+    return seconds[std::min(
+        seconds.size() - 1,
+        static_cast<size_t>(share * static_cast<double>(seconds.size())))];
   };
   row.p50 = at(0.5) * 1e6;
   row.p99 = at(0.99) * 1e6;
@@ -183,9 +181,12 @@ BenchCommRow summarize(Candidate& candidate) {
 
 // All candidates of one operation and size, in turns: what disturbs the machine
 // disturbs them alike.
-void measure_together(Communicator& comm, std::vector<Candidate>& candidates) {
+void measure_together(Communicator& comm, std::vector<Candidate>& candidates,
+                      double turn_seconds) {
   std::vector<int64_t> calls;
-  for (const auto& candidate : candidates) calls.push_back(calls_a_turn(comm, candidate));
+  for (const auto& candidate : candidates) {
+    calls.push_back(calls_a_turn(comm, candidate, turn_seconds));
+  }
   for (int turn = 0; turn < kTurns; ++turn) {
     for (size_t c = 0; c < candidates.size(); ++c) {
       comm.barrier().wait();
@@ -206,7 +207,7 @@ std::vector<Candidate> list_candidates(
     Communicator& comm = *comms.at(backend);
     auto* peers = dynamic_cast<PeerMemory*>(&comm);
     for (const std::string memory : {"shared", "ordinary"}) {
-      if (memory == "shared" && !peers) continue;
+      if (memory == "shared" && (!peers || op == "barrier")) continue;
       candidates.push_back({{backend, op, bytes, comm.size(), memory},
                             make_call(comm, op, bytes, memory),
                             {}});
@@ -217,14 +218,20 @@ std::vector<Candidate> list_candidates(
     if (!peers || op != "all_reduce" || has_limit) continue;
     auto tensor = comm.allocate({std::max<int64_t>(bytes / 4, 1)}, at::kFloat);
     auto limit = std::make_shared<Limit>(comm, *peers, tensor);
-    candidates.push_back({{"limit", op, bytes, comm.size(), "shared"},
-                          [limit] { limit->run(); },
-                          {}});
+    candidates.push_back(
+        {{"limit", op, bytes, comm.size(), "shared"}, [limit] { limit->run(); }, {}});
   }
   return candidates;
 }
 
 }  // namespace
+
+double bus_factor(const std::string& op, int ranks) {
+  const double n = ranks;
+  if (op == "all_reduce") return 2 * (n - 1) / n;
+  if (op == "broadcast" || op == "exchange" || op == "barrier") return 1;
+  return (n - 1) / n;
+}
 
 void measure_comm(const BenchCommArgs& args, const MakeCommunicator& make,
                   const EmitRow& emit) {
@@ -233,9 +240,10 @@ void measure_comm(const BenchCommArgs& args, const MakeCommunicator& make,
   for (const auto& backend : args.backends) comms[backend] = make(backend);
   Communicator& comm = *comms.at(args.backends.front());
   for (const auto& op : args.ops) {
-    for (const int64_t bytes : args.bytes) {
+    const bool moves = op != "barrier";
+    for (const int64_t bytes : moves ? args.bytes : std::vector<int64_t>{0}) {
       auto candidates = list_candidates(comms, args, op, bytes);
-      measure_together(comm, candidates);
+      measure_together(comm, candidates, args.turn_seconds);
       for (auto& candidate : candidates) {
         if (comm.rank() == 0) emit(summarize(candidate));
       }
