@@ -1,20 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest program on an installed Cohort: a tensor, an error, a message.
-#include <ATen/ops/ones.h>
+// A program on an installed Cohort: fits y = x W^T + b to known W and b, data parallel.
+// Exits with 0 if it found them.
+#include <cohort/core/error.h>
+#include <cohort/engine/data_parallel.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <iostream>
 
-#include "cohort/comm/communicator.h"
-#include "cohort/core/error.h"
-#include "cohort/core/tensor.h"
-
 int main() {
-  const cohort::Tensor ones = at::ones({2, 3});
   try {
-    COHORT_CHECK(ones.numel() == 7, "it is ", ones.numel());
+    auto session = cohort::Session::from_env();
+    torch::manual_seed(session.rank());  // every rank has samples of its own
+    torch::nn::Linear model(3, 1);
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    cohort::DataParallel parallel(*model, session.comm());
+
+    double loss = 0;
+    for (int step = 0; step < 100; ++step) {
+      const auto x = torch::randn({16, 3});
+      const auto y = x.sum(1, /*keepdim=*/true) + 5;
+      loss = parallel.backward(torch::nn::functional::mse_loss(model->forward(x), y),
+                               x.size(0));
+      optimizer.step();
+    }
+    const bool fits = loss < 1e-4 && std::abs(model->bias.item<float>() - 5) < 0.01;
+    if (session.rank() == 0)
+      std::cout << (fits ? "fits" : "does not fit") << " on " << session.size()
+                << (session.size() == 1 ? " rank" : " ranks") << ": loss " << loss
+                << "\n";
+    return fits ? 0 : 1;
   } catch (const cohort::Error& error) {
-    std::cout << error.what() << "\n";
-    return 0;
+    std::cerr << error.what() << "\n";
+    return 4;
   }
-  return 1;
 }

@@ -19,7 +19,11 @@ endif()
 run("${CMAKE_COMMAND}" -S "${PROJECT}" -B "${SCRATCH}/build" -G "${GENERATOR}"
     "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix" -DCMAKE_BUILD_TYPE=Release)
 run("${CMAKE_COMMAND}" --build "${SCRATCH}/build")
-run("${SCRATCH}/build/hello_cohort")
+run("${SCRATCH}/build/my_training")
 message(STATUS "${out}")
+run("${SCRATCH}/prefix/bin/cohort" launch -n 2 -- "${SCRATCH}/build/my_training")
+if(NOT out MATCHES "fits on 2 ranks")
+  message(FATAL_ERROR "two ranks did not train together: ${out}")
+endif()
 # The installed program runs from where it was installed.
 run("${SCRATCH}/prefix/bin/cohort" --version)

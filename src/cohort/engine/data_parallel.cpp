@@ -121,8 +121,10 @@ class DataParallel::Impl {
       int64_t offset = 0;
       for (int block : bucket.blocks) {
         const auto& [name, parameter] = parameters_[block];
+        // No view to autograd: optimizers detach gradients in place.
         const Tensor home = flight.flat.narrow(0, offset, parameter.numel())
-                                .view(parameter.sizes());
+                                .view(parameter.sizes())
+                                .variable_data();
         offset += padded(parameter.numel());
         flight.slots.push_back(slots_.size());
         slots_.push_back({name, parameter, home, static_cast<int>(buckets_.size())});

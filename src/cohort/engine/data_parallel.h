@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/comm/session.h"
 #include "cohort/step/block.h"
 
 namespace torch::nn {
@@ -22,7 +22,8 @@ struct DataParallelOptions {
 
 // Data parallelism for any torch::nn::Module and any optimizer.
 //
-//   cohort::DataParallel parallel(*model, *comm);      // rank 0's weights everywhere
+//   auto session = cohort::Session::from_env();
+//   cohort::DataParallel parallel(*model, session.comm());  // rank 0's weights
 //   for (auto& batch : my_share) {
 //     auto loss = torch::cross_entropy_loss(model->forward(batch.data), batch.target);
 //     parallel.backward(loss, batch.target.size(0));   // instead of loss.backward()

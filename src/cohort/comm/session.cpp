@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/comm/session.h"
+
+namespace cohort {
+
+Session Session::from_env(const ConnectOptions& options) {
+  return Session(world_from_env(), options);
+}
+
+Session::Session(const World& world, const ConnectOptions& options)
+    : world_(world),
+      store_(join(world_, options)),
+      comm_(connect(world_, *store_, options)) {}
+
+}  // namespace cohort
