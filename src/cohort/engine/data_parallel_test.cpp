@@ -135,6 +135,20 @@ TEST_P(DataParallelTest, EveryRankStartsWithTheWeightsOfRankZero) {
   });
 }
 
+// LibTorch's zero_grad() detaches gradients in place, which views refuse.
+TEST_P(DataParallelTest, ClearingGradientsByHandDoesNoHarm) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    Branching module;
+    DataParallel parallel(module, comm);
+    for (bool set_to_none : {true, false, true}) {
+      const Tensor y = module.forward(rows(comm.rank()), true);
+      module.zero_grad(set_to_none);
+      parallel.backward({y.square().sum(), double(comm.rank() + 1)});
+      expect_close(gradients_of(module), stock_gradients(comm.size(), true));
+    }
+  });
+}
+
 TEST_P(DataParallelTest, ModelsThatDifferAreRefused) {
   if (GetParam().size == 1) return;  // nobody to differ from
   test::run_ranks(GetParam(), [](Communicator& comm) {
