@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "cohort/launch/run_store.h"
+#include "cohort/comm/endpoint.h"
 #include "process.h"
 
 namespace cohort::test {
@@ -198,10 +198,7 @@ TEST(SideBySide, RunsDoNotMeet) {
 
 // A port nobody uses now.
 std::string free_endpoint() {
-  process::Endpoint endpoint = process::resolve_endpoint("127.0.0.1:0");
-  int error = 0;
-  process::try_listen(endpoint, error);
-  return "127.0.0.1:" + std::to_string(endpoint.port);
+  return "127.0.0.1:" + std::to_string(Listener("127.0.0.1", 0).port());
 }
 
 TEST(TwoNodes, NumberTheirRanksByNodeAlsoWhenUnequal) {
