@@ -267,6 +267,17 @@ TEST(TwoNodes, MeetInOneStore) {
   EXPECT_THAT(a.out() + b.out(), HasSubstr("round 4\n"));
 }
 
+TEST(TwoNodes, RestartWithAnEmptyStore) {
+  const std::string rdzv = free_endpoint();
+  const Args args{launch_tool(),    "-n",    "1",      "--nnodes", "2",
+                  "--max-restarts", "1",     "--rdzv", rdzv,       "--",
+                  launch_tool(),    "--act", "fresh",  "1"};
+  Program a(args), b(args);
+  EXPECT_EQ(a.wait(), 0) << a.err();
+  EXPECT_EQ(b.wait(), 0) << b.err();
+  EXPECT_THAT(a.err(), HasSubstr("restart 1 of 1"));
+}
+
 TEST(TwoNodes, BothReportTheFailureOfOne) {
   const std::string rdzv = free_endpoint();
   const Args flags{"-n", "2", "--nnodes", "2", "--rdzv", rdzv, "--max-restarts", "1"};

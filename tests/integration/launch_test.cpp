@@ -136,6 +136,12 @@ TEST(Launch, RestartsAllRanksInANewGeneration) {
   EXPECT_EQ(count(run.err(), "failed: exit code 9"), 2);
 }
 
+TEST(Launch, GivesEveryGenerationAnEmptyStore) {
+  Program run(body({"-n", "3", "--max-restarts", "2"}, {"fresh", "2"}));
+  EXPECT_EQ(run.wait(), 0) << run.err();
+  EXPECT_EQ(count(run.err(), "failed: exit code 7"), 2) << run.err();
+}
+
 TEST(Launch, GivesUpWhenTheRestartsAreSpent) {
   Program run(shell({"-n", "1", "--max-restarts", "2"}, "echo try; exit 9"));
   EXPECT_EQ(run.wait(), 9);

@@ -297,10 +297,15 @@ void Agent::wait_for_other_nodes(Generation& generation) {
   }
 }
 
-// No rank of a new generation starts while one of the old still runs anywhere.
+// No rank of a new generation starts while one of the old still runs anywhere, nor
+// finds anything of it in its store.
 bool Agent::agree_to_restart() {
   ++generation_;
-  if (!meeting_) return true;
+  if (!meeting_) {
+    store_ = std::make_unique<StoreServer>();
+    plan_.world.master_port = store_->port();
+    return true;
+  }
   const std::string ready = text("ready/", generation_);
   const auto deadline = Clock::now() + options_.grace + std::chrono::seconds(20);
   try {
@@ -313,6 +318,7 @@ bool Agent::agree_to_restart() {
       say("other nodes did not come to the restart");
       return false;
     }
+    plan_.world.master_port = meeting_->renew_store(generation_);
     return true;
   } catch (const CommError& error) {
     say(error.what());

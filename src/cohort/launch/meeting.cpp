@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "cohort/comm/endpoint.h"
-#include "cohort/comm/tcp_store.h"
 #include "cohort/core/error.h"
 
 namespace cohort::process {
@@ -236,11 +235,20 @@ std::optional<Event> Meeting::lost_node() {
     Event event;
     event.failure.host = hosts_[node];
     event.failure.exit_code = 4;
-    event.failure.message = text("the agent of node ", node,
+    event.failure.message = text("the agent of node ", node, " on ", hosts_[node],
                                  " gave no sign of life for ", kSilent.count(), " s");
     return event;
   }
   return std::nullopt;
+}
+
+int Meeting::renew_store(int generation) {
+  const std::string key = text("port/", generation);
+  if (server_) {
+    rank_store_ = std::make_unique<StoreServer>(listening_address(address_));
+    store_->set(key, std::to_string(rank_store_->port()));
+  }
+  return std::stoi(store_->get(key, kStoreTimeout));
 }
 
 void Meeting::arrive(const std::string& where) { store_->add(where, 1); }

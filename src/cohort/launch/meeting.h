@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/comm/store.h"
+#include "cohort/comm/tcp_store.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/environment.h"
 #include "cohort/launch/process.h"
@@ -50,6 +51,10 @@ class Meeting {
   // event of this generation, if there is one.
   std::optional<Event> poll(int generation);
 
+  // A fresh store for the ranks of a restart, served by node 0; returns its port.
+  // PyTorch finds keys of the old generation otherwise.
+  int renew_store(int generation);
+
   // Counted rendezvous, by name: arrive once, then ask.
   void arrive(const std::string& where);
   bool all_arrived(const std::string& where);
@@ -70,6 +75,7 @@ class Meeting {
   std::string address_;  // of the host, numeric
   Clock::time_point deadline_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<StoreServer> rank_store_;  // of a restart
   bool server_ = false;
   int node_ = 0;
   int num_nodes_ = 0;
