@@ -1,5 +1,183 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `cohort`.
-#include "cohort/core/error.h"
+// The program `cohort`: reads the command line, runs one command, and turns an
+// exception into one line on stderr and an exit code, once, here.
+#include <signal.h>
 
-int main() { return 0; }
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+#include "cli/bench_train.h"
+#include "cli/doctor_command.h"
+#include "cli/exit_code.h"
+#include "cli/launch_command.h"
+#include "cli/train_command.h"
+#include "cohort/comm/backends.h"
+#include "cohort/core/error.h"
+#include "cohort/core/version.h"
+#include "recipes/recipe.h"
+
+namespace cohort::cli {
+namespace {
+
+// One thing to run, chosen by the command line.
+using Command = std::function<int()>;
+
+std::string recipe_list() {
+  std::string list = "Recipes:\n";
+  for (const Recipe* recipe : all_recipes())
+    list += text("  ", recipe->name(), "  ", recipe->help(), "\n");
+  return list;
+}
+
+std::string train_footer() {
+  return text(recipe_list(), "\nKeys for --set and --config:\n",
+              all_recipes()[0]->defaults().keys().describe(), R"(
+Examples:
+  cohort train fashion-mnist -n 2
+  cohort train fashion-mnist -n 2 --max-steps 100 --set optim.lr=0.1 --json
+  cohort train fashion-mnist -n 2 --config run.yaml --out runs/first
+  torchrun --nproc-per-node 2 --no-python cohort train fashion-mnist
+
+Exit codes: 0 done; 1 a bug; 2 usage or configuration; 3 data; 4 a rank was lost;
+5 checkpoint; 75 stopped on request with state saved; 128 + signal otherwise.
+)");
+}
+
+void add_world_flags(CLI::App& app, std::string& ranks, std::string& nodes,
+                     std::string& rdzv, int& restarts, double& grace) {
+  app.add_option("-n", ranks, "Ranks on this node, or auto (GPUs, else cores)");
+  app.add_option("--nnodes", nodes, "Nodes: N, or MIN:MAX")->capture_default_str();
+  app.add_option("--rdzv", rdzv, "HOST:PORT where the nodes meet");
+  app.add_option("--max-restarts", restarts, "Restarts of all ranks, over the whole run")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--grace", grace, "Seconds between asking a rank to stop and killing it")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void add_train(CLI::App& app, TrainArgs& args, Command& command) {
+  auto* sub = app.add_subcommand("train", "Train a recipe on one or many ranks");
+  sub->add_option("recipe", args.recipe, "Name of the recipe")->required();
+  add_world_flags(*sub, args.ranks, args.nodes, args.rdzv, args.max_restarts,
+                  args.grace_s);
+  sub->add_option("--backend", args.backend,
+                  "auto, local, shm, gloo, mpi, nccl or hybrid")
+      ->capture_default_str();
+  sub->add_option("--device", args.device, "cpu or cuda")->capture_default_str();
+  sub->add_option("--layout", args.layout, "Which rank holds what: dp=2,shard=0");
+  sub->add_flag("--exact", args.exact, "The same weights, bit for bit, at any world size");
+  sub->add_option("--max-steps", args.max_steps, "Stop after so many steps in total")
+      ->check(CLI::PositiveNumber);
+  sub->add_option("--set", args.set, "key=value; may be repeated")->allow_extra_args(false);
+  sub->add_option("--config", args.config, "YAML file of keys");
+  sub->add_option("--out", args.out, "Folder for logs and TensorBoard scalars");
+  sub->add_flag("--resume", args.resume, "Go on from what was saved");
+  sub->add_flag("--json", args.json, "One JSON object a line on stdout");
+  sub->add_flag("--quiet", args.quiet, "No progress, results alone");
+  sub->add_option("--save-initial", args.save_initial, "Weights before step 1 (safetensors)");
+  sub->add_option("--save-final", args.save_final, "Weights at the end (safetensors)");
+  sub->add_option("--sample-log", args.sample_log,
+                  "One line \"epoch step rank sample\" for every sample");
+  sub->add_flag("--watch", args.watch, "Serve a live page");
+  sub->add_option("--profile", args.profile, "A..B: steps to trace");
+  sub->footer(train_footer);
+  sub->callback([&] { command = [&] { return run_train(args); }; });
+}
+
+void add_launch(CLI::App& app, LaunchArgs& args, Command& command) {
+  auto* sub = app.add_subcommand("launch", "Run any program as ranks, as torchrun does");
+  add_world_flags(*sub, args.ranks, args.nodes, args.rdzv, args.max_restarts,
+                  args.grace_s);
+  sub->add_option("--join-timeout", args.join_timeout_s, "Seconds for all nodes to come")
+      ->capture_default_str();
+  sub->add_option("--stopped-limit", args.stopped_limit_s,
+                  "Seconds after which a stopped rank is killed")
+      ->capture_default_str();
+  sub->add_option("--threads", args.threads, "OMP_NUM_THREADS a rank; 0: cores / ranks");
+  sub->add_flag("!--no-pin", args.pin, "Leave ranks on all cores");
+  sub->add_option("--log-dir", args.log_dir, "Folder for each rank's own output");
+  sub->add_flag("--prefix-all", args.prefix_all, "\"[rank 0] \" before rank 0's lines too");
+  sub->add_flag("--json", args.json, "Faults as JSON lines on stdout");
+  sub->add_option("program", args.program, "Program and its arguments, behind --");
+  sub->positionals_at_end();
+  sub->footer(R"(Ranks find RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the rest of
+what torchrun exports. Returns the first failed program's own code, or 128 + signal.
+
+Examples:
+  cohort launch -n 2 -- ./my_program --epochs 3
+  cohort launch -n 2 -- python3 train_ddp.py
+  cohort launch -n 4 --nnodes 2 --rdzv node0:29400 -- ./my_program
+)");
+  sub->callback([&] { command = [&] { return run_launch(args); }; });
+}
+
+void add_bench(CLI::App& app, BenchTrainArgs& train, Command& command) {
+  auto* sub = app.add_subcommand("bench", "Measure this machine and this library");
+  sub->require_subcommand(1);
+  auto* steps = sub->add_subcommand("train", "Whole training steps");
+  steps->add_option("case", train.name, "mlp100, resnet50-cifar or fashion")->required();
+  steps->add_option("-n", train.ranks, "Ranks")->capture_default_str();
+  steps->add_option("--backend", train.backend, "As in train")->capture_default_str();
+  steps->add_flag("--json", train.json, "One JSON object");
+  steps->footer("Examples:\n  cohort bench train mlp100 -n 2\n"
+                "  cohort bench train fashion -n 2 --json\n");
+  steps->callback([&] { command = [&] { return run_bench_train(train); }; });
+}
+
+void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
+  auto* sub =
+      app.add_subcommand("doctor", "What is here, what is missing, what that costs");
+  sub->add_flag("--json", options.json, "One JSON object a line");
+  sub->footer("Examples:\n  cohort doctor\n  cohort doctor --json\n");
+  sub->callback([&] {
+    command = [&] {
+      options.version = version();
+      for (const auto& backend : backends())
+        options.backends.push_back(
+            {std::string(backend.name), backend.is_available(),
+             backend.is_available() ? "" : "comes with a later release"});
+      return run_doctor(options, std::cout);
+    };
+  });
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Distributed training of deep networks in C++"};
+  app.name("cohort");
+  app.set_version_flag("--version", std::string(version()));
+  app.require_subcommand(1);
+  TrainArgs train;
+  LaunchArgs launch;
+  DoctorOptions doctor;
+  BenchTrainArgs bench_train;
+  Command command;
+  add_train(app, train, command);
+  add_launch(app, launch, command);
+  add_bench(app, bench_train, command);
+  add_doctor(app, doctor, command);
+  app.footer("Start with:  cohort train fashion-mnist -n 2\n"
+             "cohort COMMAND --help says more, with examples.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitConfig;
+  }
+  return command();
+}
+
+}  // namespace
+}  // namespace cohort::cli
+
+int main(int argc, char** argv) {
+  ::signal(SIGPIPE, SIG_IGN);
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  try {
+    return cohort::cli::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cohort: %s\n", error.what());
+    return cohort::cli::exit_code_of(error);
+  }
+}

@@ -11,6 +11,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/version.h"
+#include "cohort/observe/plot.h"
 
 namespace cohort::cli {
 namespace {
@@ -89,7 +90,7 @@ void TextReporter::step(const StepEvent& event) {
     shown_ = now;
     drawn_ = true;
     std::fprintf(stderr, "\r%s\x1b[K\r",
-                 progress_line(progress(event), terminal_width() - 1, ascii_only())
+                 progress_line(progress(event), {terminal_width() - 1, ascii_only()})
                      .c_str());
   } else if (event.step % options_.log_every == 0 || event.step == total_steps_) {
     std::fprintf(stderr, "%s\n",
@@ -125,7 +126,7 @@ void TextReporter::done(const DoneEvent& event) {
     print_result(text("loss by step\n", plot(event.losses, {.ascii = ascii})));
   if (!options_.quiet)
     print_result(text("where a step's time went (rank 0)\n",
-                      split_table(event.split, 30, ascii)));
+                      split_table(event.split, {80, ascii})));
   std::string line = text(event.stop_signal ? "stopped after " : "done: ", event.steps,
                           " steps, loss ", format_fixed(event.loss, 4));
   if (event.accuracy)

@@ -73,7 +73,7 @@ TrainPlan make_plan(const TrainArgs& args) {
   TrainPlan plan{args, &recipe, recipe.defaults(), process_start()};
   if (!args.config.empty()) plan.config.load_file(args.config);
   for (const auto& assignment : args.set) plan.config.set_assignment(assignment);
-  require_backend(args.backend);
+  find_backend(args.backend, World{});
   refuse_what_is_not_there(args, plan.config);
   if (!args.out.empty()) {
     make_folder(args.out, ErrorKind::kConfig);

@@ -29,6 +29,21 @@ class FilesLoading final : public DataLoading {
   FashionMnistLoading test_;
 };
 
+// Samples of the same form that need no files.
+class SyntheticLoading final : public DataLoading {
+ public:
+  explicit SyntheticLoading(uint64_t seed) : seed_(seed) {}
+
+  DataSets finish(Communicator*) override {
+    DataSets sets;
+    sets.train = make_synthetic({.size = 60'000, .shape = {1, 28, 28}, .seed = seed_});
+    return sets;
+  }
+
+ private:
+  uint64_t seed_;
+};
+
 }  // namespace
 
 std::string_view FashionMnistRecipe::help() const {
@@ -56,6 +71,9 @@ Chain FashionMnistRecipe::make_chain(const Config& config) const {
 
 std::unique_ptr<DataLoading> FashionMnistRecipe::load(const Config& config,
                                                       bool reader) const {
+  if (config.get_bool("data.synthetic"))
+    return std::make_unique<SyntheticLoading>(
+        static_cast<uint64_t>(config.get_int("seed")));
   return std::make_unique<FilesLoading>(
       FashionMnistOptions{.dir = config.get_string("data.dir"),
                           .normalize = config.get_bool("data.normalize")},

@@ -26,7 +26,7 @@ class RunDocs(unittest.TestCase):
         log = self.root / "log"
         log.write_text("")
         done = subprocess.run([sys.executable, str(RUN_DOCS), "--root", str(self.root), *args],
-                              capture_output=True, text=True, timeout=60,
+                              capture_output=True, text=True, timeout=240,
                               env={"PATH": "/usr/bin:/bin", "LOG": str(log)})
         return done.returncode, done.stdout + done.stderr, log.read_text()
 

@@ -16,7 +16,7 @@ HEADER = SPDX + "#pragma once\n"
 
 def run(tool, *args):
     done = subprocess.run([str(ROOT / "tools" / tool), *map(str, args)],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=240)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -49,7 +49,7 @@ class Setup(unittest.TestCase):
 
     def run_setup(self, *args, **env):
         process = self.start(*args, **env)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=240)
         return process.returncode, out
 
     def installed(self):
@@ -69,7 +69,7 @@ class Setup(unittest.TestCase):
     def test_two_at_once_install_once(self):
         both = [self.start(), self.start()]
         for process in both:
-            out, _ = process.communicate(timeout=30)
+            out, _ = process.communicate(timeout=240)
             self.assertEqual(process.returncode, 0, out)
         self.assertEqual(self.log.read_text().count("torch==2.11.0"), 1)
 

@@ -2,6 +2,9 @@
 #include "cohort/comm/endpoint.h"
 
 #include <arpa/inet.h>
+#include <c10/util/Logging.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <nss.h>
@@ -10,12 +13,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "cohort/core/error.h"
+
+C10_DECLARE_int(caffe2_log_level);
 
 namespace cohort {
 namespace {
@@ -76,6 +82,12 @@ int try_connect(const addrinfo& target, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
+void silence_c10d() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
+    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  }
+}
+
 std::string resolve_host(const std::string& host) {
   const std::string name = host.empty() || host == "localhost" ? "127.0.0.1" : host;
   int error = 0;
@@ -134,6 +146,24 @@ std::string await_listener(const std::string& address, int port,
   }
 }
 
+namespace {
+
+std::string first_outer_address(const std::string& otherwise) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return otherwise;
+  std::string found = otherwise;
+  for (const ifaddrs* item = list; item != nullptr; item = item->ifa_next) {
+    const bool usable = (item->ifa_flags & IFF_UP) && !(item->ifa_flags & IFF_LOOPBACK);
+    if (!usable || !item->ifa_addr || item->ifa_addr->sa_family != AF_INET) continue;
+    found = to_text(item->ifa_addr, sizeof(sockaddr_in));
+    break;
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+}  // namespace
+
 std::string local_address_towards(const std::string& address) {
   const auto list = numeric(address, 9);
   const int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -147,7 +177,8 @@ std::string local_address_towards(const std::string& address) {
     throw ConfigError(
         text("[comm.store] no route to ", address, ": ", std::strerror(error)));
   }
-  return to_text(reinterpret_cast<sockaddr*>(&self), length);
+  const std::string mine = to_text(reinterpret_cast<sockaddr*>(&self), length);
+  return mine.starts_with("127.") ? first_outer_address(mine) : mine;
 }
 
 }  // namespace cohort

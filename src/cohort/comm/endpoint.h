@@ -12,6 +12,10 @@ namespace cohort {
 // answer. Throws ConfigError for a name that is unknown.
 std::string resolve_host(const std::string& host);
 
+// c10d tells stderr of every refused connection and every stranger. What matters we
+// throw: so nothing, unless TORCH_CPP_LOG_LEVEL asks for it.
+void silence_c10d();
+
 // A bound and listening TCP socket, closed on destruction unless released.
 class Listener {
  public:
@@ -35,7 +39,9 @@ class Listener {
 std::string await_listener(const std::string& address, int port,
                            std::chrono::milliseconds timeout);
 
-// The numeric address this machine would use to reach `address`; sends nothing.
+// The numeric address others reach this machine at, if they can reach `address`: the
+// one it would use to reach it (nothing is sent), or, where `address` is its own
+// loopback, that of its first interface.
 std::string local_address_towards(const std::string& address);
 
 }  // namespace cohort

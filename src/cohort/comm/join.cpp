@@ -3,10 +3,10 @@
 
 #include <unistd.h>
 
-#include <map>
 #include <sstream>
 #include <vector>
 
+#include "cohort/comm/local_store.h"
 #include "cohort/comm/tcp_store.h"
 #include "cohort/core/error.h"
 #include "cohort/core/version.h"
@@ -15,29 +15,7 @@ namespace cohort {
 namespace {
 
 constexpr std::chrono::milliseconds kVerdictWait{5'000};
-constexpr std::chrono::milliseconds kFarewellWait{2'000};
-
-// The store of a world of one: a key that is not there will never be.
-class SoloStore : public Store {
- public:
-  void set(const std::string& key, const std::string& value) override {
-    values_[key] = value;
-  }
-  std::string get(const std::string& key, std::chrono::milliseconds) override {
-    auto found = values_.find(key);
-    if (found != values_.end()) return found->second;
-    throw CommError(text("[comm.store] get '", key, "': nobody set it, and there is ",
-                         "no other rank in a world of one"));
-  }
-  bool has(const std::string& key) override { return values_.contains(key); }
-  int64_t add(const std::string& key, int64_t amount) override {
-    return counters_[key] += amount;
-  }
-
- private:
-  std::map<std::string, std::string> values_;
-  std::map<std::string, int64_t> counters_;
-};
+constexpr std::chrono::milliseconds kFarewellWait{5'000};
 
 // What a rank says of itself, as lines in the store.
 struct Card {
@@ -77,24 +55,24 @@ std::string host_name() {
 // is the kind of error.
 class Verdict {
  public:
-  explicit Verdict(Store& store) : store_(store) {}
+  Verdict(Store& store, int world_size) : store_(store), world_size_(world_size) {}
 
   void accept() { write("ok"); }
   void refuse(const std::string& why) { write("config " + why); }
   void give_up(const std::string& why) { write("comm " + why); }
 
-  // Returns when the world is whole. Throws what was wrong with it, or CommError
-  // from the store when there is no verdict in time.
-  void await(std::chrono::milliseconds timeout) {
+  // Waits for it. Throws CommError from the store when there is none in time.
+  std::string read(std::chrono::milliseconds timeout) {
     const std::string verdict = store_.get("join/verdict", timeout);
-    if (store_.add("join/seen", 1) == store_.add("join/arrived", 0)) {
-      store_.set("join/all_seen", "");
-    }
+    if (store_.add("join/seen", 1) >= world_size_) store_.set("join/all_seen", "");
+    return verdict;
+  }
+
+  // Throws what was wrong with the world, if anything was.
+  static void enforce(const std::string& verdict) {
     if (verdict.rfind("config ", 0) == 0) throw ConfigError(verdict.substr(7));
     if (verdict.rfind("comm ", 0) == 0) throw CommError(verdict.substr(5));
   }
-
-  bool is_there() { return store_.has("join/verdict"); }
 
  private:
   // The first one counts: a rank that is late cannot turn a refusal around.
@@ -103,10 +81,11 @@ class Verdict {
   }
 
   Store& store_;
+  int world_size_;
 };
 
-// Keeps a refused world's store up until all who came have read why, but not for
-// long.
+// Keeps a refused world's store up until all ranks have come and read why, but not
+// for long.
 void say_farewell(Store& store) {
   try {
     store.get("join/all_seen", kFarewellWait);
@@ -143,13 +122,12 @@ std::string missing_ranks(const World& world, Store& store) {
 // Leaves this rank's card and returns its place in the order of arrival.
 int64_t arrive(const Card& card, Store& store, Verdict& verdict) {
   if (store.add(text("join/claim/", card.rank), 1) > 1) {
-    store.add("join/arrived", 1);  // it reads the verdict too
     const Card other = to_card(store.get(rank_key(card.rank), kVerdictWait));
     const std::string fault =
         text("[comm.join] rank ", card.rank, " came twice: ", other.where(), " and ",
              card.where(), "; every process needs its own RANK");
     verdict.refuse(fault);
-    verdict.await(kVerdictWait);
+    Verdict::enforce(verdict.read(kVerdictWait));
     throw ConfigError(fault);  // the world was whole already, without this one
   }
   store.set(rank_key(card.rank), to_text(card));
@@ -165,7 +143,7 @@ std::string program_version() { return text(version(), "+", build_id()); }
 void meet(const World& world, Store& store, const ConnectOptions& options,
           const std::string& version) {
   const Card card{world.rank, world.size, version, host_name(), getpid()};
-  Verdict verdict(store);
+  Verdict verdict(store, world.size);
   const int64_t place = arrive(card, store, verdict);
   const Card first = to_card(store.get("join/first", kVerdictWait));
   const std::string fault = difference(card, first);
@@ -174,20 +152,21 @@ void meet(const World& world, Store& store, const ConnectOptions& options,
   } else if (place == world.size) {
     verdict.accept();
   }
+  std::string result;
   try {
-    verdict.await(options.join_timeout);
+    result = verdict.read(options.join_timeout);
   } catch (const CommError&) {
-    if (verdict.is_there()) throw;
     verdict.give_up(
         text("[comm.join] ranks that never came: ", missing_ranks(world, store), " of ",
              world.size, " (waited ", options.join_timeout.count(), " ms)"));
-    verdict.await(kVerdictWait);
+    result = verdict.read(kVerdictWait);
   }
+  Verdict::enforce(result);
 }
 
 std::unique_ptr<Store> join_as(const World& world, const ConnectOptions& options,
                                const std::string& version) {
-  if (world.master_port == 0) return std::make_unique<SoloStore>();
+  if (world.master_port == 0) return std::make_unique<LocalStore>();
   std::unique_ptr<StoreServer> server;
   if (world.hosts_store) {
     const bool one_node = world.local_size == world.size;

@@ -81,7 +81,7 @@ TEST(Join, AWorldOfOneNeedsNoStore) {
   EXPECT_TRUE(store->has("a"));
   EXPECT_FALSE(store->has("c"));
   EXPECT_EQ(store->add("n", 2) + store->add("n", 3), 7);
-  EXPECT_THROW(store->get("c", 10s), CommError);
+  EXPECT_THROW(store->get("c", 10ms), CommError);
 }
 
 TEST(Join, RankZeroHostsTheStoreWhereNoAgentDoes) {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/comm/tcp_store.h"
 
-#include <c10/util/Logging.h>
-
 #include <condition_variable>
-#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <future>
@@ -15,8 +12,6 @@
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
 
-C10_DECLARE_int(caffe2_log_level);
-
 namespace cohort {
 namespace {
 
@@ -26,14 +21,6 @@ using C10dStore = c10::intrusive_ptr<c10d::TCPStore>;
 
 // What c10d may need beyond its own timeout to give up in good order.
 constexpr milliseconds kGrace{200};
-
-// c10d tells stderr of every refused connection and every stranger. What matters we
-// throw; so errors only, unless the user asked for more.
-void silence_c10d() {
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
-    FLAGS_caffe2_log_level = c10::GLOG_ERROR;
-  }
-}
 
 std::string first_line(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);

@@ -40,7 +40,9 @@ void add_schedule(Keys& keys) {
       .add_int("schedule.warmup_steps", 0, "steps in which the rate grows from zero",
                {.lowest = 0})
       .add_choice("schedule.scale", "none", {"none", "linear", "sqrt"},
-                  "how the rate grows with the number of data-parallel ranks");
+                  "how the rate grows with batch / schedule.reference_batch")
+      .add_int("schedule.reference_batch", 0,
+               "the batch optim.lr is meant for; 0: the recipe's own", {.lowest = 0});
 }
 
 void add_data_and_model(Keys& keys) {
@@ -59,7 +61,12 @@ void add_output(Keys& keys) {
       .add_int("checkpoint.keep", 3, "newest checkpoints that stay", {.lowest = 1})
       .add_bool("checkpoint.async", true, "write while training goes on")
       .add_int("log.every_steps", 10, "steps between two lines of progress",
-               {.lowest = 1});
+               {.lowest = 1})
+      .add_int("valid.every_epochs", 1, "epochs between two validations; 0: none",
+               {.lowest = 0})
+      .add_float("comm.timeout_s", 30,
+                 "a rank without a sign of progress for so long is given up",
+                 {.lowest = 0.1});
 }
 
 }  // namespace

@@ -32,9 +32,10 @@ void Group::block(Goal& goal) {
     while (true) {
       const int missing = goal.attempt();
       if (missing == kDone) return;
-      nap(goal, missing);
+      // Only now: what all ranks had finished before one aborted still counts.
       check_abort();
       check_peers(goal, since);
+      nap(goal, missing);
     }
   } catch (const CommError&) {
     throw;
@@ -102,7 +103,6 @@ bool Group::poll_goal(Goal& goal) {
 
 void Group::check_broken() {
   if (!broken_.empty()) throw CommError(broken_);
-  check_abort();
 }
 
 void Group::check_abort() {
@@ -127,14 +127,14 @@ void Group::check_peers(Goal& goal, Nanoseconds since) {
   for (const int peer : missing) {
     if (check_lost(goal, peer)) return;
   }
-  std::vector<int> late;
-  for (const int peer : missing) {
+  const bool late = std::any_of(missing.begin(), missing.end(), [&](int peer) {
     const Nanoseconds stamp(progress_of_[peer]->stamp.load());
-    if (time > std::max(stamp, since) + spec_.timeout) late.push_back(peer);
-  }
-  if (late.empty() || goal.attempt() == kDone) return;
+    return time > std::max(stamp, since) + spec_.timeout;
+  });
+  if (!late || goal.attempt() == kDone) return;
   std::string names;
-  for (const int peer : late) names += (names.empty() ? "" : "; ") + last_words(peer);
+  for (const int peer : missing)
+    names += (names.empty() ? "" : "; ") + last_words(peer);
   fail(text("rank ", rank_, " waited ", seconds(time - since), " s for ", goal.what(),
             ", timeout ", seconds(spec_.timeout), " s: ", names));
 }

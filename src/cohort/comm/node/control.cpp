@@ -8,7 +8,7 @@ namespace {
 
 // What a rank gives away in one round should stay in its second-level cache
 // together with what it reads.
-constexpr size_t kRoundBytes = 256 * 1024;
+constexpr size_t kRoundBytes = 512 * 1024;
 constexpr size_t kMinPartBytes = 4096;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }

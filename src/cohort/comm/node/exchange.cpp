@@ -43,6 +43,7 @@ struct Group::ExchangeGoal : Goal {
 uint64_t Group::exchange(std::span<const Transfer> sends,
                          std::span<const Transfer> receives) {
   check_broken();
+  check_abort();
   const uint64_t id = exchanges_++;
   const auto add = [&](const Transfer& transfer, bool sends) {
     Call call;

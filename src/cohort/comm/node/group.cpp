@@ -80,6 +80,7 @@ struct Group::SlotGoal : Goal {
 
 Call& Group::next_call() {
   check_broken();
+  check_abort();
   if (completed_ < posted_) progress();
   if (posted_ >= kSlots) {
     const uint64_t needed = posted_ - kSlots + 1;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench_comm.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/exit_code.h"
+#include "cohort/core/error.h"
+#include "cohort/core/json.h"
+#include "cohort/core/nearest.h"
+#include "cohort/launch/agent.h"
+#include "cohort/launch/error_file.h"
+
+namespace cohort::cli {
+namespace {
+
+const std::vector<std::string> kOps = {"all_reduce", "reduce_scatter", "all_gather",
+                                       "broadcast",  "all_to_all",     "exchange",
+                                       "barrier"};
+
+template <typename... Numbers>
+std::string format(const char* pattern, Numbers... numbers) {
+  char buffer[256];
+  std::snprintf(buffer, sizeof(buffer), pattern, numbers...);
+  return buffer;
+}
+
+int run_rank(const BenchCommArgs& args) {
+  const World world = world_from_env();
+  ConnectOptions options;
+  const auto store = join(world, options);
+  const auto make = [&](const std::string& backend) {
+    options.backend = backend;
+    return connect(world, *store, options);
+  };
+  if (world.rank == 0 && !args.json) std::fputs(format_header().c_str(), stdout);
+  measure_comm(args, make, [&](const BenchCommRow& row) {
+    std::fputs(format_row(row, args.json).c_str(), stdout);
+    std::fflush(stdout);
+  });
+  return 0;
+}
+
+}  // namespace
+
+void check_bench_comm(const BenchCommArgs& args) {
+  for (const auto& op : args.ops) {
+    if (std::find(kOps.begin(), kOps.end(), op) != kOps.end()) continue;
+    throw ConfigError(text("[bench.comm] unknown operation '", op,
+                           "'; nearest: ", nearest(op, kOps)));
+  }
+  const bool positive = std::all_of(args.bytes.begin(), args.bytes.end(),
+                                    [](int64_t bytes) { return bytes >= 4; });
+  if (!positive || args.bytes.empty()) {
+    throw ConfigError("[bench.comm] --bytes: legal are sizes of at least 4 bytes");
+  }
+  if (args.ranks < 1 || args.backends.empty() || args.ops.empty()) {
+    throw ConfigError(text("[bench.comm] ", args.ranks, " ranks, ",
+                           args.backends.size(), " backends, ", args.ops.size(),
+                           " operations; legal: at least one of each"));
+  }
+}
+
+int run_bench_comm(const BenchCommArgs& args) {
+  check_bench_comm(args);
+  LaunchOptions options;
+  options.ranks = args.ranks;
+  options.json = args.json;
+  options.threads = 1;
+  options.body = [&] {
+    try {
+      return run_rank(args);
+    } catch (const std::exception& error) {
+      write_error_file(error.what());
+      return exit_code_of(error);
+    }
+  };
+  return launch(options).exit_code;
+}
+
+std::string format_header() {
+  return format("%-8s %-15s %12s %6s %-9s %12s %12s %9s %9s\n", "backend", "op",
+                "bytes", "ranks", "memory", "p50 us", "p99 us", "algbw", "busbw");
+}
+
+std::string format_row(const BenchCommRow& row, bool json) {
+  if (json) {
+    return JsonObject()
+               .add("backend", row.backend)
+               .add("op", row.op)
+               .add("bytes", row.bytes)
+               .add("ranks", row.ranks)
+               .add("memory", row.memory)
+               .add("p50", row.p50)
+               .add("p99", row.p99)
+               .add("algbw", row.algbw)
+               .add("busbw", row.busbw)
+               .text() +
+           "\n";
+  }
+  return format("%-8s %-15s %12lld %6d %-9s %12.2f %12.2f %9.3f %9.3f\n",
+                row.backend.c_str(), row.op.c_str(), static_cast<long long>(row.bytes),
+                row.ranks, row.memory.c_str(), row.p50, row.p99, row.algbw, row.busbw);
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/world.h"
+
+namespace cohort::cli {
+
+// `cohort bench comm`: how long collectives take, beside a bare loop over the same
+// memory ("limit"), measured in turns in one run.
+struct BenchCommArgs {
+  int ranks = 2;
+  std::vector<std::string> backends = {"shm", "gloo"};
+  std::vector<std::string> ops = {"all_reduce"};
+  std::vector<int64_t> bytes = {4'000, 100'000'000};
+  bool json = false;
+  double turn_seconds = 0.06;  // about how long a measurement's turn takes
+};
+
+// Starts the ranks and prints a row a measurement. Returns the exit code. Throws
+// ConfigError for an operation or size that cannot be measured.
+int run_bench_comm(const BenchCommArgs& args);
+
+// One measurement, as rank 0 saw it; times in microseconds, rates in GB/s as
+// nccl-tests defines them.
+struct BenchCommRow {
+  std::string backend;
+  std::string op;
+  int64_t bytes = 0;
+  int ranks = 0;
+  std::string memory;
+  double p50 = 0;
+  double p99 = 0;
+  double algbw = 0;
+  double busbw = 0;
+};
+
+using MakeCommunicator =
+    std::function<std::unique_ptr<Communicator>(const std::string& backend)>;
+using EmitRow = std::function<void(const BenchCommRow&)>;
+
+// What every rank runs; `emit` is called on rank 0.
+void measure_comm(const BenchCommArgs& args, const MakeCommunicator& make,
+                  const EmitRow& emit);
+
+// Bytes on the bus for each byte of the operation: nccl-tests' PERFORMANCE.md.
+double bus_factor(const std::string& op, int ranks);
+void check_bench_comm(const BenchCommArgs& args);
+std::string format_row(const BenchCommRow& row, bool json);
+std::string format_header();
+
+}  // namespace cohort::cli

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a group does when its ranks disagree, are late, or die.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/core/error.h"
+#include "conformance/inputs.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+using namespace std::chrono_literals;
+using test::comm_error;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Every backend.
+class FailureTest : public testing::TestWithParam<test::World> {};
+
+TEST_P(FailureTest, AbortReachesAllWithItsReason) {
+  test::run_ranks(GetParam(), [](Communicator& comm, Store& store) {
+    const int last = comm.size() - 1;
+    auto x = at::ones({100});
+    if (comm.rank() == last) {
+      comm.abort("out of luck");
+    } else {
+      const auto message =
+          comm_error([&] { comm.all_reduce(x, ReduceOp::kSum).wait(); });
+      EXPECT_THAT(message, HasSubstr("out of luck"));
+    }
+    // Broken for good.
+    EXPECT_THAT(comm_error([&] { comm.barrier().wait(); }), HasSubstr("out of luck"));
+    store.add("done", 1);
+  });
+}
+
+TEST_P(FailureTest, WhatCannotBeIsRefusedAndBreaksNothing) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    const int n = comm.size();
+    auto x = at::ones({4 * n}), y = at::ones({4}), z = at::ones({4}, at::kLong);
+    auto odd = at::ones({4 * n + 1}), text = at::ones({4}, at::kComplexFloat);
+    const std::vector<int64_t> rows(n, 5);
+    const Transfer nobody[] = {{n, y}};
+    EXPECT_THROW((void)comm.all_reduce(text, ReduceOp::kSum), ConfigError);
+    EXPECT_THROW((void)comm.all_reduce(z, ReduceOp::kMean), ConfigError);
+    EXPECT_THROW((void)comm.reduce_scatter(odd, x, ReduceOp::kSum), ConfigError);
+    EXPECT_THROW((void)comm.all_gather(x, odd), ConfigError);
+    EXPECT_THROW((void)comm.all_gather(x, z), ConfigError);
+    EXPECT_THROW((void)comm.broadcast(x, n), ConfigError);
+    EXPECT_THROW((void)comm.broadcast(x, -1), ConfigError);
+    EXPECT_THROW((void)comm.all_to_all(x, x, rows, rows), ConfigError);
+    EXPECT_THROW((void)comm.exchange(nobody, {}), ConfigError);
+    comm.all_reduce(y, ReduceOp::kSum).wait();
+    EXPECT_EQ(y[0].item<float>(), n);
+  });
+}
+
+TEST_P(FailureTest, GenerationsDoNotMeet) {
+  if (GetParam().backend == "local") return;  // it has no way to find another
+  const auto& world = GetParam();
+  test::run_ranks(world, [&](Communicator& comm, Store& store) {
+    if (comm.rank() == 0) comm.abort("the first generation ends");
+    auto next = test::connect_again(world, comm.rank(), 1, store);
+    EXPECT_EQ(next->generation(), 1);
+    auto x = at::ones({50'000});
+    next->all_reduce(x, ReduceOp::kSum).wait();
+    EXPECT_EQ(x[7].item<float>(), comm.size());
+    EXPECT_THAT(comm_error([&] { comm.barrier().wait(); }),
+                HasSubstr("first generation"));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryWorld, FailureTest,
+                         testing::ValuesIn(test::every_world({1, 2, 3, 5})),
+                         test::world_name);
+
+// Backends that compare calls. Rank 1 calls `wrong`, all others `right`.
+class CheckedTest : public testing::TestWithParam<test::World> {
+ protected:
+  using Function = std::function<void(Communicator&)>;
+
+  static void expect_refused(const Function& right, const std::string& right_name,
+                             const Function& wrong, const std::string& wrong_name) {
+    test::run_ranks(GetParam(), [&](Communicator& comm) {
+      comm.barrier().wait();
+      const auto message =
+          comm_error([&] { comm.rank() == 1 ? wrong(comm) : right(comm); });
+      EXPECT_THAT(message, AllOf(HasSubstr("[comm." + GetParam().backend + "] rank "),
+                                 HasSubstr("rank 1"), HasSubstr(right_name),
+                                 HasSubstr(wrong_name)));
+      if (comm.size() == 2) {
+        EXPECT_THAT(message, HasSubstr("rank 0"));
+      }
+    });
+  }
+  static Function reduce(int64_t numel, at::ScalarType dtype, ReduceOp op) {
+    return [=](Communicator& comm) {
+      auto x = at::ones({numel}, dtype);
+      comm.all_reduce(x, op).wait();
+      // Refused before data moved.
+      EXPECT_TRUE(at::equal(x, at::ones({numel}, dtype)));
+    };
+  }
+  static Function broadcast(int root) {
+    return [=](Communicator& comm) {
+      auto x = at::ones({1000});
+      comm.broadcast(x, root).wait();
+    };
+  }
+};
+
+TEST_P(CheckedTest, AnotherCollectiveIsRefused) {
+  expect_refused(reduce(1000, at::kFloat, ReduceOp::kSum),
+                 "called all_reduce(float32, 1000, sum)", broadcast(0),
+                 "called broadcast(float32, 1000, root 0)");
+}
+
+TEST_P(CheckedTest, AnotherDtypeIsRefused) {
+  expect_refused(
+      reduce(1000, at::kFloat, ReduceOp::kSum), "all_reduce(float32, 1000, sum)",
+      reduce(1000, at::kInt, ReduceOp::kSum), "all_reduce(int32, 1000, sum)");
+}
+
+TEST_P(CheckedTest, AnotherNumberOfElementsIsRefused) {
+  for (const int64_t numel : {1000, 100'000}) {
+    const auto name = [](int64_t n) {
+      return "all_reduce(float32, " + std::to_string(n) + ", sum) ";
+    };
+    expect_refused(reduce(numel, at::kFloat, ReduceOp::kSum), name(numel).substr(0, 25),
+                   reduce(numel + 1, at::kFloat, ReduceOp::kSum), name(numel + 1));
+  }
+}
+
+TEST_P(CheckedTest, AnotherReductionIsRefused) {
+  expect_refused(reduce(10, at::kFloat, ReduceOp::kSum), "all_reduce(float32, 10, sum)",
+                 reduce(10, at::kFloat, ReduceOp::kMax),
+                 "all_reduce(float32, 10, max)");
+}
+
+TEST_P(CheckedTest, AnotherRootIsRefused) {
+  expect_refused(broadcast(0), "broadcast(float32, 1000, root 0)", broadcast(1),
+                 "broadcast(float32, 1000, root 1)");
+}
+
+TEST_P(CheckedTest, UnequalRowsAreRefused) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    const int n = comm.size();
+    std::vector<int64_t> rows(n, 3), out_rows(n, 3);
+    if (comm.rank() == 1) out_rows[0] = 4;
+    auto in = at::ones({3 * n}), out = at::ones({comm.rank() == 1 ? 3 * n + 1 : 3 * n});
+    EXPECT_THAT(comm_error([&] { comm.all_to_all(out, in, out_rows, rows).wait(); }),
+                HasSubstr("rank 1 expects 4 elements from rank 0, which sends 3"));
+  });
+}
+
+TEST_P(CheckedTest, UnequalTransfersAreRefused) {
+  for (const bool wrong_dtype : {true, false}) {
+    test::run_ranks(GetParam(), [&](Communicator& comm) {
+      const auto message = comm_error([&] {
+        const Transfer send[] = {{1, at::ones({10})}};
+        const Transfer receive[] = {
+            {0, wrong_dtype ? at::ones({10}, at::kInt) : at::ones({11})}};
+        if (comm.rank() == 0) comm.exchange(send, {}).wait();
+        if (comm.rank() == 1) comm.exchange({}, receive).wait();
+        comm.barrier().wait();
+      });
+      EXPECT_THAT(message, AllOf(HasSubstr("rank 1 receives exchange("),
+                                 HasSubstr(wrong_dtype ? "int32, 10" : "float32, 11"),
+                                 HasSubstr("rank 0 sends exchange(float32, 10)")));
+    });
+  }
+}
+
+// Only the sequence differs: rank 1 makes one call less.
+TEST_P(CheckedTest, ARankThatSkipsACollectiveIsNamed) {
+  auto world = GetParam();
+  world.timeout = 300ms;
+  test::run_ranks(world, [](Communicator& comm, Store& store) {
+    auto x = at::ones({10});
+    comm.all_reduce(x, ReduceOp::kSum).wait();
+    if (comm.rank() != 1) {
+      const auto message =
+          comm_error([&] { comm.all_reduce(x, ReduceOp::kSum).wait(); });
+      EXPECT_THAT(message, AllOf(HasSubstr("rank 1 is missing"),
+                                 HasSubstr("all_reduce(float32, 10, sum)"),
+                                 HasSubstr(" s ago")));
+    }
+    store.add("named", 1);
+    while (store.add("named", 0) < comm.size()) usleep(1000);
+    // The late one learns that it was given up.
+    EXPECT_THAT(comm_error([&] { comm.all_reduce(x, ReduceOp::kSum).wait(); }),
+                HasSubstr("rank 1 is missing"));
+  });
+}
+
+TEST_P(CheckedTest, ASlowRankThatMovesIsNotGivenUp) {
+  auto world = GetParam();
+  world.timeout = 400ms;
+  test::run_ranks(world, [](Communicator& comm) {
+    auto pair = comm.split(comm.rank() < 2 ? 0 : 1);
+    if (comm.size() > 2 && comm.rank() == 0) {
+      // The others wait longer than the timeout, while ranks 0 and 1 work elsewhere.
+      for (int i = 0; i < 8; ++i) {
+        usleep(100'000);
+        pair->barrier().wait();
+      }
+    } else if (comm.rank() == 1 && comm.size() > 2) {
+      for (int i = 0; i < 8; ++i) pair->barrier().wait();
+    }
+    comm.barrier().wait();
+  });
+}
+
+TEST_P(CheckedTest, APollingRankAlsoNoticesAMissingOne) {
+  auto world = GetParam();
+  world.timeout = 300ms;
+  test::run_ranks(world, [](Communicator& comm, Store& store) {
+    if (comm.rank() == 0) {
+      auto work = comm.barrier();
+      while (!work.poll()) {
+      }
+      EXPECT_THAT(comm_error([&] { work.wait(); }), HasSubstr("rank 1 is missing"));
+      store.set("named", "yes");
+    } else {
+      store.get("named", 20s);
+    }
+  });
+}
+
+TEST_P(CheckedTest, ARankThatLeavesIsNoticed) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    if (comm.rank() == 1) return;
+    auto x = at::ones({100'000});
+    EXPECT_THAT(
+        comm_error([&] { comm.all_reduce(x, ReduceOp::kSum).wait(); }),
+        AnyOf(HasSubstr("rank 1 has left the group"), HasSubstr("rank 1 (pid ")));
+  });
+}
+
+TEST_P(CheckedTest, AnAbortOfTheWorldReachesItsParts) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    auto part = comm.split(0);
+    if (comm.rank() == 1) {
+      comm.abort("all over");
+    } else {
+      EXPECT_THAT(comm_error([&] { part->barrier().wait(); }), HasSubstr("all over"));
+    }
+    EXPECT_THAT(comm_error([&] { part->barrier().wait(); }), HasSubstr("all over"));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryWorld, CheckedTest,
+                         testing::ValuesIn(test::every_checked_world({2, 3, 5})),
+                         test::world_name);
+
+// Ranks that can be killed.
+class KilledTest : public testing::TestWithParam<test::World> {};
+
+TEST_P(KilledTest, AKilledRankIsNamedByAllOthers) {
+  test::run_ranks(GetParam(),
+                  [](Communicator& comm, Store&) {
+                    comm.barrier().wait();
+                    if (comm.rank() == 1) raise(SIGKILL);
+                    auto x = at::ones({100'000});
+                    EXPECT_THAT(
+                        comm_error([&] {
+                          comm.all_reduce(x, ReduceOp::kSum).wait();
+                          comm.barrier().wait();
+                        }),
+                        AllOf(HasSubstr("rank 1 (pid "), HasSubstr(") is gone")));
+                  },
+                  {1});
+}
+
+TEST_P(KilledTest, AKilledSenderIsNamedByItsReceiver) {
+  test::run_ranks(GetParam(),
+                  [](Communicator& comm, Store&) {
+                    if (comm.rank() == 1) raise(SIGKILL);
+                    if (comm.rank() != 0) return;
+                    const Transfer receive[] = {{1, at::ones({10})}};
+                    EXPECT_THAT(
+                        comm_error([&] { comm.exchange({}, receive).wait(); }),
+                        AllOf(HasSubstr("rank 1 (pid "), HasSubstr(") is gone")));
+                  },
+                  {1});
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryWorld, KilledTest,
+                         testing::ValuesIn(test::only(test::Kind::kProcesses,
+                                                      test::every_checked_world({2, 3,
+                                                                                 5}))),
+                         test::world_name);
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/comm/peer_memory.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/core/error.h"
+#include "conformance/inputs.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+using test::input;
+using test::reduced;
+
+class PeerMemoryTest : public testing::TestWithParam<test::World> {};
+
+PeerMemory& peer_memory(Communicator& comm) {
+  auto* memory = dynamic_cast<PeerMemory*>(&comm);
+  if (!memory) throw std::runtime_error("no PeerMemory");
+  return *memory;
+}
+
+TEST(ShareTest, SharesCoverATensorOnceAndAreCutAtMultiplesOf1024) {
+  for (const int64_t numel : {0, 1, 1024, 5000, 1'000'001}) {
+    for (const int size : {1, 2, 3, 7}) {
+      int64_t at = 0;
+      for (int r = 0; r < size; ++r) {
+        const auto share = share_of(numel, r, size);
+        EXPECT_EQ(share.begin, at);
+        EXPECT_TRUE(share.begin % 1024 == 0 || share.begin == numel);
+        at = share.end;
+      }
+      EXPECT_EQ(at, numel);
+    }
+  }
+}
+
+TEST_P(PeerMemoryTest, EveryRankSeesTheMemoryOfAll) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    for (const int64_t numel : {3, 5000}) {
+      auto mine = comm.allocate({numel}, at::kFloat);
+      mine.copy_(input(comm.rank(), numel, at::kFloat));
+      auto views = peer_memory(comm).map_peers(mine);
+      ASSERT_EQ(static_cast<int>(views.size()), comm.size());
+      comm.barrier().wait();
+      for (int r = 0; r < comm.size(); ++r) {
+        EXPECT_TRUE(at::equal(views[r], input(r, numel, at::kFloat)));
+      }
+      comm.barrier().wait();
+      const int next = (comm.rank() + 1) % comm.size();
+      views[next].fill_(comm.rank());  // and writes it
+      comm.barrier().wait();
+      const int previous = (comm.rank() + comm.size() - 1) % comm.size();
+      EXPECT_TRUE(at::equal(mine, at::full({numel}, previous, at::kFloat)));
+      comm.barrier().wait();
+    }
+  });
+}
+
+// A peer's view is shared memory too: collectives may work on it.
+TEST_P(PeerMemoryTest, SumsOfEveryShareReachItsVisitor) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    for (const int64_t numel : {0, 1, 1025, 300'001}) {
+      auto gradient = comm.allocate({numel}, at::kFloat);
+      gradient.copy_(input(comm.rank(), numel, at::kFloat));
+      auto weights = comm.allocate({numel}, at::kFloat);
+      const auto copies = peer_memory(comm).map_peers(weights);
+      const auto share = share_of(numel, comm.rank(), comm.size());
+      int64_t at = share.begin;
+      peer_memory(comm)
+          .reduce_shares(gradient,
+                         [&](int64_t begin, int64_t count, float* sum) {
+                           EXPECT_EQ(begin, at);
+                           at += count;
+                           for (const auto& copy : copies) {
+                             std::copy(sum, sum + count,
+                                       copy.data_ptr<float>() + begin);
+                           }
+                         })
+          .wait();
+      EXPECT_EQ(at, share.end);
+      EXPECT_TRUE(
+          at::equal(weights, reduced(comm.size(), numel, at::kFloat, ReduceOp::kSum)));
+      comm.barrier().wait();
+    }
+  });
+}
+
+TEST_P(PeerMemoryTest, AVisitorThatThrowsBreaksTheGroup) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    auto x = comm.allocate({10'000}, at::kFloat);
+    const auto message = test::comm_error([&] {
+      const int last = comm.size() - 1;
+      peer_memory(comm)
+          .reduce_shares(x,
+                         [&](int64_t, int64_t, float*) {
+                           if (comm.rank() == last)
+                             throw std::runtime_error("no update");
+                         })
+          .wait();
+      comm.barrier().wait();
+    });
+    EXPECT_NE(message.find("no update"), std::string::npos) << message;
+  });
+}
+
+TEST_P(PeerMemoryTest, OrdinaryMemoryIsRefusedOnEveryRank) {
+  if (GetParam().backend == "local") return;  // there all memory is shared
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    const auto message =
+        test::comm_error([&] { peer_memory(comm).map_peers(at::zeros({100})); });
+    EXPECT_NE(message.find("allocate()"), std::string::npos) << message;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryWorld, PeerMemoryTest,
+                         testing::ValuesIn(test::every_checked_world({1, 2, 3, 5})),
+                         test::world_name);
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/ranks.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest-spi.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "cohort/comm/gloo/gloo.h"
+#include "cohort/comm/local/local.h"
+#include "cohort/comm/shm/shm.h"
+#include "cohort/comm/world.h"
+#include "cohort/core/error.h"
+#include "support/shared_store.h"
+
+namespace cohort::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Make = std::unique_ptr<Communicator> (*)(const cohort::World&, Store&,
+                                               const ConnectOptions&);
+
+constexpr auto kDeadline = 60s;
+
+// A backend joins the suite as one row.
+struct Backend {
+  const char* name;
+  bool threads;    // ranks may be threads of one process
+  bool processes;  // ranks may be processes
+  bool checks;     // compares calls and names missing ranks
+  Make make;       // null: local, whose ranks are all made at once
+};
+
+constexpr Backend kBackends[] = {
+    {"local", true, false, true, nullptr},
+    {"shm", true, true, true, make_shm},
+    {"gloo", true, true, false, make_gloo},
+};
+
+const Backend& backend_of(const World& world) {
+  for (const auto& backend : kBackends) {
+    if (world.backend == backend.name) return backend;
+  }
+  throw std::runtime_error("no backend " + world.backend);
+}
+
+std::vector<World> list_worlds(const std::vector<int>& sizes, bool only_checked) {
+  std::vector<World> worlds;
+  for (const auto& backend : kBackends) {
+    if (only_checked && !backend.checks) continue;
+    for (const int size : sizes) {
+      if (backend.threads) worlds.push_back({backend.name, size, Kind::kThreads});
+      if (backend.processes) worlds.push_back({backend.name, size, Kind::kProcesses});
+    }
+  }
+  return worlds;
+}
+
+std::unique_ptr<Communicator> make_rank(const World& world, int rank, int generation,
+                                        Store& store) {
+  cohort::World spec;
+  spec.rank = spec.local_rank = rank;
+  spec.size = spec.local_size = world.size;
+  spec.generation = generation;
+  ConnectOptions options;
+  options.backend = world.backend;
+  options.timeout = world.timeout;
+  options.join_timeout = 20s;
+  return backend_of(world).make(spec, store, options);
+}
+
+// One rank, with what it throws as a failure of the test.
+void run_rank(int rank, const std::function<void()>& body) {
+  SCOPED_TRACE(text("rank ", rank));
+  try {
+    body();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "rank " << rank << " threw: " << error.what();
+  }
+}
+
+void run_threads(const World& world, const RankStoreBody& body, Store& store) {
+  std::vector<std::unique_ptr<Communicator>> comms(world.size);
+  if (!backend_of(world).make) comms = make_local(world.size, world.timeout);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world.size; ++rank) {
+    threads.emplace_back([&, rank] {
+      run_rank(rank, [&] {
+        auto comm = std::move(comms[rank]);
+        if (!comm) comm = make_rank(world, rank, 0, store);
+        body(*comm, store);
+      });
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+struct Child {
+  pid_t pid;
+  int pipe;
+  std::string said;
+};
+
+// In the child: runs `work` and writes every failure to the pipe.
+[[noreturn]] void run_child(int pipe, const std::function<void()>& work) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  at::set_num_threads(1);
+  testing::TestPartResultArray results;
+  {
+    testing::ScopedFakeTestPartResultReporter reporter(
+        testing::ScopedFakeTestPartResultReporter::INTERCEPT_ALL_THREADS, &results);
+    work();
+  }
+  std::string said;
+  for (int i = 0; i < results.size(); ++i) {
+    const auto& result = results.GetTestPartResult(i);
+    const char* file = result.file_name() ? result.file_name() : "";
+    said += text(file, ":", result.line_number(), ": ", result.message(), "\n");
+  }
+  for (size_t at = 0; at < said.size();) {
+    const ssize_t written = write(pipe, said.data() + at, said.size() - at);
+    if (written <= 0) break;
+    at += static_cast<size_t>(written);
+  }
+  _exit(said.empty() ? 0 : 1);
+}
+
+Child fork_child(const std::function<void()>& work) {
+  int ends[2];
+  if (pipe(ends) != 0) throw std::runtime_error("pipe");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    close(ends[0]);
+    run_child(ends[1], work);
+  }
+  close(ends[1]);
+  return {pid, ends[0], {}};
+}
+
+// Reads until the child has closed its end, or the deadline. False: it hangs.
+bool listen(Child& child, std::chrono::steady_clock::time_point end) {
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    pollfd ready{.fd = child.pipe, .events = POLLIN, .revents = 0};
+    if (left.count() <= 0 || poll(&ready, 1, static_cast<int>(left.count())) <= 0) {
+      return false;
+    }
+    char buffer[4096];
+    const ssize_t got = read(child.pipe, buffer, sizeof(buffer));
+    if (got <= 0) return true;
+    child.said.append(buffer, static_cast<size_t>(got));
+  }
+}
+
+void collect(std::vector<Child>& children, const std::set<int>& may_die) {
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  for (int i = 0; i < static_cast<int>(children.size()); ++i) {
+    Child& child = children[i];
+    const bool ended = listen(child, end);
+    if (!ended) kill(child.pid, SIGKILL);
+    close(child.pipe);
+    int status = 0;
+    waitpid(child.pid, &status, 0);
+    if (!ended) {
+      ADD_FAILURE() << "child " << i << " hangs\n" << child.said;
+    } else if (WIFSIGNALED(status) && !may_die.contains(i)) {
+      ADD_FAILURE() << "child " << i << " died of signal " << WTERMSIG(status);
+    } else if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
+      ADD_FAILURE() << "child " << i << " exited with " << WEXITSTATUS(status) << "\n"
+                    << child.said;
+    } else if (may_die.contains(i) && !WIFSIGNALED(status)) {
+      ADD_FAILURE() << "child " << i << " should have been killed";
+    }
+  }
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const World& world) {
+  return out << world.backend
+             << (world.kind == Kind::kThreads ? "_threads_" : "_processes_")
+             << world.size;
+}
+
+std::string world_name(const testing::TestParamInfo<World>& info) {
+  return text(info.param);
+}
+
+std::vector<World> every_world(const std::vector<int>& sizes) {
+  return list_worlds(sizes, false);
+}
+
+std::vector<World> every_checked_world(const std::vector<int>& sizes) {
+  return list_worlds(sizes, true);
+}
+
+std::vector<World> only(Kind kind, std::vector<World> worlds) {
+  std::erase_if(worlds, [&](const World& world) { return world.kind != kind; });
+  return worlds;
+}
+
+void run_ranks(const World& world, const RankBody& body) {
+  run_ranks(world, [&](Communicator& comm, Store&) { body(comm); });
+}
+
+void run_ranks(const World& world, const RankStoreBody& body,
+               const std::set<int>& may_die) {
+  SharedStore store;
+  std::vector<Child> children;
+  if (world.kind == Kind::kThreads) {
+    children.push_back(fork_child([&] { run_threads(world, body, store); }));
+  } else {
+    for (int rank = 0; rank < world.size; ++rank) {
+      children.push_back(fork_child([&, rank] {
+        run_rank(rank, [&] { body(*make_rank(world, rank, 0, store), store); });
+      }));
+    }
+  }
+  collect(children, may_die);
+}
+
+std::unique_ptr<Communicator> connect_again(const World& world, int rank,
+                                            int generation, Store& store) {
+  return make_rank(world, rank, generation, store);
+}
+
+std::string comm_error(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const CommError& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "not a CommError: " << error.what();
+    return {};
+  }
+  ADD_FAILURE() << "no CommError";
+  return {};
+}
+
+}  // namespace cohort::test

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/comm/store.h"
+
+namespace cohort::test {
+
+enum class Kind { kThreads, kProcesses };
+
+// What a test runs on: the parameter of every conformance test.
+struct World {
+  std::string backend;
+  int size = 1;
+  Kind kind = Kind::kThreads;
+  std::chrono::milliseconds timeout{20'000};
+};
+
+std::ostream& operator<<(std::ostream& out, const World& world);
+std::string world_name(const testing::TestParamInfo<World>& info);
+
+// Every backend of the table in ranks.cpp, in every way it can run.
+std::vector<World> every_world(const std::vector<int>& sizes);
+// Those whose backend compares the calls of its ranks and names who is missing.
+std::vector<World> every_checked_world(const std::vector<int>& sizes);
+std::vector<World> only(Kind kind, std::vector<World> worlds);
+
+using RankBody = std::function<void(Communicator& comm)>;
+using RankStoreBody = std::function<void(Communicator& comm, Store& store)>;
+
+// Runs `body` on every rank of a new world and reports what failed there. The test
+// program itself never runs a kernel, so that it may fork: ranks are always in
+// children of it, which end with it.
+void run_ranks(const World& world, const RankBody& body);
+// With a store for what ranks say outside the communicator. Ranks in `may_die` are
+// expected to be killed by a signal.
+void run_ranks(const World& world, const RankStoreBody& body,
+               const std::set<int>& may_die = {});
+
+// Connects one more communicator of the same world, of another generation.
+std::unique_ptr<Communicator> connect_again(const World& world, int rank,
+                                            int generation, Store& store);
+
+// Runs `function` and returns the message of the CommError it must throw.
+std::string comm_error(const std::function<void()>& function);
+
+}  // namespace cohort::test
