@@ -45,7 +45,7 @@ struct SharedStore::Table {
 SharedStore::SharedStore() {
   void* data = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  COHORT_CHECK(data != MAP_FAILED);
+  COHORT_CHECK(data != MAP_FAILED, "no shared memory");
   table_ = static_cast<Table*>(data);
 }
 
