@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every relative link of the README and the docs leads to a file of the repository."""
+
+import re
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
+
+
+def broken(root: Path):
+    pages = [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
+    for page in pages:
+        for target in LINK.findall(page.read_text()):
+            if "://" not in target and not (page.parent / target).exists():
+                yield f"{page.relative_to(root)}: {target}"
+
+
+class Links(unittest.TestCase):
+    def test_all_lead_somewhere(self):
+        self.assertEqual(list(broken(ROOT)), [])
+
+    def test_one_that_does_not_is_found(self):
+        self.assertTrue(LINK.findall("see [a](nowhere.md)"))
+
+
+if __name__ == "__main__":
+    unittest.main()
