@@ -3,6 +3,7 @@
 """Every relative link of the README and the docs leads to a file of the repository."""
 
 import re
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -23,7 +24,10 @@ class Links(unittest.TestCase):
         self.assertEqual(list(broken(ROOT)), [])
 
     def test_one_that_does_not_is_found(self):
-        self.assertTrue(LINK.findall("see [a](nowhere.md)"))
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "README.md"
+            page.write_text("[web](https://a.b/c), [self](README.md#x), [a](nowhere.md)")
+            self.assertEqual(list(broken(Path(folder))), ["README.md: nowhere.md"])
 
 
 if __name__ == "__main__":
