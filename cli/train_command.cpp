@@ -66,6 +66,13 @@ LaunchOptions launch_options(const TrainPlan& plan) {
   return options;
 }
 
+// A rank that died of a signal, or stopped because of one that nobody sent to the
+// agent, is a lost rank; what a rank said itself stays.
+int code_of_run(const LaunchResult& result) {
+  if (result.failures.empty() || result.stop_signal != 0) return result.exit_code;
+  return result.exit_code > 128 ? kExitLostPeer : result.exit_code;
+}
+
 }  // namespace
 
 TrainPlan make_plan(const TrainArgs& args) {
@@ -94,7 +101,7 @@ int run_train(const TrainArgs& args) {
       throw;
     }
   }
-  return launch(launch_options(plan)).exit_code;
+  return code_of_run(launch(launch_options(plan)));
 }
 
 }  // namespace cohort::cli

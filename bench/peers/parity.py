@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trains the same network from the same weights on the same samples in Cohort and in
+stock PyTorch, and compares all weights and losses: within 1e-4, or exit code 1.
+
+  parity.py                  all cases, 30 steps of SGD in float32, 1 to 3 ranks
+  parity.py --golden FILE    writes what tests/integration/parity_test.py compares with
+
+Needs PyTorch (see README.md here) and a built `cohort` ($COHORT_BIN).
+"""
+import argparse
+import gzip
+import hashlib
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/integration"))
+import train_run  # noqa: E402
+
+BOUND = 1e-4
+SLOW = {"optim.lr": 0.01}
+NESTEROV = {"optim.momentum": 0.8, "optim.nesterov": "true", "optim.weight_decay": 0.01}
+CASES = [  # name, ranks, keys
+    ("momentum", 1, SLOW),
+    ("momentum", 2, SLOW),
+    ("momentum, unequal slices", 3, SLOW),
+    ("momentum, 5 slices", 2, {**SLOW, "slices": 5}),
+    ("nesterov, weight decay", 1, {**SLOW, **NESTEROV}),
+    ("nesterov, weight decay", 2, {**SLOW, **NESTEROV}),
+    ("warm-up", 2, {**SLOW, "schedule.warmup_steps": 20}),
+    ("no momentum", 2, {"optim.momentum": 0}),
+]
+# At the recipe's own rate, 0.05 with momentum 0.9, rounding grows about tenfold in ten
+# steps: by step 30 PyTorch differs from itself by as much as the bound when only the
+# samples of each batch change places. These count against that, too.
+SENSITIVE_CASES = [("the recipe's own rate", 1, {}), ("the recipe's own rate", 2, {})]
+GOLDEN_CASES = {"plain": {}, "nesterov": NESTEROV}
+GOLDEN_STEPS = 10
+GOLDEN_VALUES = 24  # of a tensor
+
+
+class Cnn(nn.Module):
+    """The network of the recipe fashion-mnist."""
+
+    def __init__(self):
+        super().__init__()
+        self.c1 = nn.Conv2d(1, 32, 3, padding=1)
+        self.c2 = nn.Conv2d(32, 64, 3, padding=1)
+        self.f1 = nn.Linear(64 * 7 * 7, 128)
+        self.f2 = nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.c1(x)), 2)
+        x = F.max_pool2d(F.relu(self.c2(x)), 2)
+        return self.f2(F.relu(self.f1(x.flatten(1))))
+
+
+def load_data(folder):
+    def read(name, skip):
+        with gzip.open(Path(folder) / f"{name}-ubyte.gz") as file:
+            return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)[skip:]
+
+    images = read("train-images-idx3", 16).view(-1, 1, 28, 28)
+    return images, read("train-labels-idx1", 8).long()
+
+
+def to_tensors(weights):
+    return {name: torch.tensor(values).view(shape)
+            for name, (shape, values) in weights.items()}
+
+
+def run_cohort(folder, ranks, steps, keys):
+    """One run, and PyTorch's part of it: start, samples and rate of each step."""
+    initial, final, log = (folder / name for name in ("initial", "final", "log"))
+    run = train_run.train(ranks, "--max-steps", steps, "--save-initial", initial,
+                          "--save-final", final, "--sample-log", log,
+                          keys={**keys, "log.every_steps": 1})
+    if run.code != 0:
+        sys.exit(f"cohort: exit code {run.code}: {run.err.strip()}")
+    (begin,) = run.of("start")
+    hash_of_file = train_run.weights_hash(final)
+    assert run.done["weights_hash"] == hash_of_file, (run.done, hash_of_file)
+    return {"config": begin["config"], "steps": run.of("step"),
+            "initial": train_run.read_weights(initial),
+            "final": train_run.read_weights(final),
+            "samples": train_run.samples_of_steps(train_run.read_samples(log))}
+
+
+def run_pytorch(run, reverse=False):
+    """One process, the mean loss of the global batch: final weights, losses."""
+    config = run["config"]
+    images, labels = load_data(config["data.dir"])
+    model = Cnn()
+    model.load_state_dict(to_tensors(run["initial"]))
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=config["optim.lr"], momentum=config["optim.momentum"],
+        nesterov=config["optim.nesterov"], weight_decay=config["optim.weight_decay"])
+    losses = []
+    for samples, step in zip(run["samples"], run["steps"], strict=True):
+        assert len(samples) == config["batch"] and len(set(samples)) == len(samples)
+        samples = samples[::-1] if reverse else samples
+        optimizer.param_groups[0]["lr"] = step["lr"]
+        loss = F.cross_entropy(model(images[samples].float() / 255), labels[samples])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {name: value.detach() for name, value in model.state_dict().items()}, losses
+
+
+def distance(a, b):
+    assert a.keys() == b.keys(), (a.keys(), b.keys())
+    return max((a[name] - b[name]).abs().max().item() for name in a)
+
+
+def check_case(folder, steps, name, ranks, keys, sensitive):
+    run = run_cohort(folder, ranks, steps, keys)
+    expected, losses = run_pytorch(run)
+    final = to_tensors(run["final"])
+    weight = distance(final, expected)
+    moved = distance(final, to_tensors(run["initial"]))
+    loss = max(abs(a - b["loss"]) for a, b in zip(losses, run["steps"], strict=True))
+    bound, note = BOUND, ""
+    if sensitive:
+        own = distance(expected, run_pytorch(run, reverse=True)[0])
+        bound = max(bound, 3 * own)
+        note = f"; PyTorch from itself, batches reversed: {own:.1e}"
+    # Weights that did not move agree, too, and prove nothing.
+    ok = weight < bound and loss < BOUND and moved > 10 * BOUND
+    print(f"{'ok  ' if ok else 'FAIL'} {name:24} {ranks} ranks, {steps} steps: weights "
+          f"differ by up to {weight:.1e} (moved {moved:.1e}), losses {loss:.1e}{note}",
+          flush=True)
+    return ok
+
+
+def check_parity(folder, steps):
+    results = [check_case(folder, steps, *case, sensitive)
+               for cases, sensitive in ((CASES, False), (SENSITIVE_CASES, True))
+               for case in cases]
+    return all(results)
+
+
+def check_epochs(folder):
+    """Two whole epochs: each sample once an epoch, in an order of its own."""
+    good = True
+    keys = {"batch": 2000, "epochs": 2, "model.width": 1, "valid.every_epochs": 0}
+    orders = []
+    for ranks in (1, 2):
+        log = folder / "log"
+        run = train_run.train(ranks, "--sample-log", log, keys=keys)
+        if run.code != 0:
+            sys.exit(f"cohort: exit code {run.code}: {run.err.strip()}")
+        epochs = [[s for e, _, _, s in train_run.read_samples(log) if e == epoch]
+                  for epoch in (1, 2)]
+        ok = all(sorted(epoch) == list(range(60_000)) for epoch in epochs)
+        ok &= epochs[0] != epochs[1]
+        orders.append(epochs)
+        good &= ok and orders[0] == epochs
+        print(f"{'ok  ' if ok else 'FAIL'} {ranks} ranks: every sample once in each of 2 "
+              "epochs, in two orders", flush=True)
+    print(f"{'ok  ' if good else 'FAIL'} one order at every world size")
+    return good
+
+
+def describe(tensors):
+    """What of each tensor is kept: enough to notice any difference that matters."""
+    def of(tensor):
+        flat = tensor.flatten()
+        count = min(GOLDEN_VALUES, flat.numel())
+        places = [i * (flat.numel() - 1) // max(1, count - 1) for i in range(count)]
+        return {"mean": float(f"{flat.double().mean().item():.8g}"),
+                "rms": float(f"{flat.double().square().mean().sqrt().item():.8g}"),
+                "values": {str(p): float(f"{flat[p].item():.8g}") for p in places}}
+
+    return {name: of(tensor) for name, tensor in sorted(tensors.items())}
+
+
+def make_golden(folder):
+    golden = {"made_by": "bench/peers/parity.py --golden", "torch": torch.__version__,
+              "steps": GOLDEN_STEPS, "cases": {}}
+    for name, keys in GOLDEN_CASES.items():
+        run = run_cohort(folder, 1, GOLDEN_STEPS, keys)
+        final, losses = run_pytorch(run)
+        golden["initial"] = describe(to_tensors(run["initial"]))
+        samples = json.dumps(run["samples"]).encode()
+        golden["samples_sha256"] = hashlib.sha256(samples).hexdigest()
+        golden["cases"][name] = {"keys": keys, "losses": losses, "final": describe(final)}
+    return golden
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--golden", metavar="FILE")
+    parser.add_argument("--steps", type=int, default=30)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if args.golden:
+            text = json.dumps(make_golden(folder), indent=1)
+            one_line = re.sub(r"[{[][^{}[\]]*[]}]", lambda m: " ".join(m[0].split()), text)
+            Path(args.golden).write_text(one_line + "\n")
+            return 0
+        good = check_parity(folder, args.steps)
+        good &= check_epochs(folder)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

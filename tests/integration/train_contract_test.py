@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts rely on: streams, events, exit codes and signals of `cohort train`."""
+import json
+import os
+import signal
+import tempfile
+import unittest
+from pathlib import Path
+
+import train_run
+
+DATA = Path("/usr/share/datasets/fashion-mnist")
+# Steps of milliseconds, so that runs are short, or long by their number alone.
+SMALL = {"data.synthetic": "true", "model.width": 1, "batch": 24, "log.every_steps": 1}
+ENDLESS = {**SMALL, "epochs": 100_000}
+FIELDS = {
+    "start": {"config", "version", "world", "backend", "device"},
+    "rank": {"rank", "pid", "host", "generation"},
+    "step": {"step", "loss", "lr", "samples_per_second"},
+    "valid": {"epoch", "loss", "accuracy"},
+    "fault": {"rank", "cause"},
+    "done": {"steps", "epoch", "loss", "accuracy", "samples_per_second", "step_ms",
+             "first_step_s", "peak_memory_bytes", "restarts", "weights_hash"},
+}
+KEYS = {"seed", "epochs", "batch", "slices", "threads", "precision", "optim.name",
+        "optim.lr", "optim.momentum", "optim.nesterov", "optim.weight_decay",
+        "optim.beta1", "optim.beta2", "optim.eps", "optim.clip", "schedule.name",
+        "schedule.warmup_steps", "schedule.scale", "data.dir", "data.normalize",
+        "data.synthetic", "checkpoint.dir", "checkpoint.every_steps",
+        "checkpoint.keep", "checkpoint.async", "log.every_steps", "elastic"}
+
+
+class TrainTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.scratch = Path(scratch.name)
+
+    def assert_fields(self, events):
+        for event in events:
+            self.assertEqual(event.keys() - {"event"}, FIELDS[event["event"]])
+
+    def start_endless(self, ranks, *args, steps=3):
+        """A run that has done some steps: the process, what it said, its ranks' pids."""
+        run = train_run.start("train", "fashion-mnist", "-n", ranks, "--json",
+                              *train_run.assignments(ENDLESS), *args)
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.stderr.close)
+        self.addCleanup(run.kill)
+        events = []
+        while not events or events[-1].get("step", 0) < steps:
+            line = run.stdout.readline()
+            self.assertTrue(line, "the run ended by itself")
+            events.append(json.loads(line))
+        pids = {e["rank"]: e["pid"] for e in events if e["event"] == "rank"}
+        return run, events, pids
+
+    def finish(self, run, events, pids):
+        """Its end, with all events; none of its ranks may be left."""
+        end = train_run.finish(run)
+        for pid in pids.values():
+            with self.assertRaises(ProcessLookupError):
+                os.kill(pid, 0)
+        return end.code, events + end.events, end.err
+
+
+class EventsTest(TrainTest):
+    def test_lines_are_json_in_the_order_of_the_contract(self):
+        for ranks in (1, 2, 3):
+            with self.subTest(ranks=ranks):
+                run = train_run.train(ranks, "--max-steps", 5, keys=SMALL)
+                self.assertEqual(run.code, 0, run.err)
+                events = run.events
+                self.assertEqual([e["event"] for e in events],
+                                 ["start"] + ranks * ["rank"] + 5 * ["step"] + ["done"])
+                self.assert_fields(events)
+                self.assertLessEqual(KEYS, events[0]["config"].keys())
+                self.assertEqual(events[0]["world"], ranks)
+                self.assertEqual([e["rank"] for e in run.of("rank")], list(range(ranks)))
+                self.assertEqual(len({e["pid"] for e in run.of("rank")}), ranks)
+                self.assertEqual([e["step"] for e in run.of("step")], [1, 2, 3, 4, 5])
+                self.assertEqual(run.done["steps"], 5)
+                self.assertEqual(run.done["loss"], run.of("step")[-1]["loss"])
+                self.assertRegex(run.done["weights_hash"], "^[0-9a-f]{16}$")
+
+    def test_steps_are_logged_every_so_many(self):
+        run = train_run.train(2, "--max-steps", 7, keys={**SMALL, "log.every_steps": 3})
+        self.assertEqual([e["step"] for e in run.of("step")], [3, 6])
+        self.assertEqual(run.done["steps"], 7)
+
+    def test_every_sample_comes_once_an_epoch_in_an_order_of_its_own(self):
+        orders = []
+        for ranks in (1, 2):
+            log = self.scratch / "log"
+            run = train_run.train(
+                ranks, "--sample-log", log,
+                keys={"model.width": 1, "batch": 7000, "epochs": 2, "data.dir": DATA})
+            self.assertEqual(run.code, 0, run.err)
+            self.assert_fields(run.events)
+            self.assertEqual([e["epoch"] for e in run.of("valid")], [1, 2])
+            self.assertEqual(run.done["accuracy"], run.of("valid")[-1]["accuracy"])
+            lines = train_run.read_samples(log)
+            self.assertEqual({rank for _, _, rank, _ in lines}, set(range(ranks)))
+            epochs = [[s for e, _, _, s in lines if e == epoch] for epoch in (1, 2)]
+            for epoch in epochs:
+                self.assertEqual(sorted(epoch), list(range(60_000)))
+            self.assertNotEqual(*epochs)
+            orders.append(epochs)
+        self.assertEqual(*orders)  # one order at every world size
+
+    def test_two_runs_side_by_side_do_not_meet(self):
+        def go(name):
+            return train_run.start("train", "fashion-mnist", "-n", 2, "--json",
+                                   "--max-steps", 20, "--save-final",
+                                   self.scratch / name, *train_run.assignments(SMALL))
+
+        ends = [train_run.finish(run) for run in (go("a"), go("b"))]
+        for name, end in zip("ab", ends):
+            self.assertEqual(end.code, 0, end.err)
+            self.assertEqual(end.done["weights_hash"],
+                             train_run.weights_hash(self.scratch / name))
+        self.assertEqual(*(end.done["weights_hash"] for end in ends))
+
+    def test_ranks_of_another_launcher_train(self):
+        """As under torchrun: no -n, and a launcher's variables."""
+        arguments = ["--max-steps", 3, "--json", *train_run.assignments(SMALL)]
+        own = train_run.cohort("train", "fashion-mnist", "-n", 2, *arguments)
+        run = train_run.cohort("launch", "-n", 2, "--", train_run.COHORT, "train",
+                               "fashion-mnist", *arguments)
+        self.assertEqual(run.code, 0, run.err)
+        self.assertEqual(run.events[0]["world"], 2)
+        self.assertEqual(run.done["weights_hash"], own.done["weights_hash"])
+
+    def test_a_closed_stdout_is_no_crash(self):
+        for form in (["--json"], []):
+            run = train_run.start("train", "fashion-mnist", "-n", 2, "--max-steps", 30,
+                                  "--save-final", self.scratch / "final", *form,
+                                  *train_run.assignments(SMALL))
+            if form:
+                run.stdout.readline()  # as head -1 does
+            run.stdout.close()
+            self.assertEqual(run.wait(timeout=train_run.DEADLINE_S), 0)
+            with run.stderr:
+                self.assertNotIn("failed", run.stderr.read())
+            (self.scratch / "final").unlink()  # it went to its end
+
+
+class RefusalTest(TrainTest):
+    def refused(self, code, *args, recipe="fashion-mnist"):
+        """One line on stderr, nothing but JSON on stdout."""
+        run = train_run.cohort("train", recipe, "--json", *args)
+        self.assertEqual(run.code, code, run.err)
+        self.assertEqual(len(run.err.splitlines()), 1, run.err)
+        self.assertTrue(all(e["event"] == "fault" for e in run.events), run.out)
+        return run.err
+
+    def test_what_is_misspelt_is_refused_with_the_nearest_name(self):
+        nearest = {
+            "fashion-mnist": self.refused(2, "-n", 2, recipe="fashion-mnis"),
+            "optim.momentum": self.refused(2, "-n", 2, "--set", "optim.momentun=0.5"),
+            "gloo": self.refused(2, "-n", 2, "--backend", "glo"),
+            "dp": self.refused(2, "-n", 2, "--layout", "dq=2"),
+        }
+        for name, line in nearest.items():
+            self.assertRegex(line, f"nearest[^;]*\\b{name}\\b")
+
+    def test_values_that_cannot_be_are_refused(self):
+        for args in (["-n", 0], ["-n", 2, "--set", "batch=x"],
+                     ["-n", 2, "--layout", "dp=3"], ["-n", 3, "--set", "slices=2"],
+                     ["-n", 2, "--watch"], ["-n", 2, "--layout", "tp=2"],
+                     ["-n", 2, "--sample-log", self.scratch / "none/log"]):
+            with self.subTest(args=args):
+                self.refused(2, *args)
+
+    def test_a_truncated_file_is_named(self):
+        for file in DATA.iterdir():
+            (self.scratch / file.name).symlink_to(file)
+        broken = self.scratch / "train-images-idx3-ubyte.gz"
+        broken.unlink()
+        broken.write_bytes((DATA / broken.name).read_bytes()[:1_000_000])
+        for ranks in (1, 2):
+            line = self.refused(3, "-n", ranks, "--set", f"data.dir={self.scratch}")
+            self.assertIn(str(broken), line)
+
+    def test_a_missing_folder_is_named(self):
+        folder = self.scratch / "none"
+        self.assertIn(str(folder), self.refused(3, "-n", 2, "--set", f"data.dir={folder}"))
+
+
+class SignalTest(TrainTest):
+    def test_a_killed_rank_is_exit_code_4_and_named(self):
+        for ranks, victim, backend in ((1, 0, "auto"), (2, 0, "auto"), (2, 1, "gloo"),
+                                       (3, 1, "auto")):
+            with self.subTest(ranks=ranks, victim=victim, backend=backend):
+                run, events, pids = self.start_endless(ranks, "--backend", backend)
+                os.kill(pids[victim], signal.SIGKILL)
+                code, events, err = self.finish(run, events, pids)
+                self.assertEqual(code, 4, err)
+                self.assertEqual(events[-1]["event"], "fault")
+                self.assertEqual(events[-1]["rank"], victim)
+                self.assert_fields(events)
+                self.assertIn(f"rank {victim} ", err)
+                self.assertIn("SIGKILL", err)
+
+    def test_a_stop_finishes_the_step_and_says_what_was_done(self):
+        for name, code in (("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)):
+            with self.subTest(signal=name):
+                final, log = self.scratch / "final", self.scratch / "log"
+                run, events, pids = self.start_endless(2, "--save-final", final,
+                                                       "--sample-log", log)
+                run.send_signal(getattr(signal, name))
+                got, events, err = self.finish(run, events, pids)
+                self.assertEqual(got, code, err)
+                self.assertEqual(events[-1]["event"], "done")
+                steps = [e["step"] for e in events if e["event"] == "step"]
+                self.assertEqual(steps, list(range(1, events[-1]["steps"] + 1)))
+                self.assertEqual(len(train_run.read_samples(log)), 24 * len(steps))
+                self.assertEqual(events[-1]["weights_hash"],
+                                 train_run.weights_hash(final))
+
+    def test_a_run_that_cannot_finish_its_step_is_killed_after_the_grace(self):
+        run, events, pids = self.start_endless(2, "--grace", 0.2)
+        os.kill(pids[1], signal.SIGSTOP)
+        run.send_signal(signal.SIGTERM)
+        code, _, err = self.finish(run, events, pids)
+        self.assertEqual(code, 143, err)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

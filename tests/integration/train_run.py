@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs `cohort train` and reads what it leaves: events, weights, sample logs.
+
+The standard library is enough, so that tests need nothing installed.
+"""
+import array
+import ctypes
+import importlib.util
+import json
+import os
+import struct
+import subprocess
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+COHORT = os.environ.get("COHORT_BIN") or str(ROOT / "build/release/bin/cohort")
+DEADLINE_S = 120  # far beyond what any run here takes
+
+
+@dataclass
+class Run:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self):
+        """Of --json: a line that is no JSON object is an error."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def of(self, event):
+        return [e for e in self.events if e["event"] == event]
+
+    @property
+    def done(self):
+        (done,) = self.of("done")
+        return done
+
+
+def assignments(keys):
+    """--set for each key, with the names of the configuration."""
+    return [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
+
+
+def clean_environment():
+    """Without a launcher's variables: the run is to start its own ranks."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    return {name: value for name, value in os.environ.items() if name not in names}
+
+
+def start(*args):
+    return subprocess.Popen([COHORT, *map(str, args)], text=True,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, env=clean_environment())
+
+
+def finish(process):
+    try:
+        out, err = process.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return Run(process.returncode, out, err)
+
+
+def cohort(*args):
+    """To its end."""
+    return finish(start(*args))
+
+
+def train(ranks, *args, keys={}):
+    return cohort("train", "fashion-mnist", "-n", ranks, "--json", *assignments(keys),
+                  *args)
+
+
+def read_weights(path):
+    """{name: (shape, float32 values)} of a safetensors file."""
+    data = Path(path).read_bytes()
+    (header_size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + header_size])
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, info in header.items():
+        assert info["dtype"] == "F32", (name, info)
+        begin, end = info["data_offsets"]
+        values = array.array("f", data[8 + header_size + begin:8 + header_size + end])
+        if sys.byteorder == "big":
+            values.byteswap()
+        tensors[name] = (info["shape"], values)
+    return tensors
+
+
+def read_samples(path):
+    """[(epoch, step, rank, sample)] of a sample log."""
+    return [tuple(map(int, line.split())) for line in Path(path).read_text().splitlines()]
+
+
+def samples_of_steps(log):
+    """[samples of step 1, of step 2, ...], each sorted: who computed them is left out."""
+    steps = {}
+    for _, step, _, sample in log:
+        steps.setdefault(step, []).append(sample)
+    assert sorted(steps) == list(range(1, len(steps) + 1)), sorted(steps)
+    return [sorted(steps[step]) for step in sorted(steps)]
+
+
+def weights_hash(path):
+    """As docs/formats/weights_hash.py computes it."""
+    if "xxhash" not in sys.modules and importlib.util.find_spec("xxhash") is None:
+        sys.modules["xxhash"] = xxhash_from_library()
+    spec = importlib.util.spec_from_file_location(
+        "weights_hash", ROOT / "docs/formats/weights_hash.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.weights_hash(path)
+
+
+def xxhash_from_library():
+    """What weights_hash.py uses of the PyPI package, from the C library."""
+    one_shot = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
+    one_shot.argtypes, one_shot.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_uint64
+
+    class State(bytearray):
+        update = bytearray.extend
+
+        def intdigest(self):
+            return one_shot(bytes(self), len(self))
+
+    module = types.ModuleType("xxhash")
+    module.xxh3_64 = State
+    return module
