@@ -15,6 +15,7 @@
 #include "cli/plain_loop.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
+#include "cohort/core/format.h"
 #include "cohort/core/json.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/random.h"
@@ -97,6 +98,51 @@ std::function<Batch(int64_t step, int slice)> make_source(const Case& bench,
   };
 }
 
+// What one benchmark found, as seen by rank 0; seconds a step.
+struct Row {
+  double step_s = 0;
+  double wait_s = 0;
+  double samples = 0;
+  double comm_hidden = 1;
+  std::optional<double> no_comm_s = std::nullopt;
+  std::optional<double> plain_s = std::nullopt;
+};
+
+std::string json_row(const Row& row, const Case& bench, const Communicator& comm) {
+  JsonObject object;
+  object.add("case", bench.name)
+      .add("backend", comm.backend())
+      .add("ranks", comm.size())
+      .add("step_ms", 1e3 * row.step_s)
+      .add("samples_per_second", row.samples / row.step_s)
+      .add("comm_hidden", row.comm_hidden)
+      .add("wait_ms", 1e3 * row.wait_s);
+  if (row.no_comm_s)
+    object.add("no_comm_step_ms", 1e3 * *row.no_comm_s)
+        .add("of_no_comm", *row.no_comm_s / row.step_s);
+  if (row.plain_s)
+    object.add("plain_step_ms", 1e3 * *row.plain_s)
+        .add("over_plain", row.step_s / *row.plain_s);
+  return object.text();
+}
+
+std::string text_row(const Row& row, const Case& bench, const Communicator& comm) {
+  const auto ms = [](double seconds) { return format_fixed(1e3 * seconds, 2) + " ms"; };
+  const auto percent = [](double x) { return format_fixed(100 * x, 1) + " %"; };
+  std::string out = text(bench.name, ", ", comm.size(), " ranks (", comm.backend(),
+                         "): ", ms(row.step_s), " a step, ",
+                         format_fixed(row.samples / row.step_s, 1), " samples/s");
+  out += text("\n  waiting for others   ", ms(row.wait_s), " (",
+              percent(row.comm_hidden), " of communication hidden)");
+  if (row.no_comm_s)
+    out += text("\n  no communication     ", ms(*row.no_comm_s), ": ",
+                percent(*row.no_comm_s / row.step_s), " of its speed");
+  if (row.plain_s)
+    out += text("\n  plain LibTorch loop  ", ms(*row.plain_s), ", one rank: ",
+                format_fixed(row.step_s / *row.plain_s, 3), " times its step");
+  return out;
+}
+
 // One way of doing the same work, with its times.
 struct Variant {
   std::function<void(int64_t step)> run;
@@ -117,8 +163,7 @@ class Bench {
     }
   }
 
-  // Returns the row on rank 0.
-  JsonObject measure() {
+  Row measure() {
     warm_up();
     for (int round = 0; round < kRounds; ++round) {
       for (auto& variant : variants_) take_turn(variant);
@@ -179,27 +224,13 @@ class Bench {
     comm_.barrier().wait();
   }
 
-  JsonObject row(double communication_s) const {
-    const double step = median(variants_[0].seconds);
-    const double wait = median(variants_[0].waits);
-    const double samples = static_cast<double>(bench_.batch_a_rank * comm_.size());
-    JsonObject row;
-    row.add("case", bench_.name)
-        .add("backend", comm_.backend())
-        .add("ranks", comm_.size())
-        .add("step_ms", 1e3 * step)
-        .add("samples_per_second", samples / step)
-        .add("comm_hidden",
-             comm_.size() > 1 ? std::clamp(1 - wait / communication_s, 0.0, 1.0) : 1.0)
-        .add("wait_ms", 1e3 * wait);
-    if (variants_.size() > 1) {
-      const double free = median(variants_[1].seconds);
-      row.add("no_comm_step_ms", 1e3 * free).add("of_no_comm", free / step);
-    }
-    if (plain_) {
-      const double plain = median(plain_variant_.seconds);
-      row.add("plain_step_ms", 1e3 * plain).add("over_plain", step / plain);
-    }
+  Row row(double communication_s) const {
+    Row row{.step_s = median(variants_[0].seconds), .wait_s = median(variants_[0].waits)};
+    row.samples = static_cast<double>(bench_.batch_a_rank * comm_.size());
+    if (comm_.size() > 1)
+      row.comm_hidden = std::clamp(1 - row.wait_s / communication_s, 0.0, 1.0);
+    if (variants_.size() > 1) row.no_comm_s = median(variants_[1].seconds);
+    if (!plain_variant_.seconds.empty()) row.plain_s = median(plain_variant_.seconds);
     return row;
   }
 
@@ -223,9 +254,10 @@ int bench_rank(const Case& bench, const BenchTrainArgs& args) {
   const auto store = join(world, options);
   const auto comm = connect(world, *store, options);
   Bench run(bench, *comm);
-  const JsonObject row = run.measure();
+  const Row row = run.measure();
   if (world.rank == 0) {
-    std::puts(row.text().c_str());
+    const auto format = args.json ? &json_row : &text_row;
+    std::puts(format(row, bench, *comm).c_str());
     std::fflush(stdout);
   }
   comm->barrier().wait();

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "cli/bench_comm.h"
 #include "cli/bench_train.h"
 #include "cli/doctor_command.h"
 #include "cli/exit_code.h"
@@ -15,6 +16,7 @@
 #include "cli/train_command.h"
 #include "cohort/comm/backends.h"
 #include "cohort/core/error.h"
+#include "cohort/core/parse.h"
 #include "cohort/core/version.h"
 #include "recipes/recipe.h"
 
@@ -114,9 +116,44 @@ Examples:
   sub->callback([&] { command = [&] { return run_launch(args); }; });
 }
 
-void add_bench(CLI::App& app, BenchTrainArgs& train, Command& command) {
+struct BenchArgs {
+  BenchCommArgs comm;
+  std::string ranks = "2";
+  std::vector<std::string> sizes = {"4K", "100M"};
+  BenchTrainArgs train;
+};
+
+void add_bench_comm(CLI::App& app, BenchArgs& args, Command& command) {
+  auto* sub = app.add_subcommand("comm", "Collectives, beside a bare loop over memory");
+  sub->add_option("-n", args.ranks, "Ranks")->capture_default_str();
+  sub->add_option("--backend", args.comm.backends, "Backends, with commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  sub->add_option("--op", args.comm.ops, "Operations, with commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  sub->add_option("--bytes", args.sizes, "Sizes, with commas; K, M and G are 1000-based")
+      ->delimiter(',')
+      ->capture_default_str();
+  sub->add_flag("--json", args.comm.json, "One JSON object a row");
+  sub->footer("p50 and p99 in microseconds, rates in GB/s as nccl-tests defines them.\n\n"
+              "Examples:\n  cohort bench comm -n 2 --backend shm,gloo --bytes 4K,100M\n"
+              "  cohort bench comm --op all_gather,broadcast --bytes 1M --json\n");
+  sub->callback([&] {
+    command = [&] {
+      args.comm.ranks = parse_ranks(args.ranks);
+      args.comm.bytes.clear();
+      for (const auto& size : args.sizes) args.comm.bytes.push_back(parse_bytes(size, "--bytes"));
+      return run_bench_comm(args.comm);
+    };
+  });
+}
+
+void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
   auto* sub = app.add_subcommand("bench", "Measure this machine and this library");
   sub->require_subcommand(1);
+  add_bench_comm(*sub, args, command);
+  BenchTrainArgs& train = args.train;
   auto* steps = sub->add_subcommand("train", "Whole training steps");
   steps->add_option("case", train.name, "mlp100, resnet50-cifar or fashion")->required();
   steps->add_option("-n", train.ranks, "Ranks")->capture_default_str();
@@ -152,11 +189,11 @@ int run(int argc, char** argv) {
   TrainArgs train;
   LaunchArgs launch;
   DoctorOptions doctor;
-  BenchTrainArgs bench_train;
+  BenchArgs bench;
   Command command;
   add_train(app, train, command);
   add_launch(app, launch, command);
-  add_bench(app, bench_train, command);
+  add_bench(app, bench, command);
   add_doctor(app, doctor, command);
   app.footer("Start with:  cohort train fashion-mnist -n 2\n"
              "cohort COMMAND --help says more, with examples.");

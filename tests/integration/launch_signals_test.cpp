@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "cohort/launch/run_store.h"
+#include "cohort/comm/endpoint.h"
 #include "process.h"
 
 namespace cohort::test {
@@ -178,6 +178,45 @@ TEST(DeadAgentAndFrozenZygote, LeaveNothing) {
   EXPECT_TRUE(run.all_gone());
 }
 
+TEST(DeadTerminal, EndsTheRun) {
+  Program run(shell({"-n", "2"}, "echo ready; exec sleep 60"), {},
+              Program::Streams::kTerminal);
+  ASSERT_TRUE(both_ready(run));
+  run.hang_up();
+  EXPECT_EQ(run.wait(), 128 + SIGHUP);
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST(ControlC, StopsTheRun) {
+  Program run(shell({"-n", "2"}, "echo ready $COHORT_STDERR_TTY; exec sleep 60"), {},
+              Program::Streams::kTerminal);
+  ASSERT_TRUE(both_ready(run));
+  EXPECT_THAT(run.out(), HasSubstr("ready 1"));
+  run.type("\x03");
+  EXPECT_EQ(run.wait(), 130) << run.out();
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST(ControlZ, StopsRanksToo) {
+  Program run(shell({"-n", "2", "--stopped-limit", "0.1"}, "echo ready; exec sleep 60"),
+              {}, Program::Streams::kTerminal);
+  ASSERT_TRUE(both_ready(run));
+  const auto state_of = [&](pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string stat;
+    std::getline(file, stat);
+    return stat.substr(stat.rfind(')') + 2, 1);
+  };
+  const pid_t rank = rank_of(run);
+  run.type("\x1a");
+  EXPECT_TRUE(run.wait_until([&] { return state_of(run.pid()) == "T"; }));
+  EXPECT_TRUE(run.wait_until([&] { return state_of(rank) == "T"; }));
+  run.signal(SIGCONT);
+  EXPECT_TRUE(run.wait_until([&] { return state_of(rank) == "S"; }));
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.wait(), 128 + SIGTERM) << run.out();
+}
+
 TEST(DeadRank, EndsTheOthers) {
   Program run(body({"-n", "3"}, {"meet", "100000", "1"}));
   ASSERT_TRUE(run.wait_for_output("round 5\n"));
@@ -198,10 +237,7 @@ TEST(SideBySide, RunsDoNotMeet) {
 
 // A port nobody uses now.
 std::string free_endpoint() {
-  process::Endpoint endpoint = process::resolve_endpoint("127.0.0.1:0");
-  int error = 0;
-  process::try_listen(endpoint, error);
-  return "127.0.0.1:" + std::to_string(endpoint.port);
+  return "127.0.0.1:" + std::to_string(Listener("127.0.0.1", 0).port());
 }
 
 TEST(TwoNodes, NumberTheirRanksByNodeAlsoWhenUnequal) {
@@ -229,6 +265,17 @@ TEST(TwoNodes, MeetInOneStore) {
   EXPECT_EQ(a.wait(), 0) << a.err();
   EXPECT_EQ(b.wait(), 0) << b.err();
   EXPECT_THAT(a.out() + b.out(), HasSubstr("round 4\n"));
+}
+
+TEST(TwoNodes, RestartWithAnEmptyStore) {
+  const std::string rdzv = free_endpoint();
+  const Args args{launch_tool(),    "-n",    "1",      "--nnodes", "2",
+                  "--max-restarts", "1",     "--rdzv", rdzv,       "--",
+                  launch_tool(),    "--act", "fresh",  "1"};
+  Program a(args), b(args);
+  EXPECT_EQ(a.wait(), 0) << a.err();
+  EXPECT_EQ(b.wait(), 0) << b.err();
+  EXPECT_THAT(a.err(), HasSubstr("restart 1 of 1"));
 }
 
 TEST(TwoNodes, BothReportTheFailureOfOne) {

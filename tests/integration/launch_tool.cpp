@@ -58,6 +58,21 @@ int obey(const Args& args) {
   return std::stoi(args.at(1));
 }
 
+// The first of its generation to ask, in a store that must be empty; then fails while
+// the generation is below LAST.
+int fresh(const Args& args) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(number("MASTER_PORT"));
+  options.waitWorkers = false;
+  c10d::TCPStore store(std::getenv("MASTER_ADDR"), options);
+  const int world = number("WORLD_SIZE");
+  const int64_t count = store.add("came", 1);
+  if (count > world) return 9;
+  if (count == world) store.set("all", {1});
+  store.wait({"all"});
+  return number("COHORT_GENERATION") < std::stoi(args.at(0)) ? 7 : 0;
+}
+
 int error(const Args& args) {
   if (number("RANK") != std::stoi(args.at(0))) ::pause();
   throw cohort::DataError(args.at(1));
@@ -66,6 +81,7 @@ int error(const Args& args) {
 int act(const Args& args) {
   const Args rest(args.begin() + 1, args.end());
   if (args[0] == "meet") return meet(rest);
+  if (args[0] == "fresh") return fresh(rest);
   if (args[0] == "obey") return obey(rest);
   if (args[0] == "error") return error(rest);
   return 2;

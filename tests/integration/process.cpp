@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "process.h"
 
-#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +15,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "cohort/launch/process.h"
@@ -45,7 +46,7 @@ bool drain(int& fd, std::string& to) {
   std::array<char, 65536> buffer;
   const ssize_t n = ::read(fd, buffer.data(), buffer.size());
   if (n > 0) to.append(buffer.data(), n);
-  if (n != 0) return true;
+  if (n > 0 || (n < 0 && errno != EIO)) return true;
   ::close(fd);
   fd = -1;
   return false;
@@ -54,13 +55,23 @@ bool drain(int& fd, std::string& to) {
 }  // namespace
 
 Program::Program(const std::vector<std::string>& args,
-                 const std::vector<std::string>& variables)
+                 const std::vector<std::string>& variables, Streams streams)
     : mark_("COHORT_TEST_MARK=" + process::random_hex(8)),
       deadline_(Clock::now() + kDeadline) {
+  const bool terminal = streams == Streams::kTerminal;
   int out[2], err[2];
-  if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) std::abort();
+  const int opened = terminal ? ::openpty(&out[0], &out[1], nullptr, nullptr, nullptr)
+                              : ::pipe2(out, O_CLOEXEC);
+  if (opened != 0 || ::pipe2(err, O_CLOEXEC) != 0) std::abort();
+  ::fcntl(out[0], F_SETFD, FD_CLOEXEC);
   pid_ = ::fork();
   if (pid_ == 0) {
+    if (terminal) {
+      ::setsid();
+      ::ioctl(out[1], TIOCSCTTY, 0);
+      ::dup2(out[1], STDIN_FILENO);
+      ::dup2(out[1], err[1]);
+    }
     ::putenv(const_cast<char*>(mark_.c_str()));
     for (const std::string& v : variables) ::putenv(const_cast<char*>(v.c_str()));
     become(args, out[1], err[1]);
@@ -82,6 +93,15 @@ Program::~Program() {
 }
 
 void Program::signal(int signal) const { ::kill(pid_, signal); }
+
+void Program::type(const std::string& keys) {
+  if (::write(out_fd_, keys.data(), keys.size()) < 0) std::abort();
+}
+
+void Program::hang_up() {
+  ::close(out_fd_);
+  out_fd_ = -1;
+}
 
 bool Program::read_some(int timeout_ms) {
   pollfd polls[2] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};

@@ -16,14 +16,20 @@ namespace cohort::test {
 // leaves behind can be found.
 class Program {
  public:
+  // On a terminal both streams are out().
+  enum class Streams { kPipes, kTerminal };
   explicit Program(const std::vector<std::string>& args,
-                   const std::vector<std::string>& variables = {});
+                   const std::vector<std::string>& variables = {},
+                   Streams streams = Streams::kPipes);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   pid_t pid() const { return pid_; }
   void signal(int signal) const;
+  // Types on its terminal; closes its terminal.
+  void type(const std::string& keys);
+  void hang_up();
 
   // Reads on until the condition holds; false when it ended or the deadline passed.
   bool wait_until(const std::function<bool()>& condition);

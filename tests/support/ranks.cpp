@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "cohort/comm/gloo/gloo.h"
 #include "cohort/comm/local/local.h"
 #include "cohort/comm/shm/shm.h"
 #include "cohort/comm/world.h"
@@ -39,6 +40,7 @@ struct Backend {
 constexpr Backend kBackends[] = {
     {"local", true, false, true, nullptr},
     {"shm", true, true, true, make_shm},
+    {"gloo", true, true, false, make_gloo},
 };
 
 const Backend& backend_of(const World& world) {

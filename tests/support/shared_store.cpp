@@ -16,7 +16,7 @@ struct SharedStore::Table {
   static constexpr int kEntries = 2048;
   struct Entry {
     std::atomic<int> ready;
-    int64_t amount;  // of a counter; the value of another entry is in `value`
+    int64_t amount;  // of a counter; else the bytes in `value`
     char key[80];
     char value[1024];
   };
@@ -34,7 +34,9 @@ struct SharedStore::Table {
     std::optional<std::string> found;
     for (int i = 0; i < count.load() && i < kEntries; ++i) {
       const Entry& entry = entries[i];
-      if (entry.ready.load() == 1 && key == entry.key) found = entry.value;
+      if (entry.ready.load() == 1 && key == entry.key) {
+        found = std::string(entry.value, static_cast<size_t>(entry.amount));
+      }
     }
     return found;
   }
@@ -51,8 +53,9 @@ SharedStore::~SharedStore() { munmap(table_, sizeof(Table)); }
 
 void SharedStore::set(const std::string& key, const std::string& value) {
   auto& entry = table_->claim(key);
-  COHORT_CHECK(value.size() < sizeof(entry.value), key);
-  std::strcpy(entry.value, value.c_str());
+  COHORT_CHECK(value.size() <= sizeof(entry.value), key);
+  std::memcpy(entry.value, value.data(), value.size());
+  entry.amount = static_cast<int64_t>(value.size());
   entry.ready.store(1);
 }
 

@@ -59,7 +59,7 @@ class BugError : public Error {
 template <typename... Parts>
 std::string text(Parts&&... parts) {
   std::ostringstream out;
-  (out << ... << std::forward<Parts>(parts));
+  ((out << std::forward<Parts>(parts)), ...);
   return out.str();
 }
 

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/launch/agent.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <filesystem>
 
+#include "cohort/comm/tcp_store.h"
 #include "cohort/core/error.h"
-#include "cohort/launch/cores.h"
 #include "cohort/launch/error_file.h"
 #include "cohort/launch/generation.h"
 #include "cohort/launch/meeting.h"
+#include "cohort/launch/preparation.h"
 #include "cohort/launch/signals.h"
 
 namespace cohort {
@@ -25,49 +22,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kMeetingInterval{150};
 constexpr int kLostPeer = 4;
-
-void check_options(const LaunchOptions& o) {
-  const auto refuse = [](auto&&... what) {
-    throw ConfigError(text("[launch] ", what...));
-  };
-  if (o.program.empty() == !o.body) refuse("give a program or a body; legal: just one");
-  if (o.ranks < 1) refuse("ranks on this node: ", o.ranks, "; legal: 1 or more");
-  if (o.min_nodes < 1 || o.max_nodes < o.min_nodes) {
-    refuse("nodes: ", o.min_nodes, ":", o.max_nodes, "; legal: 1 <= MIN <= MAX");
-  }
-  if (o.max_nodes > 1 && o.rdzv.empty()) {
-    refuse(o.max_nodes, " nodes have no place to meet; give --rdzv HOST:PORT");
-  }
-  if (o.max_restarts < 0) refuse("restarts: ", o.max_restarts, "; legal: 0 or more");
-  if (o.grace.count() < 0) refuse("negative grace; legal: 0 or more seconds");
-}
-
-// A descriptor below 3 that is closed would be taken by one of ours.
-void hold_standard_streams() {
-  for (int fd = 0; fd < 3; ++fd) {
-    if (::fcntl(fd, F_GETFD) < 0) [[maybe_unused]]
-      const int held = ::open("/dev/null", O_RDWR);
-  }
-}
-
-std::vector<UniqueFd> open_logs(const std::string& folder, const NodeWorld& world) {
-  std::vector<UniqueFd> logs;
-  if (folder.empty()) return logs;
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  for (int i = 0; i < world.local_size; ++i) {
-    for (const char* stream : {"stdout", "stderr"}) {
-      const std::string path =
-          text(folder, "/rank_", world.first_rank + i, ".", stream, ".log");
-      logs.emplace_back(::open(
-          path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
-      if (logs.back()) continue;
-      throw ConfigError(text("[launch] cannot write log file '", path,
-                             "': ", strerror(errno), "; give a writable folder"));
-    }
-  }
-  return logs;
-}
 
 class Agent {
  public:
@@ -81,7 +35,7 @@ class Agent {
 
   LaunchResult run() {
     if (join()) {
-      prepare();
+      prepare(plan_);
       while (run_generation() && agree_to_restart()) continue;
       say_last_word();
     }
@@ -91,7 +45,6 @@ class Agent {
 
  private:
   bool join();
-  void prepare();
   bool run_generation();
   bool agree_to_restart();
   void say_last_word();
@@ -112,9 +65,7 @@ class Agent {
   SignalScope signals_;
   Zygote zygote_;  // before the first thread, which is the store's
   Sink out_, err_;
-  UniqueFd listening_;
-  Endpoint endpoint_;
-  std::unique_ptr<RunStore> store_;
+  std::unique_ptr<StoreServer> store_;  // of one node; several meet in another
   std::unique_ptr<Meeting> meeting_;
   RankPlan plan_;
   int generation_ = 0;
@@ -126,21 +77,11 @@ class Agent {
 // Finds the world. False if a signal or the zygote's death came first.
 bool Agent::join() {
   if (options_.rdzv.empty()) {
-    endpoint_ = resolve_endpoint("127.0.0.1:0");
-    int error = 0;
-    listening_ = try_listen(endpoint_, error);
-    if (!listening_) {
-      throw CommError(text("[launch] cannot listen on 127.0.0.1: ", strerror(error)));
-    }
-    plan_.world = {0,
-                   1,
-                   0,
-                   options_.ranks,
-                   options_.ranks,
-                   "127.0.0.1",
-                   endpoint_.port,
-                   random_hex(16),
-                   random_hex(8)};
+    store_ = std::make_unique<StoreServer>();
+    plan_.world.local_size = plan_.world.world_size = options_.ranks;
+    plan_.world.master_port = store_->port();
+    plan_.world.token = random_hex(16);
+    plan_.world.run_id = random_hex(8);
     return true;
   }
   meeting_ = std::make_unique<Meeting>(options_);
@@ -164,26 +105,11 @@ bool Agent::join() {
   }
 }
 
-void Agent::prepare() {
-  plan_.logs = open_logs(options_.log_dir, plan_.world);
-  const std::vector<int> cores = allowed_cores();
-  const int num_cores = static_cast<int>(cores.size());
-  plan_.threads = threads_of_rank(options_.threads, num_cores, options_.ranks);
-  // More threads than a share of the cores: pinned, they would only wait.
-  const bool fits = plan_.threads <= std::max(1, num_cores / options_.ranks);
-  if (options_.pin && options_.ranks > 1 && plan_.threads > 0 && fits) {
-    plan_.cores = share_cores(cores, options_.ranks);
-  }
-}
-
 // One life of all ranks. True if they are to have another one.
 bool Agent::run_generation() {
   event_.reset();
   Generation generation(plan_, zygote_, out_, err_, generation_);
   generation.start();
-  if (listening_) {  // ranks are on their way while the store starts
-    store_ = std::make_unique<RunStore>(std::move(listening_), endpoint_);
-  }
   while (!generation.done()) {
     wait(&generation);
     while (const auto report = zygote_.next_report()) generation.handle(*report);
@@ -371,10 +297,15 @@ void Agent::wait_for_other_nodes(Generation& generation) {
   }
 }
 
-// No rank of a new generation starts while one of the old still runs anywhere.
+// No rank of a new generation starts while one of the old still runs anywhere, nor
+// finds anything of it in its store.
 bool Agent::agree_to_restart() {
   ++generation_;
-  if (!meeting_) return true;
+  if (!meeting_) {
+    store_ = std::make_unique<StoreServer>();
+    plan_.world.master_port = store_->port();
+    return true;
+  }
   const std::string ready = text("ready/", generation_);
   const auto deadline = Clock::now() + options_.grace + std::chrono::seconds(20);
   try {
@@ -387,6 +318,7 @@ bool Agent::agree_to_restart() {
       say("other nodes did not come to the restart");
       return false;
     }
+    plan_.world.master_port = meeting_->renew_store(generation_);
     return true;
   } catch (const CommError& error) {
     say(error.what());

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/launch/meeting.h"
 
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <charconv>
 #include <sstream>
 #include <thread>
 
+#include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
 
 namespace cohort::process {
@@ -17,18 +15,56 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kLastCall{2};       // after the minimum has come, for more nodes
-constexpr seconds kBeat{1};           // a sign of life of each agent
-constexpr seconds kSilent{10};        // without one for so long: lost
-constexpr seconds kStoreTimeout{10};  // of one request
-const std::string kPrefix = "cohort/agents/";
+constexpr seconds kLastCall{2};  // after the minimum has come, for more nodes
+constexpr seconds kBeat{1};      // a sign of life of each agent
+constexpr seconds kSilent{10};   // without one for so long: lost
+constexpr milliseconds kStoreTimeout{5'000};  // of one request
+constexpr milliseconds kKnock{200};           // for a connection
 
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }
 
+bool is_loopback(const std::string& address) {
+  return address.rfind("127.", 0) == 0 || address == "::1";
+}
+
+// Whether the numeric address is one of this machine's.
+bool is_here(const std::string& address) {
+  try {
+    return is_loopback(address) || local_address_towards(address) == address;
+  } catch (const ConfigError&) {
+    return false;  // no way leads there
+  }
+}
+
+// Loopback listens there alone. Any other name listens everywhere, because a host's
+// own name often means loopback to itself.
+std::string listening_address(const std::string& address) {
+  if (is_loopback(address)) return address;
+  return address.find(':') == std::string::npos ? "0.0.0.0" : "::";
+}
+
 }  // namespace
+
+Endpoint parse_endpoint(const std::string& given) {
+  const size_t colon = given.rfind(':');
+  Endpoint endpoint;
+  endpoint.host = given.substr(0, colon);
+  if (endpoint.host.size() > 2 && endpoint.host.front() == '[') {
+    endpoint.host = endpoint.host.substr(1, endpoint.host.size() - 2);
+  }
+  const std::string digits = colon == std::string::npos ? "" : given.substr(colon + 1);
+  const char* end = digits.data() + digits.size();
+  const auto [rest, error] = std::from_chars(digits.data(), end, endpoint.port);
+  const bool whole = error == std::errc() && rest == end;
+  if (!whole || endpoint.host.empty() || endpoint.port < 1 || endpoint.port > 65535) {
+    throw ConfigError(text("[launch.rdzv] not an address: '", given,
+                           "'; legal: HOST:PORT, port 1 to 65535"));
+  }
+  return endpoint;
+}
 
 std::string encode(const Event& event) {
   const Failure& f = event.failure;
@@ -51,14 +87,15 @@ Event decode_event(const std::string& text) {
 
 Meeting::Meeting(const LaunchOptions& options)
     : options_(options),
-      endpoint_(resolve_endpoint(options.rdzv)),
+      endpoint_(parse_endpoint(options.rdzv)),
+      address_(resolve_host(endpoint_.host)),
       deadline_(Clock::now() + options.join_timeout) {}
 
 std::optional<NodeWorld> Meeting::advance() {
   if (!store_) find_store();
-  if (store_ && server_ && !store_->has(kPrefix + "world")) close_meeting();
-  if (store_ && store_->has(kPrefix + "world")) {
-    const std::string world = store_->get(kPrefix + "world");
+  if (store_ && server_ && !store_->has("world")) close_meeting();
+  if (store_ && store_->has("world")) {
+    const std::string world = store_->get("world", kStoreTimeout);
     if (world.rfind("refused ", 0) == 0) {
       leave(seconds(2));
       throw ConfigError(world.substr(8));
@@ -68,30 +105,40 @@ std::optional<NodeWorld> Meeting::advance() {
   if (Clock::now() < deadline_) return std::nullopt;
   if (!store_) {
     throw CommError(text("[launch.rdzv] nobody answers at ", options_.rdzv, ": ",
-                         strerror(last_error_), ", for ",
-                         options_.join_timeout.count() / 1000,
+                         last_error_, ", for ", options_.join_timeout.count() / 1000,
                          " s; start the agent of the node that has this address"));
   }
-  throw CommError(text("[launch.rdzv] only ", store_->add(kPrefix + "nodes", 0),
+  throw CommError(text("[launch.rdzv] only ", store_->add("nodes", 0),
                        " nodes came to ", options_.rdzv, " in ",
                        options_.join_timeout.count() / 1000, " s; --nnodes asks for ",
                        options_.min_nodes));
 }
 
+// Whoever can listen at the endpoint serves the store; the others are its clients.
 void Meeting::find_store() {
-  if (UniqueFd listening = try_listen(endpoint_, last_error_)) {
-    store_ = std::make_unique<RunStore>(std::move(listening), endpoint_);
-    server_ = true;
-  } else {
-    if (last_error_ != EADDRINUSE && last_error_ != EADDRNOTAVAIL) {
-      throw ConfigError(text("[launch.rdzv] cannot listen at ", options_.rdzv, ": ",
-                             strerror(last_error_), "; choose another port"));
-    }
-    if (!answers(endpoint_, milliseconds(500), last_error_)) return;
+  TcpStoreOptions options{address_, endpoint_.port, "cohort/agents/", kStoreTimeout};
+  std::unique_ptr<StoreServer> server;
+  if (is_here(address_)) {
     try {
-      store_ = std::make_unique<RunStore>(endpoint_, milliseconds(kStoreTimeout));
-    } catch (const CommError&) {
-      last_error_ = EPROTO;  // a server that is just leaving, or a stranger
+      server =
+          std::make_unique<StoreServer>(listening_address(address_), endpoint_.port);
+    } catch (const ConfigError& error) {
+      last_error_ = error.what();  // another agent has it, or a stranger
+    }
+  }
+  server_ = server != nullptr;
+  if (server_) {
+    store_ = std::make_unique<TcpStore>(options, std::move(server));
+  } else {
+    const std::string refusal = await_listener(address_, endpoint_.port, kKnock);
+    if (!refusal.empty()) {
+      last_error_ = refusal;
+      return;
+    }
+    try {
+      store_ = std::make_unique<TcpStore>(options);
+    } catch (const CommError& error) {
+      last_error_ = error.what();
       return;
     }
   }
@@ -99,18 +146,18 @@ void Meeting::find_store() {
 }
 
 void Meeting::publish_self() {
-  node_ = server_ ? 0 : static_cast<int>(store_->add(kPrefix + "guests", 1));
-  store_->set(text(kPrefix, "node/", node_),
+  node_ = server_ ? 0 : static_cast<int>(store_->add("guests", 1));
+  store_->set(text("node/", node_),
               text(options_.ranks, ' ', options_.min_nodes, ':', options_.max_nodes,
                    ' ', options_.max_restarts, ' ', host_name()));
-  store_->add(kPrefix + "nodes", 1);
+  store_->add("nodes", 1);
 }
 
 // Node 0 decides when everyone is there, and writes down the world.
 void Meeting::close_meeting() {
   // Guests take a number before they publish themselves, so count without gaps.
   int came = 0;
-  while (came < options_.max_nodes && store_->has(text(kPrefix, "node/", came))) ++came;
+  while (came < options_.max_nodes && store_->has(text("node/", came))) ++came;
   if (came < options_.min_nodes) return;
   if (enough_since_ == Clock::time_point{}) enough_since_ = Clock::now();
   if (came < options_.max_nodes && Clock::now() < enough_since_ + kLastCall) return;
@@ -119,7 +166,7 @@ void Meeting::close_meeting() {
   std::string world = text(random_hex(16), ' ', random_hex(8), ' ', came, '\n');
   const std::string asked = text(options_.min_nodes, ':', options_.max_nodes);
   for (int node = 0; node < came; ++node) {
-    std::istringstream in(store_->get(text(kPrefix, "node/", node)));
+    std::istringstream in(store_->get(text("node/", node), kStoreTimeout));
     std::string ranks, nodes, restarts, host;
     in >> ranks >> nodes >> restarts >> host;
     if (nodes != asked || std::atoi(restarts.c_str()) != options_.max_restarts) {
@@ -131,7 +178,7 @@ void Meeting::close_meeting() {
     }
     world += text(ranks, ' ', host, '\n');
   }
-  store_->set(kPrefix + "world", world);
+  store_->set("world", world);
 }
 
 NodeWorld Meeting::read_world(const std::string& world) {
@@ -162,16 +209,17 @@ NodeWorld Meeting::read_world(const std::string& world) {
 }
 
 Event Meeting::publish(int generation, const Event& event) {
-  return decode_event(
-      store_->set_once(text(kPrefix, "event/", generation), encode(event)));
+  const std::string key = text("event/", generation);
+  if (store_->add(key + "/turn", 1) == 1) store_->set(key, encode(event));
+  return decode_event(store_->get(key, kStoreTimeout));
 }
 
 std::optional<Event> Meeting::poll(int generation) {
-  const std::string key = text(kPrefix, "event/", generation);
-  if (store_->has(key)) return decode_event(store_->get(key));
+  const std::string key = text("event/", generation);
+  if (store_->has(key)) return decode_event(store_->get(key, kStoreTimeout));
   if (Clock::now() < last_beat_ + kBeat) return std::nullopt;
   last_beat_ = Clock::now();
-  store_->add(text(kPrefix, "beat/", node_), 1);
+  store_->add(text("beat/", node_), 1);
   if (!server_) return std::nullopt;
   const std::optional<Event> lost = lost_node();
   if (lost) return publish(generation, *lost);
@@ -180,24 +228,33 @@ std::optional<Event> Meeting::poll(int generation) {
 
 std::optional<Event> Meeting::lost_node() {
   for (int node = 1; node < num_nodes_; ++node) {
-    const int64_t count = store_->add(text(kPrefix, "beat/", node), 0);
+    const int64_t count = store_->add(text("beat/", node), 0);
     Beat& beat = beats_[node];
     if (count != beat.count) beat = {count, Clock::now()};
     if (Clock::now() < beat.seen + kSilent) continue;
     Event event;
     event.failure.host = hosts_[node];
     event.failure.exit_code = 4;
-    event.failure.message = text("the agent of node ", node,
+    event.failure.message = text("the agent of node ", node, " on ", hosts_[node],
                                  " gave no sign of life for ", kSilent.count(), " s");
     return event;
   }
   return std::nullopt;
 }
 
-void Meeting::arrive(const std::string& where) { store_->add(kPrefix + where, 1); }
+int Meeting::renew_store(int generation) {
+  const std::string key = text("port/", generation);
+  if (server_) {
+    rank_store_ = std::make_unique<StoreServer>(listening_address(address_));
+    store_->set(key, std::to_string(rank_store_->port()));
+  }
+  return std::stoi(store_->get(key, kStoreTimeout));
+}
+
+void Meeting::arrive(const std::string& where) { store_->add(where, 1); }
 
 bool Meeting::all_arrived(const std::string& where) {
-  return store_->add(kPrefix + where, 0) >= num_nodes_;
+  return store_->add(where, 0) >= num_nodes_;
 }
 
 void Meeting::leave(std::chrono::milliseconds limit) {

@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cohort/comm/store.h"
+#include "cohort/comm/tcp_store.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/environment.h"
-#include "cohort/launch/run_store.h"
+#include "cohort/launch/process.h"
 
 namespace cohort::process {
+
+// HOST:PORT or [V6]:PORT. ConfigError for anything else.
+struct Endpoint {
+  std::string host;
+  int port = 0;
+};
+Endpoint parse_endpoint(const std::string& text);
 
 // What one agent tells the others about a generation; the first one to speak wins.
 struct Event {
@@ -41,6 +51,10 @@ class Meeting {
   // event of this generation, if there is one.
   std::optional<Event> poll(int generation);
 
+  // A fresh store for the ranks of a restart, served by node 0; returns its port.
+  // PyTorch finds keys of the old generation otherwise.
+  int renew_store(int generation);
+
   // Counted rendezvous, by name: arrive once, then ask.
   void arrive(const std::string& where);
   bool all_arrived(const std::string& where);
@@ -58,12 +72,14 @@ class Meeting {
 
   const LaunchOptions& options_;
   Endpoint endpoint_;
+  std::string address_;  // of the host, numeric
   Clock::time_point deadline_;
-  std::unique_ptr<RunStore> store_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<StoreServer> rank_store_;  // of a restart
   bool server_ = false;
   int node_ = 0;
   int num_nodes_ = 0;
-  int last_error_ = 0;
+  std::string last_error_;
   Clock::time_point enough_since_{};  // when the minimum had come
   Clock::time_point last_beat_{};
   struct Beat {

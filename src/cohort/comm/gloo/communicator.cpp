@@ -6,6 +6,7 @@
 #include <exception>
 #include <numeric>
 
+#include "cohort/comm/dtype.h"
 #include "cohort/core/error.h"
 
 namespace cohort::gloo_backend {
@@ -54,12 +55,18 @@ void check_tensor(const char* op, const Tensor& tensor) {
   if (!tensor.defined() || !tensor.device().is_cpu()) {
     refuse(op, "a tensor is undefined or not on the CPU; legal are CPU tensors");
   }
+  if (dtype_name(tensor.scalar_type()) == nullptr) {
+    refuse(
+        op,
+        text("dtype ", c10::toString(tensor.scalar_type()),
+             "; legal are float64, float32, float16, bfloat16, int64, int32, uint8"));
+  }
 }
 
 void check_reduce(const char* op, const Tensor& tensor, ReduceOp reduce) {
   check_tensor(op, tensor);
   if (reduce == ReduceOp::kMean && !at::isFloatingType(tensor.scalar_type())) {
-    refuse(op, text("mean of ", c10::toString(tensor.scalar_type()),
+    refuse(op, text("mean of ", dtype_name(tensor.scalar_type()),
                     "; legal are floating types"));
   }
 }
@@ -70,8 +77,8 @@ void check_parts(const char* op, const Tensor& whole, const Tensor& part, int si
   if (whole.numel() != part.numel() * size ||
       whole.scalar_type() != part.scalar_type()) {
     refuse(op, text("the whole has ", whole.numel(), " elements of ",
-                    c10::toString(whole.scalar_type()), ", a part ", part.numel(),
-                    " of ", c10::toString(part.scalar_type()), "; legal is ", size,
+                    dtype_name(whole.scalar_type()), ", a part ", part.numel(), " of ",
+                    dtype_name(part.scalar_type()), "; legal is ", size,
                     " equal parts of one dtype"));
   }
 }

@@ -98,7 +98,7 @@ std::unique_ptr<Communicator> make_gloo(const World& world, Store& store,
   gloo_backend::GroupOptions group{.rank = world.rank,
                                    .size = world.size,
                                    .address = "127.0.0.1",
-                                   .prefix = "gloo/",
+                                   .prefix = text("gloo/", world.generation, "/"),
                                    .timeout = options.timeout};
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (interface != nullptr && *interface != 0) {

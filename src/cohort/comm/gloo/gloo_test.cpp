@@ -8,7 +8,7 @@
 
 #include <thread>
 
-#include "cohort/comm/gloo/forked_ranks.h"
+#include "cohort/comm/gloo/forked_ranks_test.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -219,7 +219,7 @@ TEST(GlooFailure, AllSurvivorsNameARankThatWasKilled) {
       continue;
     }
     EXPECT_TRUE(rank.exited_well()) << rank;
-    EXPECT_THAT(rank.said, HasSubstr("[comm.gloo] all_reduce(Float, 1000, max) #"));
+    EXPECT_THAT(rank.said, HasSubstr("[comm.gloo] all_reduce(float32, 1000, max) #"));
     EXPECT_THAT(rank.said, HasSubstr("rank 3 is missing"));
     EXPECT_THAT(rank.said, HasSubstr(text("(rank ", rank.rank, " of 5)")));
   }
@@ -276,7 +276,7 @@ TEST(GlooFailure, RanksThatCallDifferentThingsAreToldWhoIsWhere) {
     EXPECT_TRUE(rank.exited_well()) << rank;
     EXPECT_THAT(rank.said, Not(HasSubstr("missing")));
     EXPECT_THAT(rank.said,
-                HasSubstr(rank.rank == 2 ? "rank 0 is at all_reduce(Float, 4, sum) #2"
+                HasSubstr(rank.rank == 2 ? "rank 0 is at all_reduce(float32, 4, sum) #2"
                                          : "rank 2 is at broadcast"));
   }
 }

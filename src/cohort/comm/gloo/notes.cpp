@@ -4,6 +4,7 @@
 #include <sstream>
 #include <thread>
 
+#include "cohort/comm/dtype.h"
 #include "cohort/core/error.h"
 
 namespace cohort::gloo_backend {
@@ -29,7 +30,7 @@ double seconds_since(Clock::time_point begin) {
 
 std::string describe(const Record& record) {
   std::string inner;
-  if (record.dtype != at::ScalarType::Undefined) inner += c10::toString(record.dtype);
+  if (const char* name = dtype_name(record.dtype)) inner += name;
   if (record.numel >= 0) inner += text(", ", record.numel);
   if (record.reduce != nullptr) inner += text(", ", record.reduce);
   if (record.root >= 0) inner += text(", root ", record.root);

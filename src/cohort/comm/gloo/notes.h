@@ -25,7 +25,7 @@ struct Record {
   std::chrono::steady_clock::time_point started = {};
 };
 
-std::string describe(const Record& record);  // "all_reduce(Float, 1000, sum) #812"
+std::string describe(const Record& record);  // "all_reduce(float32, 1000, sum) #812"
 // Equal on all ranks that are in one collective; others get another, but for one
 // case in 65,536.
 uint32_t fingerprint(const Record& record);

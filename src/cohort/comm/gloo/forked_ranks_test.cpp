@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/gloo/forked_ranks.h"
+#include "cohort/comm/gloo/forked_ranks_test.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/executor.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cohort/core/error.h"
+#include "cohort/engine/agreement.h"
+#include "cohort/nn/models.h"
+#include "cohort/optim/sgd.h"
+#include "cohort/step/generator.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kSlices = 5;
+constexpr int64_t kSamples = 11;  // uneven slices: 3, 2, 2, 2, 2
+
+Batch samples(const Chain&, int64_t begin, int64_t end) {
+  const Tensor all = at::arange(kSamples * 28 * 28, at::kFloat)
+                         .mul(0.37)
+                         .sin()
+                         .reshape({kSamples, 1, 28, 28});
+  const Tensor labels = at::arange(kSamples).remainder(10);
+  return {all.slice(0, begin, end), labels.slice(0, begin, end)};
+}
+
+// Slice s of the batch of `count` samples; the last ones may be empty.
+Batch slice_of(const Chain& chain, int slice, int64_t count) {
+  const int64_t base = count / kSlices, extra = count % kSlices;
+  const int64_t begin = slice * base + std::min<int64_t>(slice, extra);
+  return samples(chain, begin, begin + base + (slice < extra ? 1 : 0));
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<Tensor> parameters;
+};
+
+// Three steps of SGD, the third with a short batch that leaves slices empty.
+Outcome train(Chain& chain, Communicator& comm, bool overlap = true) {
+  const auto rule = make_sgd({.momentum = 0.9});
+  Schedule schedule =
+      generate(specs_of(chain), {.dp = comm.size()},
+               {.slices = kSlices, .bucket_bytes = 40'000, .overlap_updates = overlap});
+  const auto mine = slices_of(comm.rank(), comm.size(), kSlices);
+  Executor executor(chain, std::move(schedule), *rule, comm,
+                    {.first_slice = mine.begin, .decay = {.weight_decay = 0.01}});
+  Outcome outcome;
+  for (int64_t step = 0; step < 3; ++step) {
+    const int64_t count = step == 2 ? 3 : kSamples;
+    const StepResult result = executor.run(
+        {.step = step, .rate = 0.05, .batch = [&](int slice) {
+           return slice_of(chain, slice, count);
+         }});
+    EXPECT_EQ(result.count, count);
+    outcome.losses.push_back(result.loss);
+  }
+  for (const auto& [name, tensor] : chain.parameters())
+    outcome.parameters.push_back(tensor.detach().clone());
+  return outcome;
+}
+
+// The same three steps in stock LibTorch: one graph, mean loss, SGD by its formula.
+Outcome train_stock(Chain& chain) {
+  Outcome outcome;
+  std::vector<Tensor> velocity;
+  for (int64_t step = 0; step < 3; ++step) {
+    const Batch batch = samples(chain, 0, step == 2 ? 3 : kSamples);
+    Values values{batch.input};
+    Context context;
+    for (auto& block : chain.blocks) values = block->forward(values, context);
+    const Tensor loss = at::cross_entropy_loss(values[0], batch.target);
+    loss.backward();
+    outcome.losses.push_back(loss.item<double>());
+    const c10::NoGradGuard no_grad;
+    size_t i = 0;
+    for (const auto& [name, tensor] : chain.parameters()) {
+      const Tensor gradient = tensor.grad() + 0.01 * tensor;
+      if (step == 0) velocity.push_back(at::zeros_like(tensor));
+      velocity[i].mul_(0.9).add_(gradient);
+      tensor.sub_(velocity[i], 0.05);
+      tensor.mutable_grad().reset();
+      ++i;
+    }
+  }
+  for (const auto& [name, tensor] : chain.parameters())
+    outcome.parameters.push_back(tensor.detach().clone());
+  return outcome;
+}
+
+class ExecutorTest : public testing::TestWithParam<test::World> {};
+
+TEST_P(ExecutorTest, AnyNumberOfRanksTrainsAsStockLibTorchDoes) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    Chain stock_chain = make_cnn({.width = 4}, {.seed = 5});
+    const Outcome stock = train_stock(stock_chain);
+    Chain chain = make_cnn({.width = 4}, {.seed = 5});
+    const Outcome ours = train(chain, comm);
+    for (int i = 0; i < 3; ++i) EXPECT_NEAR(ours.losses[i], stock.losses[i], 1e-5);
+    for (size_t i = 0; i < stock.parameters.size(); ++i)
+      EXPECT_LT((ours.parameters[i] - stock.parameters[i]).abs().max().item<float>(),
+                1e-5)
+          << "parameter " << i;
+  });
+}
+
+TEST_P(ExecutorTest, ReplicasStayEqualToTheBit) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    Chain chain = make_cnn({.width = 4}, {.seed = 5});
+    for (const Tensor& mine : train(chain, comm).parameters) {
+      Tensor first = mine.clone();
+      comm.broadcast(first, 0).wait();
+      EXPECT_TRUE(first.equal(mine));
+    }
+  });
+}
+
+TEST_P(ExecutorTest, UpdatesBehindBackwardGiveTheSameWeights) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    Chain overlapped = make_cnn({.width = 4}, {.seed = 5});
+    Chain strict = make_cnn({.width = 4}, {.seed = 5});
+    const Outcome a = train(overlapped, comm, true);
+    const Outcome b = train(strict, comm, false);
+    for (size_t i = 0; i < a.parameters.size(); ++i)
+      EXPECT_TRUE(a.parameters[i].equal(b.parameters[i]));
+  });
+}
+
+TEST_P(ExecutorTest, StartsFromTheWeightsOfRankZero) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    Chain chain = make_cnn({.width = 4}, {.seed = 100u + comm.rank()});
+    const Chain first = make_cnn({.width = 4}, {.seed = 100});
+    const auto rule = make_sgd({});
+    Executor executor(
+        chain, generate(specs_of(chain), {.dp = comm.size()}, {.slices = kSlices}),
+        *rule, comm, {});
+    const auto ours = chain.parameters(), wanted = first.parameters();
+    for (size_t i = 0; i < ours.size(); ++i)
+      EXPECT_TRUE(ours[i].tensor.equal(wanted[i].tensor)) << ours[i].name;
+  });
+}
+
+TEST_P(ExecutorTest, RunningStatisticsAreThoseOfAllSlicesEverywhere) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    Chain chain = make_resnet({.depths = {1}, .width = 4, .classes = 3}, {});
+    const auto rule = make_sgd({});
+    Executor executor(
+        chain, generate(specs_of(chain), {.dp = comm.size()}, {.slices = kSlices}),
+        *rule, comm,
+        {.first_slice = slices_of(comm.rank(), comm.size(), kSlices).begin});
+    const auto batch = [](int slice) {
+      return Batch{at::arange(2 * 3 * 32 * 32, at::kFloat)
+                       .add(1000.0 * slice)
+                       .sin()
+                       .reshape({2, 3, 32, 32}),
+                   at::arange(2)};
+    };
+    executor.run({.step = 0, .rate = 0.0, .batch = batch});
+    // bn1 of the stem, folded by hand in slice order.
+    Chain alone = make_resnet({.depths = {1}, .width = 4, .classes = 3}, {});
+    Tensor mean = at::zeros({4});
+    for (int s = 0; s < kSlices; ++s) {
+      std::vector<Statistic> statistics;
+      Context context{.statistics = &statistics};
+      alone.blocks[0]->forward({batch(s).input}, context);
+      mean.mul_(0.9).add_(statistics[0].value, 0.1);
+    }
+    EXPECT_TRUE(at::allclose(chain.buffers()[0].tensor, mean, 1e-5, 1e-7));
+  });
+}
+
+TEST_P(ExecutorTest, OneRankAskedToStopIsHeardByAll) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    Chain chain = make_linear_stack({.width = 16, .depth = 2}, {});
+    const auto rule = make_sgd({});
+    Executor executor(
+        chain, generate(specs_of(chain), {.dp = comm.size()}, {.slices = comm.size()}),
+        *rule, comm, {.first_slice = comm.rank()});
+    const auto batch = [](int) { return Batch{at::ones({2, 16}), {}}; };
+    EXPECT_FALSE(executor.run({.step = 0, .batch = batch}).stop);
+    const bool last = comm.rank() + 1 == comm.size();
+    EXPECT_TRUE(executor.run({.step = 1, .batch = batch, .stop = last}).stop);
+  });
+}
+
+TEST_P(ExecutorTest, RanksWithDifferentProgramsNeverStart) {
+  if (GetParam().size == 1) return;  // nobody to differ from
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    try {
+      require_equal(comm, comm.rank() == 1 ? 7 : 8, "schedule");
+      ADD_FAILURE() << "no error";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("schedule of rank 1 is not that"));
+    }
+  });
+}
+
+std::vector<test::World> worlds() {
+  std::vector<test::World> all;
+  for (int size : {1, 2, 3, 5}) all.push_back({.backend = "local", .size = size});
+  all.push_back({.backend = "shm", .size = 3, .kind = test::Kind::kProcesses});
+  all.push_back({.backend = "gloo", .size = 3, .kind = test::Kind::kProcesses});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, ExecutorTest, testing::ValuesIn(worlds()),
+                         test::world_name);
+
+}  // namespace
+}  // namespace cohort
