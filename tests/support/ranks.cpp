@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <thread>
 
 #include "cohort/comm/gloo/gloo.h"
@@ -133,6 +134,7 @@ struct Child {
 Child fork_child(const std::function<void()>& work) {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("pipe");
+  std::fflush(nullptr);  // or the child would print it again
   const pid_t pid = fork();
   if (pid == 0) {
     close(ends[0]);

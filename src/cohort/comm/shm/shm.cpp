@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -138,13 +139,30 @@ void ShmMemory::open(int rank, const Invitation& invitation) {
   }
 }
 
-// Sparse, so as large as the machine; but all heaps together must fit the address
-// space of a process.
+// A sanitizer leaves little address space to the program.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr size_t kAddressSpace = size_t{4} << 30;
+#else
+constexpr size_t kAddressSpace = size_t{16} << 40;
+#endif
+
+// Sparse, so as large as the machine; but a process maps the heaps of all ranks.
+// Less where it may not have so much (RLIMIT_AS).
 size_t heap_bytes(int size) {
-  constexpr size_t kAddressSpace = size_t{16} << 40;
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  constexpr size_t kLeast = size_t{64} << 20;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t physical = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * page;
-  return std::min(physical, kAddressSpace / size / page * page);
+  size_t bytes = std::min(physical, kAddressSpace / size / page * page);
+  while (bytes > kLeast) {
+    void* room = mmap(nullptr, bytes * size, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room != MAP_FAILED) {
+      munmap(room, bytes * size);
+      break;
+    }
+    bytes = bytes / 2 / page * page;
+  }
+  return bytes;
 }
 
 void check_world(const World& world) {
