@@ -11,22 +11,10 @@
 
 #include "cohort/comm/node/call.h"
 #include "cohort/comm/node/control.h"
+#include "cohort/comm/node/group_spec.h"
 #include "cohort/comm/node/pause.h"
 
 namespace cohort::node {
-
-class Group;
-
-struct GroupSpec {
-  std::shared_ptr<Memory> memory;
-  std::byte* control = nullptr;  // the group's control block, as seen here
-  bool owns_control = false;     // it lies in this rank's memory
-  int rank = 0;
-  int generation = 0;
-  Nanoseconds timeout{};
-  std::vector<int> world_ranks;  // of the members, by their rank here
-  std::shared_ptr<Group> world;  // null: this is the world
-};
 
 // The engine of a group whose ranks share memory.
 //

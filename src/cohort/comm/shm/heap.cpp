@@ -31,6 +31,8 @@ Mapping::Mapping(int fd, size_t bytes) : bytes_(bytes) {
                            " bytes of shared memory: ", std::strerror(errno)));
   }
   data_ = static_cast<std::byte*>(data);
+  // The heaps are as large as the machine's memory: a crashed rank's core file is not.
+  madvise(data, bytes, MADV_DONTDUMP);
 }
 
 Mapping::Mapping(Mapping&& other) noexcept
