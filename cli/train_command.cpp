@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/train_command.h"
 
+#include <ATen/Parallel.h>
+
 #include <cstdlib>
 #include <exception>
 
@@ -94,6 +96,9 @@ int run_train(const TrainArgs& args) {
   const TrainPlan plan = make_plan(args);
   const bool launched = args.ranks.empty() && world_from_env().launcher != "none";
   if (launched) {
+    // Our own launcher says it in the environment; another one may not know.
+    const auto threads = static_cast<int>(plan.config.get_int("threads"));
+    if (threads > 0) at::set_num_threads(threads);
     try {
       return run_train_rank(plan);
     } catch (const std::exception& error) {
