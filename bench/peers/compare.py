@@ -6,8 +6,10 @@
   compare.py --case comm --repeat 5   one of them
   compare.py --json                   a JSON object a row
 
-Every row is a time, so a ratio above 1 says how many times as fast Cohort is. See
-README.md here for the cases and for what has to be installed.
+Every row is a time, so a ratio above 1 says how many times as fast Cohort is. A ratio
+with a star sets Cohort's median of calls or steps against the other's mean, which
+counts every disturbance: it flatters Cohort, on a busy machine by any factor, and is
+no result. See README.md here for the cases and for what has to be installed.
 """
 import argparse
 import json
@@ -123,46 +125,47 @@ class Programs:
 
 
 def make_cases(programs):
-    """{case: (Cohort's sides, the others)}, a side being (name, program)."""
+    """{case: (Cohort's sides, the others)}: (name, program, what it makes of one run)."""
     p = programs
-    peers = [("gloo, PyTorch", p.gloo)]
+    peers = [("gloo, PyTorch", p.gloo, "mean")]
     if shutil.which("mpicxx") and shutil.which("mpirun"):
-        peers.append(("Open MPI", p.mpi))
+        peers.append(("Open MPI", p.mpi, "mean"))
+
+    def ddp(name, starter, case, metrics):
+        return [(name, lambda: p.ddp(starter, case, metrics), "mean")]
 
     def train(case, script_case):
-        return ([("bench train", lambda: p.bench_train(case))],
-                [("DDP", lambda: p.ddp(p.torchrun_command(), script_case, ["step"]))])
+        return ([("bench train", lambda: p.bench_train(case), "median")],
+                ddp("DDP", p.torchrun_command(), script_case, ["step"]))
 
+    both = ["step", "first step"]
     return {
-        "comm": ([("shm", lambda: p.bench_comm("shm")),
-                  ("gloo", lambda: p.bench_comm("gloo"))], peers),
+        "comm": ([("shm", lambda: p.bench_comm("shm"), "median"),
+                  ("gloo", lambda: p.bench_comm("gloo"), "median")], peers),
         "mlp100": train("mlp100", "mlp"),
         "resnet50-cifar": train("resnet50-cifar", "resnet50"),
         "fashion": train("fashion", "fashion"),
-        "first-step": (
-            [("train", p.train_first_step)],
-            [("DDP", lambda: p.ddp(p.torchrun_command(), "fashion", ["first step"]))]),
-        "launch": (
-            [("launch", lambda: p.ddp(p.launch_command(), "mlp", ["step", "first step"]))],
-            [("torchrun", lambda: p.ddp(p.torchrun_command(), "mlp",
-                                        ["step", "first step"]))]),
+        "first-step": ([("train", p.train_first_step, "mean")],  # of one step
+                       ddp("DDP", p.torchrun_command(), "fashion", ["first step"])),
+        "launch": (ddp("launch", p.launch_command(), "mlp", both),
+                   ddp("torchrun", p.torchrun_command(), "mlp", both)),
     }
 
 
 def run_case(case, sides, repeat, progress):
     """Both sides in turns, the order changing every round: {side: {metric: [values]}}."""
-    values = {name: {} for name, _ in sides}
+    values = {name: {} for name, _, _ in sides}
     for round_number in range(repeat):
-        for name, program in sides if round_number % 2 == 0 else sides[::-1]:
+        for name, program, _ in sides if round_number % 2 == 0 else sides[::-1]:
             progress(f"{case}: {name}, {round_number + 1} of {repeat}")
             for metric, value in program().items():
                 values[name].setdefault(metric, []).append(value)
     return values
 
 
-def rows_of(case, values, own_names, peer_names):
-    for own in own_names:
-        for peer in peer_names:
+def rows_of(case, values, own_sides, peer_sides):
+    for own, _, own_statistic in own_sides:
+        for peer, _, peer_statistic in peer_sides:
             for (what, unit), mine in values[own].items():
                 theirs = values[peer].get((what, unit))
                 if not theirs:
@@ -171,13 +174,15 @@ def rows_of(case, values, own_names, peer_names):
                 yield {"case": case, "what": what, "unit": unit, "cohort": own,
                        "peer": peer, "cohort_median": medians[0],
                        "peer_median": medians[1], "ratio": medians[1] / medians[0],
+                       "like_for_like": own_statistic == peer_statistic,
                        "cohort_values": mine, "peer_values": theirs}
 
 
 def format_row(row):
+    star = " " if row["like_for_like"] else "*"
     return (f"{row['case']:15} {row['what']:27} {row['cohort']:12} "
             f"{row['cohort_median']:11.2f} {row['unit']:3} {row['peer']:14} "
-            f"{row['peer_median']:11.2f} {row['unit']:3} {row['ratio']:7.2f}")
+            f"{row['peer_median']:11.2f} {row['unit']:3} {row['ratio']:7.2f}{star}")
 
 
 def default_python():
@@ -242,8 +247,10 @@ def main():
                 progress(f"{name} FAILED: {error}")
                 failed = True
                 continue
-            for row in rows_of(name, values, [n for n, _ in own], [n for n, _ in peers]):
+            for row in rows_of(name, values, own, peers):
                 print(json.dumps(row) if args.json else format_row(row), flush=True)
+    if not args.json:
+        print("* Cohort's median against a mean: no result on its own (--help)")
     return 1 if failed else 0
 
 
