@@ -17,6 +17,7 @@
 #include "cli/train_command.h"
 #include "cohort/comm/backends.h"
 #include "cohort/core/error.h"
+#include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
 #include "cohort/core/version.h"
 #include "recipes/recipe.h"
@@ -182,6 +183,29 @@ void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
   });
 }
 
+// The command that was being read when something was wrong.
+const CLI::App* deepest(const CLI::App* app) {
+  const auto chosen = app->get_subcommands();
+  return chosen.empty() ? app : deepest(chosen.front());
+}
+
+// One line: what was given, the nearest legal word, where to read on.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* at = deepest(&app);
+  std::string command = at->get_name();
+  for (const CLI::App* up = at->get_parent(); up; up = up->get_parent())
+    command = up->get_name() + " " + command;
+  std::vector<std::string> legal;
+  for (const auto* option : at->get_options())
+    if (!option->get_lnames().empty()) legal.push_back("--" + option->get_lnames()[0]);
+  for (const auto* sub : at->get_subcommands(nullptr)) legal.push_back(sub->get_name());
+  const auto extras = at->remaining();
+  std::string line = text("cohort: [usage] ", error.what());
+  if (!extras.empty())
+    line += text("; nearest to '", extras[0], "': ", nearest(extras[0], legal));
+  return line + "; see " + command + " --help";
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Distributed training of deep networks in C++"};
   app.name("cohort");
@@ -201,7 +225,9 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitConfig;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::fprintf(stderr, "%s\n", usage_error(app, error).c_str());
+    return kExitConfig;
   }
   return command();
 }

@@ -3,8 +3,11 @@
 
 #include <ATen/Parallel.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 
 #include "cli/exit_code.h"
 #include "cohort/comm/backends.h"
@@ -15,6 +18,9 @@
 #include "cohort/launch/error_file.h"
 #include "cohort/optim/rate_schedule.h"
 #include "cohort/optim/update_rule.h"
+#include "cohort/step/generator.h"
+#include "cohort/step/layout.h"
+#include "cohort/step/slices.h"
 
 namespace cohort::cli {
 namespace {
@@ -36,6 +42,29 @@ void refuse_what_is_not_there(const TrainArgs& args, const Config& config) {
   if (!config.get_string("checkpoint.dir").empty()) refuse_later("checkpoint.dir");
   make_update_rule({.name = config.get_string("optim.name")});
   RateSchedule({.name = config.get_string("schedule.name")});
+}
+
+// A file that is only written at the end of a long run must be possible now.
+void require_writable(std::string_view flag, const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored) ||
+      ::access(folder.c_str(), W_OK) != 0 || std::filesystem::is_directory(path, ignored))
+    throw ConfigError(text("[train] ", flag, " ", path,
+                           ": cannot be written; legal: a file in a folder that is "
+                           "there and writable"));
+}
+
+// What depends on the number of ranks, where it is known before they start.
+void check_world(const TrainPlan& plan, const LaunchOptions& options) {
+  if (options.min_nodes != options.max_nodes) return;
+  const Layout layout =
+      parse_layout(plan.args.layout, options.ranks * options.max_nodes);
+  const auto slices = static_cast<int>(plan.config.get_int("slices"));
+  if (slices > 0) slices_of(0, layout.dp, slices);
+  generate({}, layout, {.slices = layout.dp});
 }
 
 // An error of this process: one line, for the launcher and for people.
@@ -84,6 +113,9 @@ TrainPlan make_plan(const TrainArgs& args) {
   for (const auto& assignment : args.set) plan.config.set_assignment(assignment);
   find_backend(args.backend, World{});
   refuse_what_is_not_there(args, plan.config);
+  require_writable("--save-initial", args.save_initial);
+  require_writable("--save-final", args.save_final);
+  require_writable("--sample-log", args.sample_log);
   if (!args.out.empty()) {
     make_folder(args.out, ErrorKind::kConfig);
     write_file_atomically(args.out + "/config.json", plan.config.to_json() + "\n",
@@ -106,7 +138,9 @@ int run_train(const TrainArgs& args) {
       throw;
     }
   }
-  return code_of_run(launch(launch_options(plan)));
+  const LaunchOptions options = launch_options(plan);
+  check_world(plan, options);
+  return code_of_run(launch(options));
 }
 
 }  // namespace cohort::cli

@@ -19,11 +19,28 @@ namespace {
 // Set by signals; lock-free, so a handler may write it.
 std::atomic<int> stop_signal{0};
 
-void stop_on_signals() {
+// Our launcher's zygote, this rank's parent; 0 under any other launcher.
+std::atomic<pid_t> only_sender{0};
+
+// The launcher asks all ranks to stop. A signal that someone sends to one rank is a
+// fault of that rank: it dies of it, as it would without a handler.
+void on_signal(int number, siginfo_t* info, void*) {
+  const pid_t sender = only_sender.load();
+  if (sender == 0 || info->si_pid == sender) {
+    stop_signal.store(number);
+    return;
+  }
+  ::signal(number, SIG_DFL);
+  ::raise(number);
+}
+
+void stop_on_signals(const World& world) {
+  only_sender.store(world.launcher == "cohort" ? ::getppid() : 0);
   struct sigaction action {};
-  action.sa_handler = [](int signal) { stop_signal.store(signal); };
-  for (int signal : {SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGQUIT})
-    sigaction(signal, &action, nullptr);
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO;
+  for (int number : {SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGQUIT})
+    sigaction(number, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);  // a closed stdout is not a crash
 }
 
@@ -108,8 +125,8 @@ ConnectOptions connect_options(const TrainPlan& plan) {
 }  // namespace
 
 int run_train_rank(const TrainPlan& plan) {
-  stop_on_signals();
   const World world = world_from_env();
+  stop_on_signals(world);
   const TrainerOptions options = trainer_options(plan, world);
   auto loading = plan.recipe->load(plan.config, world.local_rank == 0);
   const ConnectOptions connecting = connect_options(plan);

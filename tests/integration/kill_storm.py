@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills ranks, zygotes and agents of `cohort launch` at random, and checks what is left.
 
-  kill_storm.py --tool build/release/test_bin/launch_tool [--kills 200] [--seed N]
+  kill_storm.py --tool build/release/tool_bin/launch_tool [--kills 200] [--seed N]
 
 After each kill: the run ends within the deadline, no process of it is alive, nothing
 is new in /dev/shm or the temporary folder, and stderr names the cause. A failing case

@@ -208,11 +208,13 @@ precision: bf16
 elastic: on
 optim: {name: adamw, lr: 1, momentum: 0, nesterov: true, weight_decay: 0.1, beta1: 0,
         beta2: 0, eps: 0, clip: 1, no_decay: bias}
-schedule: {name: cosine, warmup_steps: 6, scale: sqrt}
+schedule: {name: cosine, warmup_steps: 6, scale: sqrt, reference_batch: 12}
 data: {dir: d, normalize: true, synthetic: true}
 model: {width: 7, depth: 8}
 checkpoint: {dir: c, every_steps: 9, keep: 10, async: false}
 log: {every_steps: 11}
+valid: {every_epochs: 2}
+comm: {timeout_s: 5}
 )",
                    "all.yaml");
   for (const Key& key : config.keys().all()) {
@@ -230,10 +232,11 @@ TEST(CommonKeys, HaveTheDocumentedDefaults) {
       R"("optim.momentum":0.9,"optim.nesterov":false,"optim.weight_decay":0.0,)"
       R"("optim.no_decay":"","optim.beta1":0.9,"optim.beta2":0.999,"optim.eps":1e-08,)"
       R"("optim.clip":0.0,"schedule.name":"constant","schedule.warmup_steps":0,)"
-      R"("schedule.scale":"none","data.dir":"","data.normalize":false,)"
+      R"("schedule.scale":"none","schedule.reference_batch":0,)"
+      R"("data.dir":"","data.normalize":false,)"
       R"("data.synthetic":false,"model.width":0,"model.depth":0,"checkpoint.dir":"",)"
       R"("checkpoint.every_steps":0,"checkpoint.keep":3,"checkpoint.async":true,)"
-      R"("log.every_steps":10})");
+      R"("log.every_steps":10,"valid.every_epochs":1,"comm.timeout_s":30.0})");
 }
 
 }  // namespace
