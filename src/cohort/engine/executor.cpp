@@ -114,12 +114,8 @@ void Executor::start_equal() {
 }
 
 void Executor::map_bucket_peers() {
-  for (auto& bucket : state_.buckets()) {
-    PeerBucket peers{.parameters = peer_memory_->map_peers(bucket.parameters)};
-    for (auto& state : bucket.states)
-      peers.states.push_back(peer_memory_->map_peers(state));
-    peers_.push_back(std::move(peers));
-  }
+  for (auto& bucket : state_.buckets())
+    peer_parameters_.push_back(peer_memory_->map_peers(bucket.parameters));
 }
 
 StepResult Executor::run(const StepInput& input) {
@@ -261,20 +257,16 @@ StepScalars Executor::scalars() const {
           .step = step_ + 1};
 }
 
-// Updates this rank's share in its own copy and hands the result to every other.
+// Updates this rank's share in its own copy and hands the parameters to every other
+// rank. The optimizer's state of a share is its owner's alone: nobody else reads it.
 void Executor::visit_share(int bucket, int64_t begin, int64_t count, float* sum) {
   BucketState& mine = state_.buckets()[bucket];
   update_range(rule_, mine, begin, count, sum, scalars());
-  const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-  const auto hand_out = [&](const Tensor& from, const std::vector<Tensor>& copies) {
-    for (int r = 0; r < comm_.size(); ++r)
-      if (r != comm_.rank())
-        std::memcpy(copies[r].data_ptr<float>() + begin,
-                    from.const_data_ptr<float>() + begin, bytes);
-  };
-  hand_out(mine.parameters, peers_[bucket].parameters);
-  for (size_t s = 0; s < mine.states.size(); ++s)
-    hand_out(mine.states[s], peers_[bucket].states[s]);
+  const float* updated = mine.parameters.const_data_ptr<float>() + begin;
+  for (int r = 0; r < comm_.size(); ++r)
+    if (r != comm_.rank())
+      std::memcpy(peer_parameters_[bucket][r].data_ptr<float>() + begin, updated,
+                  static_cast<size_t>(count) * sizeof(float));
 }
 
 void Executor::update(const Action& action) {

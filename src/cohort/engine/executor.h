@@ -105,11 +105,7 @@ class Executor {
   double rate_ = 0;
   int64_t step_ = 0;
 
-  struct PeerBucket {
-    std::vector<Tensor> parameters;           // by rank
-    std::vector<std::vector<Tensor>> states;  // by state, by rank
-  };
-  std::vector<PeerBucket> peers_;
+  std::vector<std::vector<Tensor>> peer_parameters_;  // by bucket, by rank
 };
 
 }  // namespace cohort

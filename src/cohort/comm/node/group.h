@@ -184,6 +184,7 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t round_base_ = 0;                // rounds of staging before the oldest
   std::vector<const std::byte*> inputs_;
   std::vector<std::byte*> outputs_;
+  std::unique_ptr<float[]> stretch_;  // sums of reduce_shares, once it is used
 
   std::deque<Pending> transfers_;
   uint64_t exchanges_ = 0;

@@ -12,8 +12,10 @@
 namespace cohort::node {
 namespace {
 
-// A stretch of a share: what the visitor finds hot in the first-level cache.
-constexpr int64_t kStretch = 4096;
+// A stretch of a share: 512 KB of sums, what the visitor finds hot in a second-level
+// cache. Shorter ones fit the first level, but the processor's prefetching then starts
+// anew too often: 4,096 elements made an update of 100 MB take twice as long.
+constexpr int64_t kStretch = 131'072;
 
 void copy(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -139,7 +141,8 @@ std::string Group::work_on_peers(Call& call) {
 
 void Group::visit_share(Call& call) {
   const auto [begin, end] = share_of(call.numel, rank_, size_);
-  alignas(kLine) float sum[kStretch];
+  if (!stretch_) stretch_ = std::make_unique_for_overwrite<float[]>(kStretch);
+  float* const sum = stretch_.get();
   outputs_[0] = reinterpret_cast<std::byte*>(sum);
   for (auto& input : inputs_) input += begin * sizeof(float);
   for (int64_t at = begin; at < end; at += kStretch) {
