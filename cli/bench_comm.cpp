@@ -64,6 +64,7 @@ void check_bench_comm(const BenchCommArgs& args) {
 int run_bench_comm(const BenchCommArgs& args) {
   check_bench_comm(args);
   LaunchOptions options;
+  options.pin = false;  // gloo has threads beside the rank's own
   options.ranks = args.ranks;
   options.json = args.json;
   options.threads = 1;

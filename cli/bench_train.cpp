@@ -272,6 +272,7 @@ int run_bench_train(const BenchTrainArgs& args) {
   options.ranks = parse_ranks(args.ranks);
   options.json = args.json;
   options.threads = 1;
+  options.pin = args.backend != "gloo";
   options.body = [&] {
     try {
       return bench_rank(bench, args);

@@ -16,7 +16,7 @@ struct LaunchArgs {
   double join_timeout_s = 300;       // --join-timeout
   double stopped_limit_s = 30;       // --stopped-limit
   int threads = 0;                   // --threads
-  bool pin = true;                   // --no-pin
+  bool pin = false;                  // --pin
   std::string log_dir;               // --log-dir
   bool prefix_all = false;           // --prefix-all
   bool json = false;                 // --json

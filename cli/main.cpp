@@ -101,7 +101,7 @@ void add_launch(CLI::App& app, LaunchArgs& args, Command& command) {
                   "Seconds after which a stopped rank is killed")
       ->capture_default_str();
   sub->add_option("--threads", args.threads, "OMP_NUM_THREADS a rank; 0: cores / ranks");
-  sub->add_flag("!--no-pin", args.pin, "Leave ranks on all cores");
+  sub->add_flag("--pin", args.pin, "Give each rank cores of its own");
   sub->add_option("--log-dir", args.log_dir, "Folder for each rank's own output");
   sub->add_flag("--prefix-all", args.prefix_all, "\"[rank 0] \" before rank 0's lines too");
   sub->add_flag("--json", args.json, "Faults as JSON lines on stdout");

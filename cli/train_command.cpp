@@ -84,6 +84,7 @@ LaunchOptions launch_options(const TrainPlan& plan) {
   options.max_restarts = args.max_restarts;
   options.grace = std::chrono::milliseconds(static_cast<int64_t>(args.grace_s * 1000));
   options.usr1_stops = true;
+  options.pin = nodes.max == 1 && args.backend != "gloo";
   options.threads = static_cast<int>(plan.config.get_int("threads"));
   options.json = args.json;
   if (!args.out.empty()) options.log_dir = args.out + "/logs";

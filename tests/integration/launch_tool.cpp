@@ -145,8 +145,8 @@ int run(Args in) {
       args.threads = std::stoi(value());
     else if (in[i] == "--log-dir")
       args.log_dir = value();
-    else if (in[i] == "--no-pin")
-      args.pin = false;
+    else if (in[i] == "--pin")
+      args.pin = true;
     else if (in[i] == "--prefix-all")
       args.prefix_all = true;
     else if (in[i] == "--json")

@@ -33,7 +33,9 @@ struct LaunchOptions {
   bool usr1_stops = false;
 
   int threads = 0;  // OMP_NUM_THREADS a rank; 0: cores / ranks, at least 1
-  bool pin = true;  // ranks to disjoint cores, where there are enough
+  // Ranks to disjoint cores, where there are enough. Good for ranks with one thread;
+  // threads beside it (Gloo has two) then wait for their turn, 4 ms at a time.
+  bool pin = false;
 
   std::string log_dir;  // rank_<r>.{stdout,stderr}.log; empty: none
   // Rank 0's streams pass through as they are; those of other ranks get a prefix
