@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cohort/core/random.h"
+#include "cohort/nn/conv_function.h"
 #include "cohort/nn/linear_function.h"
 
 namespace cohort {
@@ -54,7 +55,7 @@ Conv2d::Conv2d(TensorLists& tensors, const std::string& name, int64_t in, int64_
 }
 
 Tensor Conv2d::operator()(const Tensor& input) const {
-  return at::conv2d(input, weight_, bias_, shape_.stride, shape_.padding);
+  return convolve(input, weight_, bias_, shape_.stride, shape_.padding);
 }
 
 BatchNorm2d::BatchNorm2d(TensorLists& tensors, const std::string& name,

@@ -89,6 +89,29 @@ TEST(BatchNorm2d, StatisticsComeOutAsValuesAndChangeNothing) {
                                      0.1, 1e-5, false)));
 }
 
+class Conv2dTest : public testing::TestWithParam<bool> {};
+
+TEST_P(Conv2dTest, GradientsAreThoseOfStockConvolution) {
+  const bool channels_last = GetParam();
+  TensorLists tensors;
+  const Conv2d conv(tensors, "c", 3, 5, {.kernel = 3, .stride = 2, .padding = 1},
+                    {.channels_last = channels_last});
+  Tensor x = at::arange(2 * 3 * 7 * 7, at::kFloat).sin().reshape({2, 3, 7, 7});
+  if (channels_last) x = x.contiguous(at::MemoryFormat::ChannelsLast);
+  x.requires_grad_(true);
+  const Tensor& weight = tensors.parameters[0].tensor;
+  const Tensor& bias = tensors.parameters[1].tensor;
+  const auto gradients = [&](const Tensor& y) {
+    return torch::autograd::grad({y.square().sum()}, {x, weight, bias});
+  };
+  const Values ours = gradients(conv(x));
+  const Values stock = gradients(at::conv2d(x, weight, bias, 2, 1));
+  for (size_t i = 0; i < stock.size(); ++i)
+    EXPECT_TRUE(at::allclose(ours[i], stock[i], 1e-4, 1e-4)) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Conv2dTest, testing::Bool());
+
 TEST(CrossEntropy, IsASumWithItsCount) {
   const Tensor logits = at::arange(12, at::kFloat).sin().reshape({4, 3});
   const Tensor target = at::tensor({0, 2, 1, 1}, at::kLong);
