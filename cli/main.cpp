@@ -44,7 +44,7 @@ Examples:
   cohort train fashion-mnist -n 2 --config run.yaml --out runs/first
   torchrun --nproc-per-node 2 --no-python cohort train fashion-mnist
 
-Exit codes: 0 done; 1 a bug; 2 usage or configuration; 3 data; 4 a rank was lost;
+Exit codes: 0 done; 1 a bug or a NaN loss; 2 usage or configuration; 3 data; 4 a rank lost;
 5 checkpoint; 75 stopped on request with state saved; 128 + signal otherwise.
 )");
 }

@@ -2,6 +2,7 @@
 #include "cohort/train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "cohort/checkpoint/safetensors.h"
@@ -93,6 +94,10 @@ void Trainer::step(int64_t index) {
        .stop = stop_.load() != 0});
   const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
 
+  if (!std::isfinite(result.loss))
+    throw Error(ErrorKind::kBug,
+                text("[train] step ", index + 1, ": the loss is ", result.loss,
+                     ", so the run stops; a lower optim.lr or a warm-up may help"));
   if (index == 0)
     done_.first_step_s =
         Seconds(std::chrono::system_clock::now() - options_.started).count();

@@ -153,6 +153,20 @@ TEST_P(TrainerTest, StopOnOneRankStopsAllAfterTheStep) {
   });
 }
 
+TEST_P(TrainerTest, ALossThatIsNoNumberStopsEveryRank) {
+  test::run_ranks(world(), [](Communicator& comm) {
+    SmallRun run;
+    TrainerOptions options = small_run(comm.size());
+    options.rate.base = 1e30;
+    try {
+      run.fit(comm, options);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("the loss is"));
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, TrainerTest, testing::Values(1, 2, 3));
 
 TEST(Trainer, RefusesALayoutThatIsNotTheWorldAndABatchBelowItsSlices) {
