@@ -141,7 +141,7 @@ void ShmMemory::open(int rank, const Invitation& invitation) {
 
 // A sanitizer leaves little address space to the program.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr size_t kAddressSpace = size_t{4} << 30;
+constexpr size_t kAddressSpace = size_t{1} << 30;
 #else
 constexpr size_t kAddressSpace = size_t{16} << 40;
 #endif
