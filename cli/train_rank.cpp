@@ -38,7 +38,7 @@ void stop_on_signals(const World& world) {
   only_sender.store(world.launcher == "cohort" ? ::getppid() : 0);
   struct sigaction action {};
   action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;  // or a line of output could be lost
   for (int number : {SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGQUIT})
     sigaction(number, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);  // a closed stdout is not a crash
