@@ -9,7 +9,6 @@
 #include "cohort/core/json.h"
 #include "cohort/core/nearest.h"
 #include "cohort/launch/agent.h"
-#include "cohort/launch/error_file.h"
 
 namespace cohort::cli {
 namespace {
@@ -68,14 +67,7 @@ int run_bench_comm(const BenchCommArgs& args) {
   options.ranks = args.ranks;
   options.json = args.json;
   options.threads = 1;
-  options.body = [&] {
-    try {
-      return run_rank(args);
-    } catch (const std::exception& error) {
-      write_error_file(error.what());
-      return exit_code_of(error);
-    }
-  };
+  options.body = as_rank([&] { return run_rank(args); });
   return launch(options).exit_code;
 }
 

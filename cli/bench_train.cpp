@@ -23,7 +23,6 @@
 #include "cohort/data/sampler.h"
 #include "cohort/engine/executor.h"
 #include "cohort/launch/agent.h"
-#include "cohort/launch/error_file.h"
 #include "cohort/nn/models.h"
 #include "cohort/optim/sgd.h"
 #include "cohort/step/generator.h"
@@ -273,14 +272,7 @@ int run_bench_train(const BenchTrainArgs& args) {
   options.json = args.json;
   options.threads = 1;
   options.pin = args.backend != "gloo";
-  options.body = [&] {
-    try {
-      return bench_rank(bench, args);
-    } catch (const std::exception& error) {
-      write_error_file(error.what());
-      return exit_code_of(error);
-    }
-  };
+  options.body = as_rank([&] { return bench_rank(bench, args); });
   return launch(options).exit_code;
 }
 

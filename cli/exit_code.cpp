@@ -7,8 +7,10 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/launch/error_file.h"
 
 namespace cohort::cli {
 
@@ -28,6 +30,17 @@ int exit_code_of(const std::exception& error) {
       break;
   }
   return kExitBug;
+}
+
+std::function<int()> as_rank(std::function<int()> body) {
+  return [body = std::move(body)] {
+    try {
+      return body();
+    } catch (const std::exception& error) {
+      write_error_file(error.what());
+      return exit_code_of(error);
+    }
+  };
 }
 
 // Field 22 of /proc/self/stat: clock ticks since the machine started. Fields are

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 
 namespace cohort::cli {
 
@@ -15,6 +16,10 @@ inline constexpr int kExitCheckpoint = 5;
 
 // By the kind of error; what is not ours counts as our bug.
 int exit_code_of(const std::exception& error);
+
+// The body of a launched rank: what it throws becomes the line that the launcher
+// reports, and an exit code.
+std::function<int()> as_rank(std::function<int()> body);
 
 // When this process was started: before LibTorch was loaded, which main() cannot see.
 std::chrono::system_clock::time_point process_start();

@@ -67,12 +67,6 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   generate({}, layout, {.slices = layout.dp});
 }
 
-// An error of this process: one line, for the launcher and for people.
-int report_error(const std::exception& error) {
-  write_error_file(error.what());
-  return exit_code_of(error);
-}
-
 LaunchOptions launch_options(const TrainPlan& plan) {
   const TrainArgs& args = plan.args;
   const NodeRange nodes = parse_nodes(args.nodes);
@@ -88,13 +82,7 @@ LaunchOptions launch_options(const TrainPlan& plan) {
   options.threads = static_cast<int>(plan.config.get_int("threads"));
   options.json = args.json;
   if (!args.out.empty()) options.log_dir = args.out + "/logs";
-  options.body = [&plan] {
-    try {
-      return run_train_rank(plan);
-    } catch (const std::exception& error) {
-      return report_error(error);
-    }
-  };
+  options.body = as_rank([&plan] { return run_train_rank(plan); });
   return options;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/comm/node/call.h"
 
+#include "cohort/comm/dtype.h"
 #include "cohort/core/error.h"
 
 namespace cohort::node {
@@ -34,25 +35,10 @@ const char* op_name(Op op) {
   return "?";
 }
 
-const char* dtype_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return "float64";
-    case at::kFloat:
-      return "float32";
-    case at::kHalf:
-      return "float16";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kLong:
-      return "int64";
-    case at::kInt:
-      return "int32";
-    case at::kByte:
-      return "uint8";
-    default:
-      return c10::toString(dtype);
-  }
+// A peer's fingerprint may hold a dtype that no communicator carries.
+const char* name_of(at::ScalarType dtype) {
+  const char* name = dtype_name(dtype);
+  return name ? name : c10::toString(dtype);
 }
 
 const char* reduce_name(ReduceOp op) {
@@ -90,16 +76,16 @@ std::string describe(const Fingerprint& print) {
     case Op::kSplit:
       return name;
     case Op::kAllToAll:
-      return text(name, "(", dtype_name(dtype), ")");
+      return text(name, "(", name_of(dtype), ")");
     case Op::kAllReduce:
     case Op::kReduceScatter:
-      return text(name, "(", dtype_name(dtype), ", ", print.numel, ", ",
+      return text(name, "(", name_of(dtype), ", ", print.numel, ", ",
                   reduce_name(reduce), ")");
     case Op::kBroadcast:
-      return text(name, "(", dtype_name(dtype), ", ", print.numel, ", root ",
+      return text(name, "(", name_of(dtype), ", ", print.numel, ", root ",
                   static_cast<int64_t>(print.what >> 32) - 1, ")");
     default:
-      return text(name, "(", dtype_name(dtype), ", ", print.numel, ")");
+      return text(name, "(", name_of(dtype), ", ", print.numel, ")");
   }
 }
 
