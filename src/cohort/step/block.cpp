@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/step/block.h"
 
+#include <set>
+
 namespace cohort {
 
 std::vector<NamedTensor> Chain::parameters() const {
   std::vector<NamedTensor> all;
-  for (const auto& block : blocks) {
-    const auto own = block->parameters();
-    all.insert(all.end(), own.begin(), own.end());
-  }
+  std::set<const void*> seen;  // blocks may share parameters
+  for (const auto& block : blocks)
+    for (const auto& parameter : block->parameters())
+      if (seen.insert(parameter.tensor.unsafeGetTensorImpl()).second)
+        all.push_back(parameter);
   return all;
 }
 

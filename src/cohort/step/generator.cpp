@@ -5,143 +5,101 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/step/buckets.h"
+#include "cohort/step/generators/generators.h"
 
 namespace cohort {
 namespace {
 
-int64_t numel_in_bucket(const BlockSpec& block) {
-  int64_t sum = 0;
-  for (const auto& parameter : block.parameters) sum += padded(parameter.numel());
-  return sum;
-}
-
-// Blocks from last to first, as backward reaches them; a bucket has one dtype.
-std::vector<Bucket> make_buckets(std::span<const BlockSpec> blocks, int64_t limit) {
-  std::vector<Bucket> buckets;
-  for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b) {
-    const int64_t numel = numel_in_bucket(blocks[b]);
-    if (numel == 0) continue;
-    const auto dtype = blocks[b].parameters.front().dtype;
-    const bool fits = !buckets.empty() && buckets.back().dtype == dtype &&
-                      (buckets.back().numel + numel) * kGradBytes <= limit;
-    if (!fits) buckets.push_back({.dtype = dtype});
-    buckets.back().blocks.push_back(b);
-    buckets.back().numel += numel;
-  }
-  return buckets;
-}
-
-// Writes the list of one role, action by action.
-class DataParallelList {
- public:
-  DataParallelList(std::span<const BlockSpec> blocks, std::span<const Bucket> buckets,
-                   int ranks, bool overlap_updates)
-      : blocks_(blocks),
-        buckets_(buckets),
-        communicates_(ranks > 1),
-        overlap_updates_(overlap_updates) {}
-
-  std::vector<Action> write(int slices) {
-    for (int s = 0; s < slices; ++s) {
-      const bool last = s + 1 == slices;
-      const int done = forward(s);
-      if (last) loss_known_ = reduce(kLossBucket, kLossBytes, done);
-      backward(s, last);
-    }
-    finish();
-    return std::move(actions_);
-  }
-
- private:
-  int add(Action action) {
-    actions_.push_back(std::move(action));
-    return static_cast<int>(actions_.size()) - 1;
-  }
-
-  int forward(int slice) {
-    int done = kNone;
-    for (int b = 0; b < static_cast<int>(blocks_.size()); ++b)
-      done = add({.kind = ActionKind::kForward, .block = b, .slice = slice});
-    return done;
-  }
-
-  // Returns the action after which the bucket is the same on all ranks.
-  int reduce(int bucket, int64_t bytes, int after) {
-    if (!communicates_) return after;
-    return add({.kind = ActionKind::kReduce,
-                .lane = kComputeLane + 1,
-                .bucket = bucket,
-                .bytes = bytes,
-                .waits = {after}});
-  }
-
-  // In the last slice a bucket is reduced as soon as its gradients are whole. Its
-  // update follows one bucket later, so that a late rank holds nobody up.
-  void backward(int slice, bool last) {
-    size_t open = 0;
-    for (int b = static_cast<int>(blocks_.size()) - 1; b >= 0; --b) {
-      const int done =
-          add({.kind = ActionKind::kBackward, .block = b, .slice = slice});
-      if (!last || open == buckets_.size() || buckets_[open].blocks.back() != b)
-        continue;
-      reduced_.push_back(
-          reduce(static_cast<int>(open), buckets_[open].numel * kGradBytes, done));
-      if (overlap_updates_) update_until(open);
-      ++open;
-    }
-  }
-
-  void update_until(size_t end) {
-    for (; updated_ < end; ++updated_)
-      add({.kind = ActionKind::kUpdate,
-           .bucket = static_cast<int>(updated_),
-           .waits = {loss_known_, reduced_[updated_]}});
-  }
-
-  void finish() {
-    update_until(buckets_.size());
-    bool statistics = false;
-    for (const auto& block : blocks_) statistics |= block.keeps_statistics;
-    if (statistics)
-      add({.kind = ActionKind::kFoldBuffers,
-           .lane = communicates_ ? kComputeLane + 1 : kComputeLane,
-           .waits = {static_cast<int>(actions_.size()) - 1}});
-    add({.kind = ActionKind::kCommit,
-         .waits = {static_cast<int>(actions_.size()) - 1}});
-  }
-
-  std::span<const BlockSpec> blocks_;
-  std::span<const Bucket> buckets_;
-  bool communicates_;
-  bool overlap_updates_;
-  std::vector<Action> actions_;
-  int loss_known_ = kNone;
-  std::vector<int> reduced_;  // by bucket
-  size_t updated_ = 0;        // buckets before this one have their Update
+struct Generator {
+  bool (*makes)(const Schedule& schedule, const GeneratorOptions& options);
+  void (*write)(ListWriter& list);
 };
 
-void refuse_what_is_not_there(const Layout& layout) {
+// The first that makes what is asked for.
+constexpr Generator kGenerators[] = {
+    {[](const Schedule&, const GeneratorOptions& options) {
+       return options.forward_only;
+     },
+     write_forward_only},
+    {[](const Schedule& schedule, const GeneratorOptions&) {
+       return schedule.shard == 3;
+     },
+     write_sharded_parameters},
+    {[](const Schedule& schedule, const GeneratorOptions&) {
+       return schedule.shard < 3;
+     },
+     write_whole_parameters},
+};
+
+void check_layout(const Layout& layout, const GeneratorOptions& options) {
   if (layout.tp != 1 || layout.pp != 1)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": tp and pp come with a later release; legal now: dp"));
-  if (layout.shard != 0 || layout.replicate != 1)
+  if (layout.dp % layout.replicate != 0)
+    throw ConfigError(text("[step] layout ", layout.text(), ": replicate=",
+                           layout.replicate, " does not divide dp=", layout.dp));
+  if (layout.replicate > 1 && layout.shard == 0)
     throw ConfigError(text("[step] layout ", layout.text(),
-                           ": shard levels 1-3 and replicate come with a later release; "
-                           "legal now: shard=0"));
+                           ": replicate is for sharded state; legal: shard=1, 2 or 3 "
+                           "with it, or replicate=1"));
+  if (options.prefetch < 0)
+    throw ConfigError(text("[step] prefetch=", options.prefetch, "; legal: 0 and more"));
+}
+
+std::vector<Group> make_groups(const Layout& layout) {
+  std::vector<Group> groups;
+  if (layout.dp > 1) groups.push_back({.name = "dp", .size = layout.dp});
+  const int shards = layout.dp / layout.replicate;
+  if (layout.replicate == 1 || shards == 1) return groups;
+  groups.push_back({.name = "shard", .size = shards});
+  groups.push_back({.name = "replicate", .size = layout.replicate, .stride = shards});
+  return groups;
+}
+
+// Without anybody to cut it for, state stays whole.
+Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
+                    const GeneratorOptions& options) {
+  const int shards = layout.dp / layout.replicate;
+  Schedule schedule{.world = layout.world(),
+                    .slices = options.slices,
+                    .shard = shards > 1 ? layout.shard : 0,
+                    .exact = options.exact,
+                    .precision = options.precision,
+                    .groups = make_groups(layout)};
+  schedule.buckets = make_buckets(blocks, {.limit_bytes = options.bucket_bytes,
+                                           .one_a_block = schedule.shard == 3,
+                                           .parts = shards});
+  for (const auto& block : blocks) schedule.blocks.push_back(block.name);
+  return schedule;
+}
+
+StepPlan make_step_plan(std::span<const BlockSpec> blocks, const Schedule& schedule,
+                        const GeneratorOptions& options) {
+  StepPlan plan{.blocks = blocks,
+                .schedule = schedule,
+                .options = options,
+                .uses = bucket_uses(blocks, schedule.buckets),
+                .rounds = (options.slices + schedule.world - 1) / schedule.world};
+  if (schedule.groups.empty()) return plan;
+  plan.dp_lane = 1;
+  plan.shard_lane = schedule.groups.size() > 1 ? 2 : 1;
+  plan.replicate_lane = schedule.groups.size() > 1 ? 3 : kComputeLane;
+  return plan;
 }
 
 }  // namespace
 
-int64_t padded(int64_t numel) {
-  return (numel + kAlignment - 1) / kAlignment * kAlignment;
-}
+int64_t padded(int64_t numel) { return (numel + kChunk - 1) / kChunk * kChunk; }
 
 std::vector<BlockSpec> specs_of(const Chain& chain) {
   std::vector<BlockSpec> specs;
   for (const auto& block : chain.blocks) {
     BlockSpec spec{.name = block->name()};
-    for (const auto& [name, tensor] : block->parameters())
+    for (const auto& [name, tensor] : block->parameters()) {
       spec.parameters.push_back(spec_of(name, tensor));
+      spec.frozen.push_back(!tensor.requires_grad());
+    }
     spec.keeps_statistics = !block->buffers().empty();
     specs.push_back(std::move(spec));
   }
@@ -150,18 +108,24 @@ std::vector<BlockSpec> specs_of(const Chain& chain) {
 
 Schedule generate(std::span<const BlockSpec> blocks, const Layout& layout,
                   const GeneratorOptions& options) {
-  refuse_what_is_not_there(layout);
-  Schedule schedule{.world = layout.world(),
-                    .buckets = make_buckets(blocks, options.bucket_bytes)};
+  check_layout(layout, options);
+  Schedule schedule = make_frame(blocks, layout, options);
   std::map<int, std::vector<int>> ranks_by_slices;
   for (int r = 0; r < layout.dp; ++r)
     ranks_by_slices[slices_of(r, layout.dp, options.slices).count()].push_back(r);
-  for (auto& [slices, ranks] : ranks_by_slices) {
-    DataParallelList list(blocks, schedule.buckets, layout.dp, options.overlap_updates);
-    schedule.roles.push_back(
-        {.ranks = std::move(ranks), .slices = slices, .actions = list.write(slices)});
+  const StepPlan plan = make_step_plan(blocks, schedule, options);
+  for (const auto& generator : kGenerators) {
+    if (!generator.makes(schedule, options)) continue;
+    std::vector<Role> roles;
+    for (auto& [slices, ranks] : ranks_by_slices) {
+      ListWriter list(plan, slices);
+      generator.write(list);
+      roles.push_back({.ranks = ranks, .slices = slices, .actions = list.take()});
+    }
+    schedule.roles = std::move(roles);
+    return schedule;
   }
-  return schedule;
+  throw BugError(text("[step] no generator for ", layout.text()));
 }
 
 }  // namespace cohort

@@ -15,21 +15,30 @@ struct GeneratorOptions {
   int slices = 1;  // of the global batch, over all ranks
 
   // Buckets close when the next block would make them larger. Larger ones amortise
-  // latency; smaller ones let communication start earlier.
+  // latency; smaller ones let communication start earlier. At shard level 3 each block
+  // has its own.
   int64_t bucket_bytes = 25'000'000;
 
-  // Updates may run while the rest of backward goes on. Off where a step must be
-  // voted on first (elastic runs).
+  // Updates may run while the rest of backward goes on. A Norm or a Vote forbids it.
   bool overlap_updates = true;
+  bool clip = false;  // a Norm of the whole gradient before the updates
+  bool vote = false;  // no update before all ranks know that the step is good
+
+  bool recompute = false;  // keep a block's input, not what its forward made
+  int prefetch = 1;        // uses of parameters that are gathered ahead (level 3)
+  bool offload = false;    // weights and optimizer state in the host's memory
+  bool forward_only = false;
+
+  bool exact = false;
+  Precision precision;
+  int optimizer_states = 1;  // tensors an update rule keeps beside the weights
 };
 
-// Parameters start at multiples of this many elements in a bucket: 64 bytes of
-// float32, a cache line.
-inline constexpr int64_t kAlignment = 16;
+// Parameters start at multiples of this many elements in a bucket, and shards are cut at
+// them: so a chunk belongs to one parameter and one rank at every world size.
+inline constexpr int64_t kChunk = 1024;
 
-// Gradients are reduced in float32; the loss as three doubles: sum, count, and how
-// many ranks were asked to stop.
-inline constexpr int64_t kGradBytes = 4;
+// The loss travels as three doubles: sum, count, and how many ranks were asked to stop.
 inline constexpr int64_t kLossBytes = 3 * 8;
 
 // Elements a parameter takes in its bucket.
@@ -37,9 +46,8 @@ int64_t padded(int64_t numel);
 
 std::vector<BlockSpec> specs_of(const Chain& chain);
 
-// Data parallel, shard level 0: every rank holds everything, computes its slices,
-// and buckets are reduced while backward goes on. ConfigError when there are more
-// data-parallel ranks than slices, or the layout needs another generator.
+// The step of a model under a layout. ConfigError when there are more data-parallel
+// ranks than slices, or no generator makes such a layout.
 Schedule generate(std::span<const BlockSpec> blocks, const Layout& layout,
                   const GeneratorOptions& options);
 

@@ -46,14 +46,14 @@ TEST_P(DataParallelSchedule, ComputesEverySliceOfTheBatchOnce) {
 TEST_P(DataParallelSchedule, ReducesEachBucketOnceBeforeItsUpdate) {
   const int ranks = GetParam();
   const auto schedule = generate(blocks_of({100, 0, 200, 300}), {.dp = ranks},
-                                 {.slices = 8, .bucket_bytes = 4 * 320});
+                                 {.slices = 8, .bucket_bytes = 4 * 2048});
   ASSERT_EQ(schedule.buckets.size(), 2u);
   for (const auto& role : schedule.roles) {
     std::map<int, int> reduced;
     for (const auto& action : role.actions) {
-      if (action.kind == ActionKind::kReduce) ++reduced[action.bucket];
+      if (action.kind == ActionKind::kReduce) ++reduced[action.buckets.at(0)];
       if (action.kind == ActionKind::kUpdate && ranks > 1) {
-        EXPECT_EQ(reduced[action.bucket], 1);
+        EXPECT_EQ(reduced[action.buckets.at(0)], 1);
       }
     }
     EXPECT_EQ(reduced.size(), ranks > 1 ? 3u : 0u);  // and the loss
@@ -84,17 +84,17 @@ TEST(Schedule, RanksWithEqualListsShareARole) {
 TEST(Schedule, HashTellsSchedulesApart) {
   const auto base = generate(blocks_of({10, 20}), {.dp = 2}, {.slices = 2});
   const auto same = generate(blocks_of({10, 20}), {.dp = 2}, {.slices = 2});
-  const auto other = generate(blocks_of({10, 40}), {.dp = 2}, {.slices = 2});
+  const auto other = generate(blocks_of({10, 4000}), {.dp = 2}, {.slices = 2});
   EXPECT_EQ(base.hash(), same.hash());
   EXPECT_NE(base.hash(), other.hash());
 }
 
 TEST(Generator, BucketsFollowBackwardAndKeepTheLimit) {
   const auto schedule = generate(blocks_of({100, 200, 300}), {.dp = 1},
-                                 {.slices = 1, .bucket_bytes = 4 * 520});
+                                 {.slices = 1, .bucket_bytes = 4 * 2048});
   ASSERT_EQ(schedule.buckets.size(), 2u);
   EXPECT_THAT(schedule.buckets[0].blocks, testing::ElementsAre(2, 1));
-  EXPECT_EQ(schedule.buckets[0].numel, 304 + 208);
+  EXPECT_EQ(schedule.buckets[0].numel, 2 * kChunk);
   EXPECT_THAT(schedule.buckets[1].blocks, testing::ElementsAre(0));
 }
 
@@ -104,7 +104,10 @@ TEST(Generator, MoreRanksThanSlicesIsRefused) {
 
 TEST(Generator, LayoutsWithoutAGeneratorAreRefused) {
   EXPECT_THROW(generate(blocks_of({10}), {.dp = 1, .tp = 2}, {.slices = 2}), ConfigError);
-  EXPECT_THROW(generate(blocks_of({10}), {.dp = 2, .shard = 1}, {.slices = 2}),
+  EXPECT_THROW(
+      generate(blocks_of({10}), {.dp = 3, .shard = 1, .replicate = 2}, {.slices = 3}),
+      ConfigError);
+  EXPECT_THROW(generate(blocks_of({10}), {.dp = 2, .replicate = 2}, {.slices = 2}),
                ConfigError);
 }
 

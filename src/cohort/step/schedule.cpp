@@ -11,7 +11,7 @@
 namespace cohort {
 namespace {
 
-constexpr std::array<std::string_view, 21> kNames = {
+constexpr std::array<std::string_view, kActionKinds> kNames = {
     "Forward",   "Backward", "BackwardWeight", "Recompute", "Gather", "Free",
     "Reduce",    "ReduceScatter", "AllToAll",  "Broadcast", "Send",   "Recv",
     "Norm",      "Vote",     "Update",         "FoldBuffers", "Commit", "Offload",
@@ -21,10 +21,13 @@ void write_action(std::ostream& out, int index, const Action& action) {
   out << index << ' ' << name_of(action.kind) << " lane " << action.lane;
   if (action.block != kNone) out << " block " << action.block;
   if (action.slice != kNone) out << " slice " << action.slice;
-  if (action.bucket != kNone) out << " bucket " << action.bucket;
+  const auto list = [&](const char* what, const std::vector<int>& numbers) {
+    for (size_t i = 0; i < numbers.size(); ++i)
+      out << (i == 0 ? what : ",") << numbers[i];
+  };
+  list(" bucket ", action.buckets);
   if (action.bytes != 0) out << " bytes " << action.bytes;
-  for (size_t i = 0; i < action.waits.size(); ++i)
-    out << (i == 0 ? " after " : ",") << action.waits[i];
+  list(" after ", action.waits);
   out << '\n';
 }
 
@@ -41,9 +44,13 @@ const Role& Schedule::role_of(int rank) const {
 
 std::string Schedule::text() const {
   std::ostringstream out;
-  out << "world " << world << '\n';
+  out << "world " << world << " slices " << slices << " shard " << shard
+      << (exact ? " exact" : "") << ' ' << precision.compute << ' ' << precision.reduce
+      << ' ' << precision.accumulate << '\n';
+  for (const auto& group : groups)
+    out << "group " << group.name << ' ' << group.size << " x " << group.stride << '\n';
   for (const auto& bucket : buckets) {
-    out << "bucket " << bucket.numel << ' ' << bucket.dtype << " of";
+    out << "bucket " << bucket.numel << (bucket.trained ? "" : " frozen") << " of";
     for (int block : bucket.blocks) out << ' ' << block;
     out << '\n';
   }

@@ -34,32 +34,54 @@ enum class ActionKind : uint8_t {
   kSnapshot,
   kLoad,
 };
+inline constexpr int kActionKinds = 21;
 
 std::string_view name_of(ActionKind kind);
 
 // Lanes: actions of one lane run one after another, in the order of the list. Lane
-// 0 computes; lane 1 + g carries the communication of group g, first in first out.
+// 0 computes; lane 1 + g carries the communication of group g, first in first out; the
+// lane behind the last group copies between a device and its host.
 inline constexpr int kComputeLane = 0;
 
 // The pair (loss sum, count) is reduced like a bucket; this is its number.
 inline constexpr int kLossBucket = -1;
 inline constexpr int kNone = -2;
 
+// An action begins when its lane has finished the one before it and everything it
+// waits for is done. What it takes of memory counts from its beginning; what it frees
+// is free when another action has waited for it.
 struct Action {
   ActionKind kind;
   int lane = kComputeLane;
   int block = kNone;
-  int slice = kNone;   // counted within the rank
-  int bucket = kNone;  // kLossBucket or an index into Schedule::buckets
-  int64_t bytes = 0;   // moved, for communication
+  int slice = kNone;         // counted within the rank
+  std::vector<int> buckets;  // whose parameters it uses, or what it moves
+  int64_t bytes = 0;         // moved, for communication and copies
+  int64_t takes = 0;         // bytes that stay when it is done; of Commit: between steps
+  int64_t frees = 0;         // bytes given back when it is done
+  int64_t scratch = 0;       // bytes needed only while it runs
+  // What a step must have done before its Commit, beyond the updates: Norm, Vote,
+  // FoldBuffers.
+  std::vector<ActionKind> needs;
   std::vector<int> waits;  // earlier actions of this list, by index
 };
 
-// Parameters that are reduced and updated together: one stretch of flat memory.
+// A way to cut the world into groups of equal size, whose members are `stride` ranks
+// apart.
+struct Group {
+  std::string name;
+  int size = 1;
+  int stride = 1;
+
+  int index_of(int rank) const { return rank / stride % size; }
+  int first_of(int rank) const { return rank - index_of(rank) * stride; }
+};
+
+// Parameters that are moved and updated together: one stretch of flat memory.
 struct Bucket {
   std::vector<int> blocks;  // whose parameters it holds, in order of backward
-  int64_t numel = 0;        // with the padding between parameters
-  at::ScalarType dtype = at::kFloat;
+  int64_t numel = 0;        // with padding, so that it can be cut evenly
+  bool trained = true;      // no gradient and no update if not
 };
 
 // Ranks with equal lists share a role (law 6).
@@ -69,10 +91,25 @@ struct Role {
   std::vector<Action> actions;
 };
 
+// In which types a step computes and adds. Weights are kept, and updated, in float32.
+struct Precision {
+  at::ScalarType compute = at::kFloat;     // parameters and activations
+  at::ScalarType reduce = at::kFloat;      // gradients on their way between ranks
+  at::ScalarType accumulate = at::kFloat;  // gradients of several slices
+
+  bool operator==(const Precision&) const = default;
+};
+
 // One training step of all ranks, as data. What is checked, run, simulated and
 // drawn is this.
 struct Schedule {
   int world = 1;
+  int slices = 1;  // of the global batch
+  int shard = 0;   // level
+  bool exact = false;
+  Precision precision;
+  std::vector<Group> groups;  // groups[g] has lane 1 + g
+  std::vector<std::string> blocks;  // names
   std::vector<Bucket> buckets;
   std::vector<Role> roles;
 
@@ -82,11 +119,16 @@ struct Schedule {
   uint64_t hash() const;
 };
 
-// What a generator must know of a model: no tensor, so it needs no memory.
+// What a generator must know of a model: no tensor, so it needs no memory. Bytes are
+// those of the largest slice; 0 where nobody measured.
 struct BlockSpec {
   std::string name;
   std::vector<TensorSpec> parameters;
+  std::vector<bool> frozen;  // by parameter; empty: all are trained
   bool keeps_statistics = false;
+  int64_t activation_bytes = 0;  // kept from forward to backward, with the output
+  int64_t output_bytes = 0;      // the output alone
+  int64_t scratch_bytes = 0;     // the most that forward or backward needs beside them
 };
 
 }  // namespace cohort

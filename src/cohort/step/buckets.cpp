@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/buckets.h"
+
+#include <algorithm>
+#include <map>
+
+#include "cohort/step/generator.h"
+#include "cohort/step/slice_tree.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+
+int64_t size_of(at::ScalarType dtype) {
+  return static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+bool is_frozen(const BlockSpec& block, size_t parameter) {
+  return parameter < block.frozen.size() && block.frozen[parameter];
+}
+
+int64_t owned_numel(std::span<const BlockSpec> blocks, int block, bool trained) {
+  int64_t sum = 0;
+  const auto& spec = blocks[block];
+  for (size_t p = 0; p < spec.parameters.size(); ++p)
+    if (is_frozen(spec, p) != trained && owns(blocks, block, p))
+      sum += padded(spec.parameters[p].numel());
+  return sum;
+}
+
+int64_t evenly(int64_t numel, int parts) {
+  const int64_t unit = kChunk * parts;
+  return (numel + unit - 1) / unit * unit;
+}
+
+void add_buckets(std::span<const BlockSpec> blocks, const BucketOptions& options,
+                 bool trained, std::vector<Bucket>& buckets) {
+  const size_t first = buckets.size();
+  for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b) {
+    const int64_t numel = owned_numel(blocks, b, trained);
+    if (numel == 0) continue;
+    const bool fits =
+        !options.one_a_block && buckets.size() > first &&
+        (buckets.back().numel + numel) * kFloatBytes <= options.limit_bytes;
+    if (!fits) buckets.push_back({.trained = trained});
+    buckets.back().blocks.push_back(b);
+    buckets.back().numel += numel;
+  }
+  for (size_t i = first; i < buckets.size(); ++i)
+    buckets[i].numel = evenly(buckets[i].numel, options.parts);
+}
+
+int shard_ranks(const Schedule& schedule) {
+  for (const auto& group : schedule.groups)
+    if (group.name == "shard") return group.size;
+  return schedule.world;
+}
+
+int most_slices(const Schedule& schedule) {
+  return (schedule.slices + schedule.world - 1) / schedule.world;
+}
+
+}  // namespace
+
+bool owns(std::span<const BlockSpec> blocks, int block, size_t parameter) {
+  const std::string& name = blocks[block].parameters[parameter].name;
+  for (int b = 0; b < block; ++b)
+    for (const auto& other : blocks[b].parameters)
+      if (other.name == name) return false;
+  return true;
+}
+
+std::vector<Bucket> make_buckets(std::span<const BlockSpec> blocks,
+                                 const BucketOptions& options) {
+  std::vector<Bucket> buckets;
+  add_buckets(blocks, options, /*trained=*/true, buckets);
+  add_buckets(blocks, options, /*trained=*/false, buckets);
+  return buckets;
+}
+
+std::vector<std::vector<int>> bucket_uses(std::span<const BlockSpec> blocks,
+                                          std::span<const Bucket> buckets) {
+  std::map<std::string, int> bucket_of;
+  for (int i = 0; i < static_cast<int>(buckets.size()); ++i)
+    for (int b : buckets[i].blocks)
+      for (size_t p = 0; p < blocks[b].parameters.size(); ++p)
+        if (is_frozen(blocks[b], p) != buckets[i].trained)
+          bucket_of.emplace(blocks[b].parameters[p].name, i);
+  std::vector<std::vector<int>> uses(blocks.size());
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    for (const auto& parameter : blocks[b].parameters)
+      uses[b].push_back(bucket_of.at(parameter.name));
+    std::sort(uses[b].begin(), uses[b].end());
+    uses[b].erase(std::unique(uses[b].begin(), uses[b].end()), uses[b].end());
+  }
+  return uses;
+}
+
+int64_t state_bytes(const Schedule& schedule, const Bucket& bucket,
+                    int optimizer_states) {
+  const int64_t numel = bucket.numel;
+  const int64_t share = numel / (schedule.shard > 0 ? shard_ranks(schedule) : 1);
+  const bool wide = schedule.precision.compute == at::kFloat;
+  int64_t bytes = 0;
+  if (schedule.shard < 3) bytes += numel * size_of(schedule.precision.compute);
+  if (schedule.shard == 3 || !wide) bytes += share * kFloatBytes;  // masters
+  if (!bucket.trained) return bytes;
+  bytes += share * kFloatBytes * optimizer_states;
+  const bool several = schedule.exact || most_slices(schedule) > 1;
+  if (schedule.shard > 0 && schedule.world > 1)
+    bytes += share * size_of(several ? schedule.precision.accumulate
+                                     : schedule.precision.reduce);
+  return bytes;
+}
+
+int64_t gradient_bytes(const Schedule& schedule, const Bucket& bucket) {
+  const int64_t leaf = bucket.numel * size_of(schedule.precision.compute);
+  if (schedule.shard > 1 && schedule.world > 1) return leaf;
+  const bool wide = schedule.precision.compute == schedule.precision.accumulate;
+  const int64_t sum = bucket.numel * size_of(schedule.precision.accumulate);
+  if (schedule.exact) {
+    int most = 1;
+    for (int r = 0; r < std::min(schedule.world, schedule.slices); ++r)
+      most = std::max(most, buffers_for(slices_of(r, schedule.world, schedule.slices),
+                                        schedule.slices));
+    return wide ? most * sum : leaf + (most - 1) * sum;
+  }
+  return wide || most_slices(schedule) == 1 ? leaf : leaf + sum;
+}
+
+}  // namespace cohort

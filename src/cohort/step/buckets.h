@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+struct BucketOptions {
+  int64_t limit_bytes = 0;
+  bool one_a_block = false;
+  int parts = 1;  // ranks a bucket is cut for
+};
+
+// Blocks from last to first, as backward reaches them. A parameter that several blocks
+// share lies with the first of them; frozen ones lie in buckets of their own.
+std::vector<Bucket> make_buckets(std::span<const BlockSpec> blocks,
+                                 const BucketOptions& options);
+
+// Whether a parameter of a block lies in a bucket that holds the block. False for a
+// parameter that an earlier block shares and owns.
+bool owns(std::span<const BlockSpec> blocks, int block, size_t parameter);
+
+// The buckets each block's parameters lie in, shared ones too.
+std::vector<std::vector<int>> bucket_uses(std::span<const BlockSpec> blocks,
+                                          std::span<const Bucket> buckets);
+
+// Bytes of the state of a bucket that a rank holds between steps.
+int64_t state_bytes(const Schedule& schedule, const Bucket& bucket,
+                    int optimizer_states);
+
+// Bytes of the memory in which gradients of a whole bucket are born and added up.
+int64_t gradient_bytes(const Schedule& schedule, const Bucket& bucket);
+
+}  // namespace cohort

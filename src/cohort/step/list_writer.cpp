@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/list_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/step/buckets.h"
+
+namespace cohort {
+namespace {
+
+void drop_none(std::vector<int>& waits) {
+  std::erase(waits, kNone);
+  std::sort(waits.begin(), waits.end());
+  waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
+}
+
+int64_t size_of(at::ScalarType dtype) {
+  return static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+}  // namespace
+
+ListWriter::ListWriter(const StepPlan& plan, int slices)
+    : plan_(plan),
+      slices_(slices),
+      reduced_(plan.schedule.buckets.size(), kNone),
+      updated_(plan.schedule.buckets.size(), false),
+      has_memory_(plan.schedule.buckets.size(), false) {}
+
+int ListWriter::add(Action action) {
+  drop_none(action.waits);
+  actions_.push_back(std::move(action));
+  return last_action();
+}
+
+void ListWriter::forward(int block, int slice, std::vector<int> waits) {
+  const BlockSpec& spec = plan_.blocks[block];
+  const bool forward_only = plan_.options.forward_only;
+  const bool keeps = !forward_only && !plan_.options.recompute;
+  const bool first = block == 0, last = block + 1 == blocks();
+  add({.kind = ActionKind::kForward,
+       .block = block,
+       .slice = slice,
+       .buckets = plan_.uses[block],
+       .takes = keeps ? spec.activation_bytes : spec.output_bytes,
+       .frees = (forward_only && !first ? plan_.blocks[block - 1].output_bytes : 0) +
+                (forward_only && last ? spec.output_bytes : 0),
+       .scratch = spec.scratch_bytes,
+       .waits = std::move(waits)});
+}
+
+void ListWriter::backward(int block, int slice, std::vector<int> waits) {
+  const BlockSpec& spec = plan_.blocks[block];
+  int64_t held = spec.activation_bytes;
+  if (plan_.options.recompute) {
+    held += spec.output_bytes;
+    add({.kind = ActionKind::kRecompute,
+         .block = block,
+         .slice = slice,
+         .buckets = plan_.uses[block],
+         .takes = spec.activation_bytes,
+         .scratch = spec.scratch_bytes,
+         .waits = std::exchange(waits, {})});
+  }
+  Action action{.kind = ActionKind::kBackward,
+                .block = block,
+                .slice = slice,
+                .buckets = plan_.uses[block],
+                .frees = held,
+                .scratch = spec.scratch_bytes,
+                .waits = std::move(waits)};
+  take_gradient(action);
+  add(std::move(action));
+}
+
+// From level 2 on a gradient has memory only from the first backward that adds to it
+// until its reduction.
+void ListWriter::take_gradient(Action& action) {
+  if (plan_.schedule.shard < 2 || plan_.shard_lane == kComputeLane) return;
+  for (int bucket : action.buckets) {
+    if (has_memory_[bucket] || !plan_.schedule.buckets[bucket].trained) continue;
+    has_memory_[bucket] = true;
+    action.takes += gradient_of(bucket);
+  }
+}
+
+void ListWriter::reduce_loss() {
+  loss_known_ = last_action();
+  if (plan_.dp_lane == kComputeLane) return;
+  loss_known_ = add({.kind = ActionKind::kReduce,
+                     .lane = plan_.dp_lane,
+                     .buckets = {kLossBucket},
+                     .bytes = kLossBytes,
+                     .waits = {last_action()}});
+}
+
+void ListWriter::reduce(int bucket) {
+  reduced_[bucket] = last_action();
+  if (plan_.dp_lane == kComputeLane) return;
+  const Bucket& what = plan_.schedule.buckets[bucket];
+  reduced_[bucket] = add({.kind = ActionKind::kReduce,
+                          .lane = plan_.dp_lane,
+                          .buckets = {bucket},
+                          .bytes = what.numel * size_of(plan_.schedule.precision.reduce),
+                          .waits = {last_action()}});
+}
+
+void ListWriter::reduce_scatter(int bucket, int slice) {
+  reduced_[bucket] = last_action();
+  if (plan_.shard_lane == kComputeLane) return;
+  const Bucket& what = plan_.schedule.buckets[bucket];
+  const int64_t width = size_of(plan_.schedule.precision.reduce);
+  Action action{.kind = ActionKind::kReduceScatter,
+                .lane = plan_.shard_lane,
+                .slice = slice,
+                .buckets = {bucket},
+                .bytes = what.numel * width,
+                .waits = {last_action()}};
+  take_gradient(action);
+  if (plan_.schedule.shard >= 2) action.frees = gradient_of(bucket);
+  has_memory_[bucket] = false;
+  reduced_[bucket] = add(std::move(action));
+  if (plan_.replicate_lane == kComputeLane) return;
+  if (slice != kNone && slice + 1 != plan_.rounds) return;
+  reduced_[bucket] = add({.kind = ActionKind::kReduce,
+                          .lane = plan_.replicate_lane,
+                          .buckets = {bucket},
+                          .bytes = share(bucket) * width,
+                          .waits = {reduced_[bucket]}});
+}
+
+int ListWriter::gather(int bucket, int slice, std::vector<int> waits) {
+  const int64_t bytes = plan_.schedule.buckets[bucket].numel *
+                        size_of(plan_.schedule.precision.compute);
+  return add({.kind = ActionKind::kGather,
+              .lane = plan_.shard_lane,
+              .slice = slice,
+              .buckets = {bucket},
+              .bytes = bytes,
+              .takes = plan_.schedule.shard == 3 ? bytes : 0,
+              .waits = std::move(waits)});
+}
+
+void ListWriter::free_parameters(int bucket, int slice, int gathered) {
+  add({.kind = ActionKind::kFree,
+       .slice = slice,
+       .buckets = {bucket},
+       .frees = plan_.schedule.buckets[bucket].numel *
+                size_of(plan_.schedule.precision.compute),
+       .waits = {gathered}});
+}
+
+bool ListWriter::may_overlap_updates() const {
+  return plan_.options.overlap_updates && !plan_.options.clip && !plan_.options.vote;
+}
+
+void ListWriter::update(int bucket) {
+  if (updated_[bucket] || !plan_.schedule.buckets[bucket].trained) return;
+  updated_[bucket] = true;
+  const int copy_lane = 1 + static_cast<int>(plan_.schedule.groups.size());
+  int ready = reduced_[bucket];
+  if (plan_.options.offload)
+    ready = add({.kind = ActionKind::kOffload,
+                 .lane = copy_lane,
+                 .buckets = {bucket},
+                 .bytes = share(bucket) * size_of(plan_.schedule.precision.reduce),
+                 .waits = {ready}});
+  int done = add({.kind = ActionKind::kUpdate,
+                  .buckets = {bucket},
+                  .waits = {loss_known_, ready, voted_}});
+  if (plan_.options.offload)
+    done = add({.kind = ActionKind::kFetch,
+                .lane = copy_lane,
+                .buckets = {bucket},
+                .bytes = share(bucket) * size_of(plan_.schedule.precision.compute),
+                .waits = {done}});
+  const int level = plan_.schedule.shard;
+  if ((level == 1 || level == 2) && plan_.shard_lane != kComputeLane)
+    gather(bucket, kNone, {done});
+}
+
+void ListWriter::finish_updates() {
+  std::vector<int> reduced = reduced_;
+  reduced.push_back(loss_known_);
+  if (plan_.options.clip)
+    voted_ = add({.kind = ActionKind::kNorm,
+                  .lane = plan_.dp_lane,
+                  .waits = std::exchange(reduced, {})});
+  if (plan_.options.vote) {
+    reduced.push_back(voted_);
+    voted_ = add({.kind = ActionKind::kVote,
+                  .lane = plan_.dp_lane,
+                  .bytes = 8,
+                  .waits = std::move(reduced)});
+  }
+  for (int i = 0; i < buckets(); ++i) update(i);
+}
+
+std::vector<int> ListWriter::ends_of_lanes() const {
+  std::vector<int> ends(2 + plan_.schedule.groups.size(), kNone);
+  for (int i = 0; i <= last_action(); ++i) ends[actions_[i].lane] = i;
+  return ends;
+}
+
+void ListWriter::commit() {
+  Action commit{.kind = ActionKind::kCommit};
+  if (plan_.options.clip) commit.needs.push_back(ActionKind::kNorm);
+  if (plan_.options.vote) commit.needs.push_back(ActionKind::kVote);
+  const bool statistics =
+      !plan_.options.forward_only &&
+      std::any_of(plan_.blocks.begin(), plan_.blocks.end(),
+                  [](const BlockSpec& block) { return block.keeps_statistics; });
+  if (statistics) {
+    commit.needs.push_back(ActionKind::kFoldBuffers);
+    add({.kind = ActionKind::kFoldBuffers, .lane = plan_.dp_lane,
+         .waits = {last_action()}});
+  }
+  for (const auto& bucket : plan_.schedule.buckets) {
+    commit.takes += state_bytes(plan_.schedule, bucket, plan_.options.optimizer_states);
+    if (bucket.trained &&
+        (plan_.schedule.shard < 2 || plan_.shard_lane == kComputeLane))
+      commit.takes += gradient_bytes(plan_.schedule, bucket);
+  }
+  commit.waits = ends_of_lanes();
+  add(std::move(commit));
+}
+
+int ListWriter::last_to_add(int bucket) const {
+  for (int b = 0; b < blocks(); ++b)
+    if (std::find(plan_.uses[b].begin(), plan_.uses[b].end(), bucket) !=
+        plan_.uses[b].end())
+      return b;
+  throw BugError(text("[step] bucket ", bucket, " is nobody's"));
+}
+
+int64_t ListWriter::share(int bucket) const {
+  const int64_t numel = plan_.schedule.buckets[bucket].numel;
+  if (plan_.schedule.shard == 0 || plan_.shard_lane == kComputeLane) return numel;
+  return numel / plan_.schedule.groups[plan_.shard_lane - 1].size;
+}
+
+int64_t ListWriter::gradient_of(int bucket) const {
+  return gradient_bytes(plan_.schedule, plan_.schedule.buckets[bucket]);
+}
+
+}  // namespace cohort

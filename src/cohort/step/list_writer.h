@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cohort/step/generator.h"
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+// What every generator reads. `schedule` has its groups and buckets, but no roles yet.
+struct StepPlan {
+  std::span<const BlockSpec> blocks;
+  const Schedule& schedule;
+  const GeneratorOptions& options;
+  std::vector<std::vector<int>> uses;  // buckets, by block
+  int rounds = 1;                      // slices of the rank that has most
+
+  int dp_lane = kComputeLane;         // kComputeLane: nobody to talk to
+  int shard_lane = kComputeLane;
+  int replicate_lane = kComputeLane;
+};
+
+// The list of actions of one role, written one after another. Generators say in which
+// order; the writer knows what each action waits for, moves and holds.
+class ListWriter {
+ public:
+  ListWriter(const StepPlan& plan, int slices);
+
+  const StepPlan& plan() const { return plan_; }
+  int blocks() const { return static_cast<int>(plan_.blocks.size()); }
+  int buckets() const { return static_cast<int>(plan_.schedule.buckets.size()); }
+  bool has_slice(int round) const { return round < slices_; }
+
+  // Forward and backward of one slice of one block, with its recompute where the
+  // options ask for it. `waits`: beyond what is in the lane before.
+  void forward(int block, int slice, std::vector<int> waits = {});
+  void backward(int block, int slice, std::vector<int> waits = {});
+
+  // Sums the loss over all ranks; before the first update.
+  void reduce_loss();
+
+  // Sums the gradients of a bucket over all ranks, or leaves each rank its shard of the
+  // sum. `slice`: only that one's gradients; kNone: those of all.
+  void reduce(int bucket);
+  void reduce_scatter(int bucket, int slice);
+
+  // Makes a bucket's parameters whole (waiting for `waits`), and drops them again.
+  int gather(int bucket, int slice, std::vector<int> waits);
+  void free_parameters(int bucket, int slice, int gathered);
+
+  // The update of a bucket, after its gradient is summed and the step voted on; and,
+  // where parameters are whole but updated in shards, the gather that follows.
+  void update(int bucket);
+  bool may_overlap_updates() const;
+  // Norm, Vote and the updates that are not written yet.
+  void finish_updates();
+  void commit();
+
+  // The block whose backward is the last to add to a bucket's gradient.
+  int last_to_add(int bucket) const;
+  int last_action() const { return static_cast<int>(actions_.size()) - 1; }
+
+  std::vector<Action> take() { return std::move(actions_); }
+
+ private:
+  int add(Action action);
+  int64_t share(int bucket) const;
+  int64_t gradient_of(int bucket) const;
+  int vote_or_loss() const;
+  void take_gradient(Action& action);
+  std::vector<int> ends_of_lanes() const;
+
+  const StepPlan& plan_;
+  int slices_;
+  std::vector<Action> actions_;
+  int loss_known_ = kNone;
+  int voted_ = kNone;
+  std::vector<int> reduced_;      // by bucket, its last reduction
+  std::vector<bool> updated_;     // by bucket
+  std::vector<bool> has_memory_;  // by bucket: its gradient of this slice
+};
+
+}  // namespace cohort

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "cohort/step/slices.h"
+
+namespace cohort {
+
+// The sum of slices [index << level, (index + 1) << level) of a batch, as far as the
+// batch has them.
+struct TreeNode {
+  int level = 0;
+  int index = 0;
+
+  bool operator==(const TreeNode&) const = default;
+};
+
+// In what order gradients of slices are added, so that the sum has the same bits however
+// many ranks share the work: one binary tree over all slices of the batch.
+//
+// Nodes are pushed from left to right; two that are siblings become their parent at
+// once. What is left is a stack of sums that only others can complete.
+class SliceTree {
+ public:
+  explicit SliceTree(int slices) : slices_(slices) {}
+
+  // Returns how often, after this push, the last sum of the stack is added to the one
+  // before it and dropped.
+  int push(TreeNode node);
+
+  const std::vector<TreeNode>& nodes() const { return nodes_; }
+  bool complete() const;  // one sum is left, that of all slices
+
+ private:
+  TreeNode lifted(TreeNode node) const;
+
+  int slices_;
+  std::vector<TreeNode> nodes_;
+};
+
+// The sums a rank is left with that adds up slices `range` alone.
+std::vector<TreeNode> partials_of(SliceRange range, int slices);
+
+// The most sums such a rank ever holds at once, with the slice it computes.
+int buffers_for(SliceRange range, int slices);
+
+}  // namespace cohort
