@@ -74,12 +74,15 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
   return schedule;
 }
 
-StepPlan make_step_plan(std::span<const BlockSpec> blocks, const Schedule& schedule,
+StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
                         const GeneratorOptions& options) {
+  const auto uses = bucket_uses(blocks, schedule.buckets);
   StepPlan plan{.blocks = blocks,
                 .schedule = schedule,
                 .options = options,
-                .uses = bucket_uses(blocks, schedule.buckets),
+                .uses = uses,
+                .last_to_add = last_to_add(uses, schedule.buckets.size()),
+                .slots = assign_slots(uses, schedule.buckets),
                 .rounds = (options.slices + schedule.world - 1) / schedule.world};
   if (schedule.groups.empty()) return plan;
   plan.dp_lane = 1;

@@ -15,7 +15,8 @@ std::vector<BlockSpec> blocks_of(std::vector<int64_t> numels) {
   std::vector<BlockSpec> blocks;
   for (int64_t numel : numels) {
     BlockSpec block{.name = "b" + std::to_string(blocks.size())};
-    if (numel > 0) block.parameters = {{.name = "w", .shape = {numel}, .end = numel}};
+    if (numel > 0)
+      block.parameters = {{.name = block.name + ".w", .shape = {numel}, .end = numel}};
     blocks.push_back(std::move(block));
   }
   return blocks;
@@ -46,7 +47,7 @@ TEST_P(DataParallelSchedule, ComputesEverySliceOfTheBatchOnce) {
 TEST_P(DataParallelSchedule, ReducesEachBucketOnceBeforeItsUpdate) {
   const int ranks = GetParam();
   const auto schedule = generate(blocks_of({100, 0, 200, 300}), {.dp = ranks},
-                                 {.slices = 8, .bucket_bytes = 4 * 2048});
+                                 {.slices = 8, .bucket_bytes = 8 * kChunk});
   ASSERT_EQ(schedule.buckets.size(), 2u);
   for (const auto& role : schedule.roles) {
     std::map<int, int> reduced;
