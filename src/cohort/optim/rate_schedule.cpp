@@ -109,8 +109,8 @@ RateSchedule::RateSchedule(const RateOptions& options)
 
 double RateSchedule::at(int64_t step) const {
   if (step < options_.warmup_steps)
-    return peak_ * static_cast<double>(step + 1) /
-           static_cast<double>(options_.warmup_steps);
+    return peak_ *
+           (static_cast<double>(step + 1) / static_cast<double>(options_.warmup_steps));
   return peak_ * factor_(options_, step);
 }
 
