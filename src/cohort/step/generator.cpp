@@ -81,6 +81,9 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, const Schedule& sched
                 .options = options,
                 .uses = bucket_uses(blocks, schedule.buckets),
                 .rounds = (options.slices + schedule.world - 1) / schedule.world};
+  plan.last_to_add.assign(schedule.buckets.size(), kNone);
+  for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b)
+    for (int bucket : plan.uses[b]) plan.last_to_add[bucket] = b;
   if (schedule.groups.empty()) return plan;
   plan.dp_lane = 1;
   plan.shard_lane = schedule.groups.size() > 1 ? 2 : 1;

@@ -15,7 +15,8 @@ std::vector<BlockSpec> blocks_of(std::vector<int64_t> numels) {
   std::vector<BlockSpec> blocks;
   for (int64_t numel : numels) {
     BlockSpec block{.name = "b" + std::to_string(blocks.size())};
-    if (numel > 0) block.parameters = {{.name = "w", .shape = {numel}, .end = numel}};
+    if (numel > 0)
+      block.parameters = {{.name = block.name + ".w", .shape = {numel}, .end = numel}};
     blocks.push_back(std::move(block));
   }
   return blocks;
@@ -96,6 +97,16 @@ TEST(Generator, BucketsFollowBackwardAndKeepTheLimit) {
   EXPECT_THAT(schedule.buckets[0].blocks, testing::ElementsAre(2, 1));
   EXPECT_EQ(schedule.buckets[0].numel, 2 * kChunk);
   EXPECT_THAT(schedule.buckets[1].blocks, testing::ElementsAre(0));
+}
+
+TEST(Generator, ASharedParameterLiesWithTheFirstBlockThatHasIt) {
+  auto blocks = blocks_of({100, 200, 300});
+  blocks[2].parameters.push_back(blocks[0].parameters[0]);
+  const auto schedule = generate(blocks, {.dp = 1}, {.slices = 1, .bucket_bytes = 1});
+  ASSERT_EQ(schedule.buckets.size(), 3u);
+  EXPECT_THAT(schedule.buckets[2].blocks, testing::ElementsAre(0));
+  EXPECT_THAT(schedule.roles[0].actions[0].buckets, testing::ElementsAre(2));
+  EXPECT_THAT(schedule.roles[0].actions[2].buckets, testing::ElementsAre(0, 2));
 }
 
 TEST(Generator, MoreRanksThanSlicesIsRefused) {

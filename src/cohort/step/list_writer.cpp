@@ -11,7 +11,7 @@ namespace cohort {
 namespace {
 
 void drop_none(std::vector<int>& waits) {
-  std::erase(waits, kNone);
+  std::erase_if(waits, [](int wait) { return wait < 0; });  // nothing came before
   std::sort(waits.begin(), waits.end());
   waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
 }
@@ -223,16 +223,10 @@ void ListWriter::commit() {
         (plan_.schedule.shard < 2 || plan_.shard_lane == kComputeLane))
       commit.takes += gradient_bytes(plan_.schedule, bucket);
   }
+  for (int i = 0; i < buckets() && !plan_.options.forward_only; ++i)
+    if (plan_.schedule.buckets[i].trained) commit.buckets.push_back(i);
   commit.waits = ends_of_lanes();
   add(std::move(commit));
-}
-
-int ListWriter::last_to_add(int bucket) const {
-  for (int b = 0; b < blocks(); ++b)
-    if (std::find(plan_.uses[b].begin(), plan_.uses[b].end(), bucket) !=
-        plan_.uses[b].end())
-      return b;
-  throw BugError(text("[step] bucket ", bucket, " is nobody's"));
 }
 
 int64_t ListWriter::share(int bucket) const {

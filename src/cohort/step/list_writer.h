@@ -15,6 +15,7 @@ struct StepPlan {
   const Schedule& schedule;
   const GeneratorOptions& options;
   std::vector<std::vector<int>> uses;  // buckets, by block
+  std::vector<int> last_to_add;        // block, by bucket
   int rounds = 1;                      // slices of the rank that has most
 
   int dp_lane = kComputeLane;         // kComputeLane: nobody to talk to
@@ -59,7 +60,7 @@ class ListWriter {
   void commit();
 
   // The block whose backward is the last to add to a bucket's gradient.
-  int last_to_add(int bucket) const;
+  int last_to_add(int bucket) const { return plan_.last_to_add[bucket]; }
   int last_action() const { return static_cast<int>(actions_.size()) - 1; }
 
   std::vector<Action> take() { return std::move(actions_); }
