@@ -220,17 +220,21 @@ TEST(Checker, CollectivesOfOtherSizesAreRefused) {
 
 // Each waits in one group for the other, who waits in the other group.
 TEST(Checker, DeadlockIsNamed) {
-  Schedule schedule =
-      made({{.dp = 4, .shard = 3, .replicate = 2}, {.slices = 6, .prefetch = 0}});
+  std::vector<BlockSpec> blocks(3);
+  for (const char* name : {"a", "b", "c"})
+    blocks[name[0] - 'a'].parameters = {{.name = name, .shape = {10}, .end = 10}};
+  Schedule schedule = generate(blocks, {.dp = 4, .shard = 3, .replicate = 2},
+                               {.slices = 6, .prefetch = 0});
   ASSERT_EQ(schedule.roles.size(), 2u);
   for (int r : {0, 1}) {
     Role& role = schedule.roles[r];
     const int loss = find(role, ActionKind::kReduce, kLossBucket);
-    int gather = loss;
-    while (role.actions[gather].kind != ActionKind::kGather) ++gather;
-    role.actions[gather].waits = {r == 0 ? loss - 1 : loss};
+    int scatter = loss;
+    while (role.actions[scatter].kind != ActionKind::kReduceScatter) ++scatter;
+    role.actions[scatter].waits.push_back(loss);
     if (r == 1) continue;
-    move(role, gather, loss);
+    role.actions[scatter].waits = {loss - 1};
+    move(role, scatter, loss);
     role.actions[loss + 1].waits.push_back(loss);
   }
   EXPECT_THAT(refusal(schedule),
