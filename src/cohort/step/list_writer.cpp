@@ -169,6 +169,7 @@ void ListWriter::update(int bucket) {
                  .waits = {ready}});
   int done = add({.kind = ActionKind::kUpdate,
                   .buckets = {bucket},
+                  .bytes = share(bucket) * size_of(at::kFloat),
                   .waits = {loss_known_, ready, voted_}});
   if (plan_.options.offload)
     done = add({.kind = ActionKind::kFetch,

@@ -57,7 +57,7 @@ struct Action {
   int slice = kNone;         // counted within the rank
   // Whose parameters it uses, or what it moves; of Commit: all that the step updates.
   std::vector<int> buckets;
-  int64_t bytes = 0;         // moved, for communication and copies
+  int64_t bytes = 0;         // moved, for communication and copies; weights of Update
   int64_t takes = 0;         // bytes that stay when it is done; of Commit: between steps
   int64_t frees = 0;         // bytes given back when it is done
   int64_t scratch = 0;       // bytes needed only while it runs
