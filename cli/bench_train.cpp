@@ -181,7 +181,7 @@ class Bench {
                                  {.slices = comm_.size()});
     executors_.push_back(std::make_unique<Executor>(
         *chains_.back(), std::move(schedule), *rule_, comm_,
-        ExecutorOptions{.first_slice = comm_.rank(), .communicate = communicate}));
+        ExecutorOptions{.communicate = communicate}));
     Variant variant;
     variant.run = [this, i = executors_.size() - 1](int64_t step) {
       const StepResult result = executors_[i]->run(

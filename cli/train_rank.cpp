@@ -77,8 +77,8 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
                    .batch = static_cast<double>(integer("batch")),
                    .reference_batch = static_cast<double>(
                        reference > 0 ? reference : defaults.get_int("batch"))},
-          .decay = {.weight_decay = real("optim.weight_decay"),
-                    .no_decay = config.get_string("optim.no_decay")},
+          .execute = {.decay = {.weight_decay = real("optim.weight_decay"),
+                                .no_decay = config.get_string("optim.no_decay")}},
           .valid_every_epochs = integer("valid.every_epochs"),
           .save_initial = plan.args.save_initial,
           .save_final = plan.args.save_final,

@@ -1,51 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipes/fashion_mnist.h"
 
-#include <utility>
-
 #include "cohort/config/common_keys.h"
 #include "cohort/data/fashion_mnist.h"
-#include "cohort/data/synthetic.h"
 #include "cohort/nn/models.h"
+#include "recipes/image_data.h"
 
 namespace cohort {
-namespace {
-
-class FilesLoading final : public DataLoading {
- public:
-  FilesLoading(const FashionMnistOptions& options, bool reader)
-      : train_(FashionMnistLoading::start(options, Split::kTrain, reader)),
-        test_(FashionMnistLoading::start(options, Split::kTest, reader)) {}
-
-  DataSets finish(Communicator* node) override {
-    DataSets sets;
-    sets.train = train_.finish(node);
-    sets.valid = test_.finish(node);
-    return sets;
-  }
-
- private:
-  FashionMnistLoading train_;
-  FashionMnistLoading test_;
-};
-
-// Samples of the same form that need no files.
-class SyntheticLoading final : public DataLoading {
- public:
-  explicit SyntheticLoading(uint64_t seed) : seed_(seed) {}
-
-  DataSets finish(Communicator*) override {
-    DataSets sets;
-    sets.train = make_synthetic({.size = 60'000, .shape = {1, 28, 28}, .seed = seed_});
-    return sets;
-  }
-
- private:
-  uint64_t seed_;
-};
-
-}  // namespace
-
 std::string_view FashionMnistRecipe::help() const {
   return "a CNN of two convolutions on Fashion-MNIST (28 x 28 images, 10 classes)";
 }
@@ -71,13 +32,18 @@ Chain FashionMnistRecipe::make_chain(const Config& config) const {
 
 std::unique_ptr<DataLoading> FashionMnistRecipe::load(const Config& config,
                                                       bool reader) const {
+  return load_fashion_mnist(config, reader);
+}
+
+std::unique_ptr<DataLoading> load_fashion_mnist(const Config& config, bool reader) {
   if (config.get_bool("data.synthetic"))
-    return std::make_unique<SyntheticLoading>(
-        static_cast<uint64_t>(config.get_int("seed")));
-  return std::make_unique<FilesLoading>(
-      FashionMnistOptions{.dir = config.get_string("data.dir"),
-                          .normalize = config.get_bool("data.normalize")},
-      reader);
+    return load_synthetic({.size = 60'000,
+                           .shape = {1, 28, 28},
+                           .seed = static_cast<uint64_t>(config.get_int("seed"))});
+  const FashionMnistOptions options{.dir = config.get_string("data.dir"),
+                                    .normalize = config.get_bool("data.normalize")};
+  return load_images(fashion_mnist(options, Split::kTrain),
+                     fashion_mnist(options, Split::kTest), reader);
 }
 
 }  // namespace cohort

@@ -17,4 +17,7 @@ class FashionMnistRecipe final : public Recipe {
   std::unique_ptr<DataLoading> load(const Config& config, bool reader) const override;
 };
 
+// The data of recipes on Fashion-MNIST: data.dir, or samples of the same form.
+std::unique_ptr<DataLoading> load_fashion_mnist(const Config& config, bool reader);
+
 }  // namespace cohort

@@ -4,14 +4,19 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
+#include "recipes/cifar_resnet50v2.h"
 #include "recipes/fashion_mnist.h"
+#include "recipes/mlp.h"
 #include "recipes/recipe.h"
 
 namespace cohort {
 
 std::span<const Recipe* const> all_recipes() {
   static const FashionMnistRecipe fashion_mnist;
-  static const std::array<const Recipe*, 1> all = {&fashion_mnist};
+  static const MlpRecipe mlp;
+  static const CifarResNet50V2Recipe cifar_resnet50v2;
+  static const std::array<const Recipe*, 3> all = {&fashion_mnist, &mlp,
+                                                   &cifar_resnet50v2};
   return all;
 }
 
@@ -23,8 +28,8 @@ const Recipe& find_recipe(std::string_view name) {
     legal.emplace_back(recipe->name());
     list += (list.empty() ? "" : ", ") + legal.back();
   }
-  throw ConfigError(text("[recipes] unknown recipe '", name, "'; nearest: ",
-                         nearest(name, legal), "; legal: ", list));
+  throw ConfigError(text("[recipes] unknown recipe '", name,
+                         "'; nearest: ", nearest(name, legal), "; legal: ", list));
 }
 
 }  // namespace cohort

@@ -60,28 +60,24 @@ TEST_P(PeerMemoryTest, EveryRankSeesTheMemoryOfAll) {
   });
 }
 
-// A peer's view is shared memory too: collectives may work on it.
-TEST_P(PeerMemoryTest, SumsOfEveryShareReachItsVisitor) {
+TEST_P(PeerMemoryTest, EachRankWorksOnItsShareOfAllRanksMemory) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
     for (const int64_t numel : {0, 1, 1025, 300'001}) {
       auto gradient = comm.allocate({numel}, at::kFloat);
-      gradient.copy_(input(comm.rank(), numel, at::kFloat));
       auto weights = comm.allocate({numel}, at::kFloat);
+      const auto inputs = peer_memory(comm).map_peers(gradient);
       const auto copies = peer_memory(comm).map_peers(weights);
       const auto share = share_of(numel, comm.rank(), comm.size());
-      int64_t at = share.begin;
-      peer_memory(comm)
-          .reduce_shares(gradient,
-                         [&](int64_t begin, int64_t count, float* sum) {
-                           EXPECT_EQ(begin, at);
-                           at += count;
-                           for (const auto& copy : copies) {
-                             std::copy(sum, sum + count,
-                                       copy.data_ptr<float>() + begin);
-                           }
-                         })
-          .wait();
-      EXPECT_EQ(at, share.end);
+      gradient.copy_(input(comm.rank(), numel, at::kFloat));  // before it arrives
+      int calls = 0;
+      auto work = peer_memory(comm).meet(numel, [&] {
+        ++calls;
+        Tensor sum = at::zeros({share.end - share.begin});
+        for (const auto& in : inputs) sum += in.slice(0, share.begin, share.end);
+        for (const auto& copy : copies) copy.slice(0, share.begin, share.end).copy_(sum);
+      });
+      work.wait();
+      EXPECT_EQ(calls, 1);
       EXPECT_TRUE(
           at::equal(weights, reduced(comm.size(), numel, at::kFloat, ReduceOp::kSum)));
       comm.barrier().wait();
@@ -89,17 +85,24 @@ TEST_P(PeerMemoryTest, SumsOfEveryShareReachItsVisitor) {
   });
 }
 
-TEST_P(PeerMemoryTest, AVisitorThatThrowsBreaksTheGroup) {
+TEST_P(PeerMemoryTest, RanksThatMeetForSomethingElseAreRefused) {
+  if (GetParam().size == 1) return;
   test::run_ranks(GetParam(), [](Communicator& comm) {
-    auto x = comm.allocate({10'000}, at::kFloat);
+    const auto message = test::comm_error(
+        [&] { peer_memory(comm).meet(comm.rank() == 0 ? 7 : 8, [] {}).wait(); });
+    EXPECT_NE(message.find("meet"), std::string::npos) << message;
+  });
+}
+
+TEST_P(PeerMemoryTest, WorkThatThrowsBreaksTheGroup) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
     const auto message = test::comm_error([&] {
       const int last = comm.size() - 1;
       peer_memory(comm)
-          .reduce_shares(x,
-                         [&](int64_t, int64_t, float*) {
-                           if (comm.rank() == last)
-                             throw std::runtime_error("no update");
-                         })
+          .meet(1,
+                [&] {
+                  if (comm.rank() == last) throw std::runtime_error("no update");
+                })
           .wait();
       comm.barrier().wait();
     });

@@ -11,11 +11,6 @@
 
 namespace cohort {
 
-// Called with a stretch [begin, begin + count) of elements of this rank's share,
-// counted from the start of the tensor, and the sum over all ranks of those elements,
-// hot in cache. The sum is in `sum[0..count)`, which the callee may overwrite.
-using ShareVisitor = std::function<void(int64_t begin, int64_t count, float* sum)>;
-
 // The share of a tensor of `numel` elements that rank `rank` of `size` reduces: a
 // contiguous range cut at multiples of 1,024 elements.
 struct ShareRange {
@@ -34,7 +29,8 @@ inline ShareRange share_of(int64_t numel, int rank, int size) {
 // `allocate()`d memory directly. Ask with dynamic_cast<PeerMemory*>.
 //
 // With it a reduction and what follows it (an optimizer's update, written into
-// every rank's copy) are one pass over memory instead of three.
+// every rank's copy) are one pass over memory instead of three: each rank does it for
+// its share of the elements.
 class PeerMemory {
  public:
   virtual ~PeerMemory() = default;
@@ -44,12 +40,11 @@ class PeerMemory {
   // communicator lives.
   virtual std::vector<Tensor> map_peers(const Tensor& mine) = 0;
 
-  // Collective. Sums `tensor` (float32, contiguous, `allocate()`d) over the ranks:
-  // each rank sums its own share_of() it and hands it to `visit` stretch by stretch.
-  // The contents of `tensor` are undefined afterwards. wait() returns when every rank
-  // has visited its share, so that what they wrote into each other's memory is
-  // complete.
-  virtual Work reduce_shares(Tensor& tensor, ShareVisitor visit) = 0;
+  // Collective. When every rank has called it, each runs its own `work` once, inside
+  // wait(), poll() or a later call; wait() returns when all are done. Meanwhile ranks
+  // may read and write each other's mapped memory as they agreed to. `what` is compared
+  // between the ranks: the number of elements they work on, for one.
+  virtual Work meet(int64_t what, std::function<void()> work) = 0;
 
  protected:
   PeerMemory() = default;

@@ -35,14 +35,57 @@ void add_optim(Keys& keys) {
 }
 
 void add_schedule(Keys& keys) {
-  keys.add_choice("schedule.name", "constant", {"constant", "linear", "cosine"},
-                  "of the learning rate after the warm-up")
+  keys.add_choice(
+          "schedule.name", "constant",
+          {"constant", "step", "cosine", "linear", "warmup-stable-decay", "wsd"},
+          "of the learning rate after the warm-up; wsd: warmup-stable-decay")
       .add_int("schedule.warmup_steps", 0, "steps in which the rate grows from zero",
                {.lowest = 0})
+      .add_int("schedule.total_steps", 0,
+               "where the schedule ends; 0: with the last epoch", {.lowest = 0})
+      .add_int("schedule.step_every", 0,
+               "steps between two falls of step; 0: a third of the run", {.lowest = 0})
+      .add_float("schedule.gamma", 0.1, "what a fall of step multiplies the rate with",
+                 {.lowest = 1e-9})
+      .add_int("schedule.decay_steps", 0,
+               "last steps, in which wsd decays; 0: a tenth of the run", {.lowest = 0})
+      .add_float("schedule.floor", 0,
+                 "where cosine, linear and wsd end, as a fraction of the peak",
+                 {.lowest = 0, .highest = 1})
       .add_choice("schedule.scale", "none", {"none", "linear", "sqrt"},
                   "how the rate grows with batch / schedule.reference_batch")
       .add_int("schedule.reference_batch", 0,
                "the batch optim.lr is meant for; 0: the recipe's own", {.lowest = 0});
+}
+
+void add_step(Keys& keys) {
+  keys.add_bool("step.recompute", false,
+                "compute activations again in backward instead of keeping them")
+      .add_int("step.prefetch", 1, "blocks gathered ahead of their use", {.lowest = 0})
+      .add_choice("step.offload", "none", {"none", "optimizer"},
+                  "what lives in host memory and is updated there")
+      .add_string("step.bucket_bytes", "25M",
+                  "gradients communicated at once, as a size such as 25M")
+      .add_string("memory.limit", "",
+                  "of a rank, as a size such as 8G; empty: what the machine has")
+      .add_choice("nan", "stop", {"stop", "skip"},
+                  "what a gradient that is no number does to the run or the step")
+      .add_int("drift.every_steps", 100,
+               "steps between two comparisons of the replicas' weights; 0: never",
+               {.lowest = 0});
+}
+
+void add_precision(Keys& keys) {
+  const std::vector<std::string> dtypes = {"auto", "float32", "bf16", "fp16"};
+  keys.add_choice("dtype.reduce", "auto", dtypes,
+                  "of gradients on their way between ranks; auto: as precision")
+      .add_choice("dtype.accumulate", "auto", dtypes,
+                  "of gradients summed over slices; auto: float32")
+      .add_bool("tf32", false, "let GPUs round factors of float32 products to 10 bits")
+      .add_float("loss_scale.initial", 65536, "first scale of the loss (fp16)",
+                 {.lowest = 1})
+      .add_int("loss_scale.growth_steps", 2000,
+               "finite steps after which the scale doubles (fp16)", {.lowest = 1});
 }
 
 void add_data_and_model(Keys& keys) {
@@ -51,7 +94,11 @@ void add_data_and_model(Keys& keys) {
       .add_bool("data.normalize", false, "subtract the mean, divide by the deviation")
       .add_bool("data.synthetic", false, "made-up samples of the same shape")
       .add_int("model.width", 0, "0: the recipe's own", {.lowest = 0})
-      .add_int("model.depth", 0, "0: the recipe's own", {.lowest = 0});
+      .add_int("model.depth", 0, "0: the recipe's own", {.lowest = 0})
+      .add_float("model.dropout", -1, "share of values dropped; -1: the recipe's own",
+                 {.lowest = -1, .highest = 1, .below_highest = true})
+      .add_string("model.weights", "",
+                  "safetensors file with the initial weights; empty: random ones");
 }
 
 void add_output(Keys& keys) {
@@ -76,6 +123,8 @@ Keys common_keys() {
   add_run(keys);
   add_optim(keys);
   add_schedule(keys);
+  add_step(keys);
+  add_precision(keys);
   add_data_and_model(keys);
   add_output(keys);
   return keys;

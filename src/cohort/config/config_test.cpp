@@ -208,9 +208,17 @@ precision: bf16
 elastic: on
 optim: {name: adamw, lr: 1, momentum: 0, nesterov: true, weight_decay: 0.1, beta1: 0,
         beta2: 0, eps: 0, clip: 1, no_decay: bias}
-schedule: {name: cosine, warmup_steps: 6, scale: sqrt, reference_batch: 12}
+schedule: {name: cosine, warmup_steps: 6, scale: sqrt, reference_batch: 12,
+           total_steps: 13, step_every: 14, gamma: 0.5, decay_steps: 15, floor: 0.1}
+step: {recompute: true, prefetch: 2, offload: optimizer, bucket_bytes: 1M}
+memory: {limit: 8G}
+nan: skip
+drift: {every_steps: 0}
+dtype: {reduce: bf16, accumulate: float32}
+tf32: true
+loss_scale: {initial: 1024, growth_steps: 100}
 data: {dir: d, normalize: true, synthetic: true}
-model: {width: 7, depth: 8}
+model: {width: 7, depth: 8, dropout: 0.5, weights: w.safetensors}
 checkpoint: {dir: c, every_steps: 9, keep: 10, async: false}
 log: {every_steps: 11}
 valid: {every_epochs: 2}
@@ -232,9 +240,16 @@ TEST(CommonKeys, HaveTheDocumentedDefaults) {
       R"("optim.momentum":0.9,"optim.nesterov":false,"optim.weight_decay":0.0,)"
       R"("optim.no_decay":"","optim.beta1":0.9,"optim.beta2":0.999,"optim.eps":1e-08,)"
       R"("optim.clip":0.0,"schedule.name":"constant","schedule.warmup_steps":0,)"
+      R"("schedule.total_steps":0,"schedule.step_every":0,"schedule.gamma":0.1,)"
+      R"("schedule.decay_steps":0,"schedule.floor":0.0,)"
       R"("schedule.scale":"none","schedule.reference_batch":0,)"
+      R"("step.recompute":false,"step.prefetch":1,"step.offload":"none",)"
+      R"("step.bucket_bytes":"25M","memory.limit":"","nan":"stop",)"
+      R"("drift.every_steps":100,"dtype.reduce":"auto","dtype.accumulate":"auto",)"
+      R"("tf32":false,"loss_scale.initial":65536.0,"loss_scale.growth_steps":2000,)"
       R"("data.dir":"","data.normalize":false,)"
-      R"("data.synthetic":false,"model.width":0,"model.depth":0,"checkpoint.dir":"",)"
+      R"("data.synthetic":false,"model.width":0,"model.depth":0,"model.dropout":-1.0,)"
+      R"("model.weights":"","checkpoint.dir":"",)"
       R"("checkpoint.every_steps":0,"checkpoint.keep":3,"checkpoint.async":true,)"
       R"("log.every_steps":10,"valid.every_epochs":1,"comm.timeout_s":30.0})");
 }

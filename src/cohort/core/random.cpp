@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -13,12 +14,50 @@
 namespace cohort {
 namespace {
 
+constexpr uint32_t kPhiloxM0 = 0xD2511F53, kPhiloxM1 = 0xCD9E8D57;
+constexpr uint32_t kPhiloxW0 = 0x9E3779B9;  // golden ratio
+constexpr uint32_t kPhiloxW1 = 0xBB67AE85;  // sqrt(3) - 1
+
 // Block b of a stream: the low counter words count, the high ones are the stream.
 PhiloxBlock block(const RandomKey& key, uint64_t b) {
   return philox4x32(
       {static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32),
        static_cast<uint32_t>(key.stream), static_cast<uint32_t>(key.stream >> 32)},
       {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
+}
+
+// As many blocks side by side as a compiler can turn into vector code.
+constexpr int kLanes = 8;
+constexpr size_t kLaneWords = 4 * kLanes;
+
+// Blocks b to b + kLanes - 1 of a stream, word by word as philox4x32 makes them.
+void lane_blocks(const RandomKey& key, uint64_t b, uint32_t* out) {
+  uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
+  for (int l = 0; l < kLanes; ++l) {
+    c0[l] = static_cast<uint32_t>(b + l);
+    c1[l] = static_cast<uint32_t>((b + l) >> 32);
+    c2[l] = static_cast<uint32_t>(key.stream);
+    c3[l] = static_cast<uint32_t>(key.stream >> 32);
+  }
+  auto k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (int l = 0; l < kLanes; ++l) {
+      const uint64_t x = uint64_t{kPhiloxM0} * c0[l];
+      const uint64_t y = uint64_t{kPhiloxM1} * c2[l];
+      c0[l] = static_cast<uint32_t>(y >> 32) ^ c1[l] ^ k0;
+      c1[l] = static_cast<uint32_t>(y);
+      c2[l] = static_cast<uint32_t>(x >> 32) ^ c3[l] ^ k1;
+      c3[l] = static_cast<uint32_t>(x);
+    }
+    k0 += kPhiloxW0;
+    k1 += kPhiloxW1;
+  }
+  for (int l = 0; l < kLanes; ++l) {
+    out[4 * l] = c0[l];
+    out[4 * l + 1] = c1[l];
+    out[4 * l + 2] = c2[l];
+    out[4 * l + 3] = c3[l];
+  }
 }
 
 uint64_t join(uint32_t low, uint32_t high) {
@@ -101,12 +140,12 @@ void fill_any(Tensor& tensor, const char* what, const Fill& fill) {
 
 PhiloxBlock philox4x32(PhiloxBlock c, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * c[0];
-    const uint64_t b = uint64_t{0xCD9E8D57} * c[2];
+    const uint64_t a = uint64_t{kPhiloxM0} * c[0];
+    const uint64_t b = uint64_t{kPhiloxM1} * c[2];
     c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ key[0], static_cast<uint32_t>(b),
          static_cast<uint32_t>(a >> 32) ^ c[3] ^ key[1], static_cast<uint32_t>(a)};
-    key[0] += 0x9E3779B9;  // golden ratio
-    key[1] += 0xBB67AE85;  // sqrt(3) - 1
+    key[0] += kPhiloxW0;
+    key[1] += kPhiloxW1;
   }
   return c;
 }
@@ -122,6 +161,23 @@ RandomKey RandomKey::of_path(uint64_t seed, std::string_view path, int64_t index
 
 uint32_t random_bits(const RandomKey& key, uint64_t i) {
   return block(key, i / 4)[i % 4];
+}
+
+void random_bits(const RandomKey& key, uint64_t first, std::span<uint32_t> out) {
+  size_t done = 0;
+  while (done < out.size()) {
+    const uint64_t i = first + done;
+    const size_t left = out.size() - done;
+    if (i % 4 == 0 && left >= kLaneWords) {
+      lane_blocks(key, i / 4, out.data() + done);
+      done += kLaneWords;
+      continue;
+    }
+    const auto words = block(key, i / 4);
+    const size_t count = std::min<size_t>(4 - i % 4, left);
+    std::copy_n(words.begin() + i % 4, count, out.begin() + done);
+    done += count;
+  }
 }
 
 uint64_t random_bits64(const RandomKey& key, uint64_t i) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "cohort/core/tensor.h"
@@ -31,6 +32,8 @@ struct RandomKey {
 
 // Element i of a stream.
 uint32_t random_bits(const RandomKey& key, uint64_t i);
+// Elements first, first + 1, ...: several times as fast as one at a time.
+void random_bits(const RandomKey& key, uint64_t first, std::span<uint32_t> out);
 uint64_t random_bits64(const RandomKey& key, uint64_t i);
 float uniform_float(const RandomKey& key, uint64_t i);    // [0, 1), 24 bits
 double uniform_double(const RandomKey& key, uint64_t i);  // [0, 1), 53 bits

@@ -132,5 +132,22 @@ TEST(Random, UniformNeverRoundsUpToTheBorder) {
   EXPECT_TRUE(((x >= 0) & (x < 3)).all().item<bool>());
 }
 
+TEST(Random, ManyBitsAreThoseOneAtATime) {
+  const RandomKey key = RandomKey::of_sample(7, 3, 123'456'789, "dropout");
+  for (const uint64_t first : {0u, 1u, 4u, 31u})
+    for (const size_t count : {0u, 1u, 5u, 32u, 67u, 200u}) {
+      std::vector<uint32_t> many(count);
+      random_bits(key, first, many);
+      for (size_t i = 0; i < count; ++i)
+        ASSERT_EQ(many[i], random_bits(key, first + i)) << first << " + " << i;
+    }
+  // Across the border of the counter's words.
+  std::vector<uint32_t> many(64);
+  const uint64_t first = (uint64_t{1} << 34) - 16;
+  random_bits(key, first, many);
+  for (size_t i = 0; i < many.size(); ++i)
+    ASSERT_EQ(many[i], random_bits(key, first + i)) << i;
+}
+
 }  // namespace
 }  // namespace cohort

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cohort/core/tensor.h"
 
@@ -13,6 +14,7 @@ namespace cohort {
 struct Batch {
   Tensor input;
   Tensor target;
+  std::vector<int64_t> ids;  // of the samples, where someone keys by them
 };
 
 // A fixed set of samples, known by their ids [0, size()). Sample i is the same on

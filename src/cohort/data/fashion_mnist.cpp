@@ -4,12 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
-#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/data/idx.h"
-#include "cohort/data/image_dataset.h"
-#include "cohort/data/share.h"
 
 namespace cohort {
 namespace {
@@ -27,15 +24,11 @@ const char* file_prefix(Split split) {
   throw DataError("[data.fashion_mnist] " + what);
 }
 
-// The plain file if it is there, else the packed one.
 std::string find_file(const std::string& dir, const std::string& name) {
-  namespace fs = std::filesystem;
+  std::string path = find_plain_or_packed(dir, name);
+  if (!path.empty()) return path;
   std::error_code ignored;
-  const std::string plain = (fs::path(dir) / name).string();
-  for (const auto& path : {plain, plain + ".gz"}) {
-    if (fs::exists(path, ignored)) return path;
-  }
-  const bool is_dir = fs::is_directory(dir, ignored);
+  const bool is_dir = std::filesystem::is_directory(dir, ignored);
   fail(text(dir, is_dir ? ": has no " : ": no such folder; looked for ", name, " or ",
             name, ".gz; expected there, plain or .gz: train-images-idx3-ubyte, ",
             "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte ",
@@ -70,39 +63,22 @@ LabelledImages read_fashion_mnist(const std::string& dir, Split split) {
   const auto labels_path = find_file(dir, prefix + "-labels-idx1-ubyte");
   LabelledImages data{read_idx(images_path, 3), read_idx(labels_path, 1)};
   check(data, images_path, labels_path);
+  data.images = data.images.unsqueeze(1);
   return data;
 }
 
-FashionMnistLoading FashionMnistLoading::start(FashionMnistOptions options, Split split,
-                                               bool read) {
-  FashionMnistLoading loading(std::move(options), split);
-  if (read) {
-    loading.reading_ =
-        std::async(std::launch::async, read_fashion_mnist, loading.options_.dir, split);
-  }
-  return loading;
-}
-
-LabelledImages FashionMnistLoading::read() {
-  return reading_.valid() ? reading_.get() : read_fashion_mnist(options_.dir, split_);
-}
-
-std::unique_ptr<Dataset> FashionMnistLoading::finish(Communicator* node) {
-  auto tensors = share_from_first(node, [this] {
-    auto data = read();
-    return std::vector<Tensor>{std::move(data.images), std::move(data.labels)};
-  });
-  COHORT_CHECK(tensors.size() == 2, tensors.size(), " tensors");
-  ImageScale scale;
-  if (options_.normalize) scale = {.mean = kMean, .deviation = kDeviation};
-  const auto name = text("fashion-mnist ", split_ == Split::kTrain ? "train" : "test");
-  return make_image_dataset(name, tensors[0].unsqueeze(1), tensors[1], kClasses, scale);
+ImageSource fashion_mnist(const FashionMnistOptions& options, Split split) {
+  ImageSource source{
+      .name = text("fashion-mnist ", to_text(split)),
+      .classes = kClasses,
+      .read = [dir = options.dir, split] { return read_fashion_mnist(dir, split); }};
+  if (options.normalize) source.scale = {.mean = {kMean}, .deviation = {kDeviation}};
+  return source;
 }
 
 std::unique_ptr<Dataset> open_fashion_mnist(const FashionMnistOptions& options,
                                             Split split, Communicator* node) {
-  const bool reads = node == nullptr || node->rank() == 0;
-  return FashionMnistLoading::start(options, split, reads).finish(node);
+  return open_images(fashion_mnist(options, split), node);
 }
 
 }  // namespace cohort

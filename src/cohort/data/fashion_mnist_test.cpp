@@ -116,17 +116,18 @@ TEST_F(FashionMnist, EveryRankThrowsTheReadersError) {
 }
 
 TEST_F(FashionMnist, StartsEarlyAndFinishesLater) {
-  auto loading = FashionMnistLoading::start({.dir = dir_.path()}, Split::kTrain);
-  EXPECT_EQ(loading.finish(nullptr)->size(), 5);
+  const auto start = [](const std::string& dir, bool now) {
+    return ImageLoading::start(fashion_mnist({.dir = dir}, Split::kTrain), now);
+  };
+  EXPECT_EQ(start(dir_.path(), true).finish(nullptr)->size(), 5);
 
   // The reader was not told to start: it reads at the end.
-  auto late = FashionMnistLoading::start({.dir = dir_.path()}, Split::kTrain, false);
-  EXPECT_EQ(late.finish(nullptr)->size(), 5);
+  EXPECT_EQ(start(dir_.path(), false).finish(nullptr)->size(), 5);
 
   // An error of the thread comes out of finish(); without it the error is dropped.
-  auto bad = FashionMnistLoading::start({.dir = "/nonexistent"}, Split::kTrain);
+  auto bad = start("/nonexistent", true);
   EXPECT_THROW((void)bad.finish(nullptr), DataError);
-  (void)FashionMnistLoading::start({.dir = "/nonexistent"}, Split::kTrain);
+  (void)start("/nonexistent", true);
 }
 
 TEST_F(FashionMnist, NamesWhatIsMissing) {

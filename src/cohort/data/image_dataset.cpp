@@ -18,9 +18,9 @@ void scale_row(const uint8_t* __restrict in, float* __restrict out, int64_t coun
 }
 
 void scale_row(const uint8_t* __restrict in, float* __restrict out, int64_t count,
-               ImageScale scale) {
+               float mean, float deviation) {
   for (int64_t i = 0; i < count; ++i) {
-    out[i] = (static_cast<float>(in[i]) / 255.0f - scale.mean) / scale.deviation;
+    out[i] = (static_cast<float>(in[i]) / 255.0f - mean) / deviation;
   }
 }
 
@@ -32,13 +32,18 @@ class ImageDataset final : public Dataset {
         images_(std::move(images)),
         labels_(std::move(labels)),
         classes_(classes),
-        scale_(scale) {
+        scale_(std::move(scale)) {
     const bool images_fit = images_.scalar_type() == at::kByte && images_.dim() == 4;
     const bool labels_fit = labels_.scalar_type() == at::kByte && labels_.dim() == 1;
     COHORT_CHECK(images_fit && images_.is_contiguous(), "images ", images_.sizes());
     COHORT_CHECK(labels_fit && labels_.is_contiguous(), "labels ", labels_.sizes());
     COHORT_CHECK(images_.size(0) == labels_.size(0), images_.size(0), " images, ",
                  labels_.size(0), " labels");
+    const auto channels = static_cast<size_t>(images_.size(1));
+    COHORT_CHECK(scale_.mean.size() == scale_.deviation.size() &&
+                     (scale_.mean.empty() || scale_.mean.size() == channels),
+                 scale_.mean.size(), " means, ", scale_.deviation.size(),
+                 " deviations, ", channels, " channels");
   }
 
   int64_t size() const override { return labels_.size(0); }
@@ -53,16 +58,10 @@ class ImageDataset final : public Dataset {
     const auto* labels = labels_.const_data_ptr<uint8_t>();
     auto* input = batch.input.mutable_data_ptr<float>();
     auto* target = batch.target.mutable_data_ptr<int64_t>();
-    const bool plain = scale_.mean == 0 && scale_.deviation == 1;
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t id = ids[row];
       COHORT_CHECK(id >= 0 && id < size(), "sample ", id, " of ", size());
-      const auto* image = images + id * pixels;
-      if (plain) {
-        scale_row(image, input + row * pixels, pixels);
-      } else {
-        scale_row(image, input + row * pixels, pixels, scale_);
-      }
+      scale_image(images + id * pixels, input + row * pixels, pixels);
       target[row] = labels[id];
     }
     return batch;
@@ -74,6 +73,18 @@ class ImageDataset final : public Dataset {
   }
 
  private:
+  void scale_image(const uint8_t* image, float* out, int64_t pixels) const {
+    if (scale_.mean.empty()) {
+      scale_row(image, out, pixels);
+      return;
+    }
+    const int64_t plane = pixels / images_.size(1);
+    for (int64_t c = 0; c < images_.size(1); ++c) {
+      scale_row(image + c * plane, out + c * plane, plane, scale_.mean[c],
+                scale_.deviation[c]);
+    }
+  }
+
   std::string name_;
   Tensor images_;
   Tensor labels_;
@@ -87,7 +98,7 @@ std::unique_ptr<Dataset> make_image_dataset(std::string name, Tensor images,
                                             Tensor labels, int classes,
                                             ImageScale scale) {
   return std::make_unique<ImageDataset>(std::move(name), std::move(images),
-                                        std::move(labels), classes, scale);
+                                        std::move(labels), classes, std::move(scale));
 }
 
 }  // namespace cohort

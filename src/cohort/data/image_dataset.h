@@ -3,16 +3,18 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cohort/core/tensor.h"
 #include "cohort/data/dataset.h"
 
 namespace cohort {
 
-// What becomes of a pixel p: (p / 255 - mean) / deviation, in float32.
+// What becomes of a pixel p: (p / 255 - mean) / deviation, in float32, with a mean and
+// a deviation for each channel. Without any: p / 255.
 struct ImageScale {
-  float mean = 0;
-  float deviation = 1;
+  std::vector<float> mean;
+  std::vector<float> deviation;
 };
 
 // Images that lie in memory as bytes: `images` uint8 [n, channels, height, width],

@@ -45,10 +45,9 @@ Outcome train(Chain& chain, Communicator& comm, bool overlap = true) {
   const auto rule = make_sgd({.momentum = 0.9});
   Schedule schedule =
       generate(specs_of(chain), {.dp = comm.size()},
-               {.slices = kSlices, .bucket_bytes = 40'000, .overlap_updates = overlap});
-  const auto mine = slices_of(comm.rank(), comm.size(), kSlices);
+               {.slices = kSlices, .bucket_bytes = 400'000, .overlap_updates = overlap});
   Executor executor(chain, std::move(schedule), *rule, comm,
-                    {.first_slice = mine.begin, .decay = {.weight_decay = 0.01}});
+                    {.decay = {.weight_decay = 0.01}});
   Outcome outcome;
   for (int64_t step = 0; step < 3; ++step) {
     const int64_t count = step == 2 ? 3 : kSamples;
@@ -150,8 +149,7 @@ TEST_P(ExecutorTest, RunningStatisticsAreThoseOfAllSlicesEverywhere) {
     const auto rule = make_sgd({});
     Executor executor(
         chain, generate(specs_of(chain), {.dp = comm.size()}, {.slices = kSlices}),
-        *rule, comm,
-        {.first_slice = slices_of(comm.rank(), comm.size(), kSlices).begin});
+        *rule, comm, {});
     const auto batch = [](int slice) {
       return Batch{at::arange(2 * 3 * 32 * 32, at::kFloat)
                        .add(1000.0 * slice)
@@ -179,7 +177,7 @@ TEST_P(ExecutorTest, OneRankAskedToStopIsHeardByAll) {
     const auto rule = make_sgd({});
     Executor executor(
         chain, generate(specs_of(chain), {.dp = comm.size()}, {.slices = comm.size()}),
-        *rule, comm, {.first_slice = comm.rank()});
+        *rule, comm, {});
     const auto batch = [](int) { return Batch{at::ones({2, 16}), {}}; };
     EXPECT_FALSE(executor.run({.step = 0, .batch = batch}).stop);
     const bool last = comm.rank() + 1 == comm.size();

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/flat_state.h"
 
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <sstream>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/sum.h"
 #include "cohort/step/generator.h"
 
 namespace cohort {
@@ -27,74 +29,162 @@ void add_range(std::vector<DecayRange>& ranges, int64_t begin, int64_t end,
     ranges.push_back({begin, end, weight_decay});
 }
 
-// The view of a flat stretch that has the parameter's shape and strides, so that a
-// channels-last filter stays channels-last.
-Tensor view_like(const Tensor& flat, int64_t offset, const Tensor& parameter) {
-  return flat.as_strided(parameter.sizes(), parameter.strides(),
-                         flat.storage_offset() + offset);
+// Moves memory in or out from under a tensor and all its views.
+void set_memory(const Tensor& tensor, c10::DataPtr memory, size_t bytes) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(std::move(memory));
+  storage->set_nbytes(bytes);
 }
 
 }  // namespace
 
 FlatState::FlatState(const Chain& chain, const Schedule& schedule,
                      const UpdateRule& rule, const DecayOptions& decay,
-                     Communicator& comm)
+                     Communicator& world, Communicator& shard)
     : blocks_(chain.blocks.size()) {
   const c10::NoGradGuard no_grad;
   for (const auto& bucket : schedule.buckets) {
-    BucketState state;
-    state.parameters = comm.allocate({bucket.numel}, at::kFloat);
-    state.gradients = comm.allocate({bucket.numel}, at::kFloat);
-    for (size_t i = 0; i < rule.states().size(); ++i)
-      state.states.push_back(comm.allocate({bucket.numel}, at::kFloat));
-    buckets_.push_back(std::move(state));
+    const bool cut = schedule.shard > 0;
+    const int64_t count = cut ? bucket.numel / shard.size() : bucket.numel;
+    buckets_.push_back({.numel = bucket.numel,
+                        .begin = cut ? count * shard.rank() : 0,
+                        .count = count,
+                        .trained = bucket.trained});
+    largest_ = std::max(largest_, bucket.numel);
+  }
+  lay_out(chain, schedule, decay);
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    fill(static_cast<int>(i), schedule, world, shard);
+    for (size_t k = 0; buckets_[i].trained && k < rule.states().size(); ++k)
+      buckets_[i].states.push_back(shard.allocate({buckets_[i].count}, at::kFloat));
+  }
+}
 
-    int64_t offset = 0;
-    for (int block : bucket.blocks) {
-      for (const auto& [name, tensor] : chain.blocks[block]->parameters()) {
-        const int64_t end = offset + padded(tensor.numel());
-        add_range(buckets_.back().ranges, offset, end, decay_of(name, decay));
-        offset = end;
-      }
+FlatState::~FlatState() = default;
+
+void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
+                        const DecayOptions& decay) {
+  for (size_t b = 0; b < chain.blocks.size(); ++b)
+    for (const auto& [name, tensor] : chain.blocks[b]->parameters()) {
+      COHORT_CHECK(tensor.is_non_overlapping_and_dense(), name, " is not dense");
+      const auto [it, fresh] = by_parameter_.emplace(tensor.unsafeGetTensorImpl(),
+                                                     static_cast<int>(places_.size()));
+      if (fresh) places_.push_back({name, tensor, kNone, 0});
+      blocks_[b].push_back(it->second);
     }
-    offset = 0;
-    for (int block : bucket.blocks)
-      lay_out_block(*chain.blocks[block], block,
-                    static_cast<int>(buckets_.size()) - 1, offset);
+  for (size_t i = 0; i < schedule.buckets.size(); ++i) {
+    int64_t offset = 0;
+    for (int block : schedule.buckets[i].blocks)
+      for (int p : blocks_[block]) {
+        Place& place = places_[p];
+        if (place.bucket != kNone ||
+            place.parameter.requires_grad() != schedule.buckets[i].trained)
+          continue;
+        // A parameter that blocks share lies with the first of them.
+        const auto earlier = [&](int b) {
+          return std::find(blocks_[b].begin(), blocks_[b].end(), p) != blocks_[b].end();
+        };
+        bool owned = true;
+        for (int b = 0; b < block && owned; ++b) owned = !earlier(b);
+        if (!owned) continue;
+        place.bucket = static_cast<int>(i);
+        place.offset = offset;
+        offset += padded(place.parameter.numel());
+        add_range(buckets_[i].ranges, place.offset, offset, decay_of(place.name, decay));
+      }
+    COHORT_CHECK(offset <= buckets_[i].numel, "bucket ", i, " is too small");
   }
 }
 
-void FlatState::lay_out_block(const Block& block, int index, int bucket,
-                              int64_t& offset) {
+// Rank 0's weights are everyone's. They pass through one whole float32 bucket, from
+// which each rank keeps what is its own.
+void FlatState::fill(int bucket, const Schedule& schedule, Communicator& world,
+                     Communicator& shard) {
   BucketState& state = buckets_[bucket];
-  for (const auto& [name, tensor] : block.parameters()) {
-    COHORT_CHECK(tensor.is_non_overlapping_and_dense(), name, " is not dense");
-    const Tensor home = view_like(state.parameters, offset, tensor);
-    home.copy_(tensor);
-    tensor.set_data(home);
-    const Place place{tensor, view_like(state.gradients, offset, tensor), bucket,
-                      offset};
-    blocks_[index].push_back(place);
-    by_parameter_.emplace(tensor.unsafeGetTensorImpl(), place);
-    offset += padded(tensor.numel());
+  const auto dtype = schedule.precision.compute;
+  const bool wide = dtype == at::kFloat;
+  Tensor full = wide && schedule.shard < 3 ? shard.allocate({state.numel}, at::kFloat)
+                                           : at::zeros({state.numel}, at::kFloat);
+  for (const auto& place : places_)
+    if (place.bucket == bucket) view(full, place).copy_(place.parameter);
+  world.broadcast(full, 0).wait();
+
+  const Tensor share = full.narrow(0, state.begin, state.count);
+  if (wide && schedule.shard < 3) {
+    state.whole = full;
+    state.master = share;
+  } else {
+    state.master = shard.allocate({state.count}, at::kFloat);
+    state.master.copy_(share);
+    state.whole = schedule.shard < 3 ? shard.allocate({state.numel}, dtype)
+                                     : at::empty({state.numel}, dtype);
+    if (schedule.shard < 3) state.whole.copy_(full);
   }
+  if (schedule.shard == 3) {
+    state.travels = state.master;
+    if (!wide) {
+      state.travels = shard.allocate({state.count}, dtype);
+      state.travels.copy_(share);
+    }
+  }
+  for (const auto& place : places_)
+    if (place.bucket == bucket) place.parameter.set_data(view(state.whole, place));
+  if (schedule.shard == 3) set_memory(state.whole, {nullptr, at::kCPU}, 0);
 }
 
-const Place& FlatState::place_of(const Tensor& parameter) const {
+Tensor FlatState::view(const Tensor& flat, const Place& place) {
+  return flat.as_strided(place.parameter.sizes(), place.parameter.strides(),
+                         flat.storage_offset() + place.offset);
+}
+
+int FlatState::place_of(const Tensor& parameter) const {
   return by_parameter_.at(parameter.unsafeGetTensorImpl());
+}
+
+// Every piece of memory fits the largest bucket, so that any can serve any: giving each
+// back to the system would cost a page fault for every page of every gather.
+void FlatState::acquire(int bucket) {
+  const Tensor& whole = buckets_[bucket].whole;
+  if (spare_.empty()) spare_.push_back(at::empty({largest_}, whole.options()));
+  const Tensor memory = spare_.back();
+  spare_.pop_back();
+  void* const data = memory.data_ptr();
+  auto* const keep = new Tensor(memory);
+  set_memory(whole,
+             c10::DataPtr(data, keep, [](void* kept) { delete static_cast<Tensor*>(kept); },
+                          at::kCPU),
+             static_cast<size_t>(buckets_[bucket].numel) * whole.element_size());
+}
+
+void FlatState::release(int bucket) {
+  const Tensor& whole = buckets_[bucket].whole;
+  const auto& memory = whole.storage().data_ptr();
+  spare_.push_back(*static_cast<Tensor*>(memory.get_context()));
+  set_memory(whole, {nullptr, at::kCPU}, 0);
+}
+
+void FlatState::publish(int bucket) {
+  BucketState& state = buckets_[bucket];
+  Tensor target = state.travels.defined()
+                      ? state.travels
+                      : state.whole.narrow(0, state.begin, state.count);
+  if (target.data_ptr() != state.master.data_ptr())
+    narrow(target.scalar_type(), state.master.const_data_ptr<float>(), state.count,
+           target.data_ptr());
 }
 
 void update_range(const UpdateRule& rule, BucketState& bucket, int64_t begin,
                   int64_t count, const float* gradient, const StepScalars& scalars) {
-  float* const parameters = bucket.parameters.data_ptr<float>();
+  float* const master = bucket.master.data_ptr<float>();
   for (const auto& range : bucket.ranges) {
     const int64_t from = std::max(begin, range.begin);
     const int64_t to = std::min(begin + count, range.end);
     if (from >= to) continue;
     std::vector<float*> states;
-    for (auto& state : bucket.states) states.push_back(state.data_ptr<float>() + from);
-    rule.apply(parameters + from, gradient + (from - begin), states, to - from,
-               range.weight_decay, scalars);
+    for (auto& state : bucket.states)
+      states.push_back(state.data_ptr<float>() + (from - bucket.begin));
+    rule.apply(master + (from - bucket.begin), gradient + (from - begin), states,
+               to - from, range.weight_decay, scalars);
   }
 }
 

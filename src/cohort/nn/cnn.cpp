@@ -50,7 +50,7 @@ Chain make_linear_stack(const LinearStackOptions& model, const LayerOptions& lay
         [linear](const Tensor& x, Context& context) { return linear(x, context); }));
   }
   chain.loss = [](const Values& outputs, const Tensor&) {
-    const Tensor& y = outputs.at(0);
+    const Tensor y = outputs.at(0).to(at::kFloat);
     return WeightedLoss{.sum = y.square().sum() / y.size(1),
                         .count = static_cast<double>(y.size(0))};
   };

@@ -42,9 +42,9 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
     const std::array<bool, 3> wanted = {context->needs_input_grad(0),
                                         context->needs_input_grad(1),
                                         context->saved_data["bias"].toBool()};
-    auto [input_grad, weight_grad, bias_grad] = at::_slow_conv2d_backward(
-        grads[0], saved[0], weight, kernel, {stride, stride}, {padding, padding},
-        wanted);
+    auto [input_grad, weight_grad, bias_grad] =
+        at::_slow_conv2d_backward(grads[0], saved[0], weight, kernel, {stride, stride},
+                                  {padding, padding}, wanted);
     return {input_grad, weight_grad, bias_grad, {}, {}};
   }
 };
@@ -57,8 +57,8 @@ Tensor convolve(const Tensor& input, const Tensor& weight, const Tensor& bias,
                     input.device().is_cpu() && input.scalar_type() == at::kFloat;
   if (!ours) return at::conv2d(input, weight, bias, stride, padding);
   return ConvFunction::apply(input, weight,
-                             bias.defined() ? std::optional(bias) : std::nullopt, stride,
-                             padding);
+                             bias.defined() ? std::optional(bias) : std::nullopt,
+                             stride, padding);
 }
 
 }  // namespace cohort

@@ -25,6 +25,13 @@ Tensor uniform(at::IntArrayRef shape, int64_t fan_in, uint64_t seed,
   return value;
 }
 
+// Norms and losses add up too much for 8 or 11 bits.
+Tensor widened(const Tensor& tensor) {
+  const auto dtype = tensor.scalar_type();
+  const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
+  return narrow ? tensor.to(at::kFloat) : tensor;
+}
+
 }  // namespace
 
 Linear::Linear(TensorLists& tensors, const std::string& name, int64_t in, int64_t out,
@@ -34,7 +41,8 @@ Linear::Linear(TensorLists& tensors, const std::string& name, int64_t in, int64_
       bias_(tensors.add_parameter(name + ".bias",
                                   uniform({out}, in, options.seed, name + ".bias"))) {}
 
-Tensor Linear::operator()(const Tensor& input, Context& context) const {
+Tensor Linear::operator()(const Tensor& given, Context& context) const {
+  const Tensor input = given.to(weight_.scalar_type());
   if (!context.grads || !c10::GradMode::is_enabled())
     return at::linear(input, weight_, bias_);
   return linear_with_targets(input, weight_, bias_, context.grads->take(weight_),
@@ -50,12 +58,13 @@ Conv2d::Conv2d(TensorLists& tensors, const std::string& name, int64_t in, int64_
   if (options.channels_last) weight = weight.contiguous(at::MemoryFormat::ChannelsLast);
   weight_ = tensors.add_parameter(name + ".weight", weight);
   if (shape.bias)
-    bias_ = tensors.add_parameter(
-        name + ".bias", uniform({out}, fan_in, options.seed, name + ".bias"));
+    bias_ = tensors.add_parameter(name + ".bias",
+                                  uniform({out}, fan_in, options.seed, name + ".bias"));
 }
 
 Tensor Conv2d::operator()(const Tensor& input) const {
-  return convolve(input, weight_, bias_, shape_.stride, shape_.padding);
+  return convolve(input.to(weight_.scalar_type()), weight_, bias_, shape_.stride,
+                  shape_.padding);
 }
 
 BatchNorm2d::BatchNorm2d(TensorLists& tensors, const std::string& name,
@@ -66,12 +75,13 @@ BatchNorm2d::BatchNorm2d(TensorLists& tensors, const std::string& name,
       running_var_(tensors.add_buffer(name + ".running_var", at::ones({channels}))) {}
 
 Tensor BatchNorm2d::operator()(const Tensor& input, Context& context) const {
+  const Tensor weight = widened(weight_), bias = widened(bias_);
   if (context.phase == Phase::kEvaluate)
-    return std::get<0>(at::native_batch_norm(input, weight_, bias_, running_mean_,
+    return std::get<0>(at::native_batch_norm(input, weight, bias, running_mean_,
                                              running_var_, false, kBatchNormMomentum,
                                              kBatchNormEps));
   auto [output, mean, invstd] = at::native_batch_norm(
-      input, weight_, bias_, {}, {}, true, kBatchNormMomentum, kBatchNormEps);
+      input, weight, bias, {}, {}, true, kBatchNormMomentum, kBatchNormEps);
   if (context.statistics) {
     const c10::NoGradGuard no_grad;
     const double n = static_cast<double>(input.numel() / input.size(1));
@@ -83,7 +93,7 @@ Tensor BatchNorm2d::operator()(const Tensor& input, Context& context) const {
 }
 
 WeightedLoss cross_entropy(const Values& outputs, const Tensor& target) {
-  const Tensor& logits = outputs.at(0);
+  const Tensor logits = widened(outputs.at(0));
   WeightedLoss loss;
   loss.sum = at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum);
   loss.count = static_cast<double>(target.numel());

@@ -15,8 +15,12 @@ struct LayerOptions {
   bool channels_last = true;  // of images and filters: 1.4x on CPU convolutions
 };
 
+// Precision: parameters may be float32, bfloat16 or float16 (the engine sets that, at
+// any time). Linear and Conv2d compute in the dtype of their weights and cast an input
+// that has another; norms and losses compute in float32 and keep float32 statistics.
+
 // Fully connected layer, y = x W^T + b, initialised as PyTorch's. Its gradients are
-// born in their bucket when the context offers one.
+// born in their bucket when the context offers one of the weights' dtype.
 class Linear {
  public:
   Linear(TensorLists& tensors, const std::string& name, int64_t in, int64_t out,
@@ -49,7 +53,8 @@ class Conv2d {
 };
 
 // Batch normalisation over each slice. In training the batch's own statistics come
-// out as a value of the context (law 1); in evaluation the running ones are used.
+// out as a value of the context (law 1); in evaluation the running ones are used. The
+// output has the dtype of the input.
 class BatchNorm2d {
  public:
   BatchNorm2d(TensorLists& tensors, const std::string& name, int64_t channels);

@@ -79,14 +79,14 @@ TEST(BatchNorm2d, StatisticsComeOutAsValuesAndChangeNothing) {
   EXPECT_TRUE(tensors.buffers[0].tensor.equal(at::zeros({3})));
   ASSERT_EQ(statistics.size(), 2u);
   EXPECT_TRUE(at::allclose(statistics[0].value, x.mean({0, 2, 3}), 1e-4, 1e-6));
-  EXPECT_TRUE(at::allclose(
-      statistics[1].value,
-      at::var(x, at::IntArrayRef({0, 2, 3}), /*unbiased=*/true), 1e-3, 1e-6));
+  EXPECT_TRUE(at::allclose(statistics[1].value,
+                           at::var(x, at::IntArrayRef({0, 2, 3}), /*unbiased=*/true),
+                           1e-3, 1e-6));
   // Stock PyTorch with running statistics gives the same output.
   Tensor mean = at::zeros({3}), var = at::ones({3});
   EXPECT_TRUE(y.equal(at::batch_norm(x, tensors.parameters[0].tensor,
-                                     tensors.parameters[1].tensor, mean, var, true,
-                                     0.1, 1e-5, false)));
+                                     tensors.parameters[1].tensor, mean, var, true, 0.1,
+                                     1e-5, false)));
 }
 
 class Conv2dTest : public testing::TestWithParam<bool> {};

@@ -3,6 +3,8 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "cohort/core/error.h"
+
 namespace cohort {
 namespace {
 
@@ -49,8 +51,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const Tensor grad = grads[0].reshape({-1, grads[0].size(-1)});
     const Tensor input = saved[0].reshape({-1, saved[0].size(-1)});
     Tensor input_grad;
-    if (context->needs_input_grad(0))
-      input_grad = grad.mm(saved[1]).view_as(saved[0]);
+    if (context->needs_input_grad(0)) input_grad = grad.mm(saved[1]).view_as(saved[0]);
     return {input_grad,
             weight_gradient(grad, input, data["weight_target"].toTensor(),
                             data["accumulate_weight"].toBool()),
@@ -66,6 +67,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 Tensor linear_with_targets(const Tensor& input, const Tensor& weight,
                            const Tensor& bias, GradTarget weight_target,
                            GradTarget bias_target) {
+  for (const auto* target : {&weight_target, &bias_target})
+    COHORT_CHECK(
+        !target->view.defined() || target->view.scalar_type() == weight.scalar_type(),
+        "a ", target->view.scalar_type(), " target for gradients of ",
+        weight.scalar_type());
   return LinearFunction::apply(input, weight, bias, weight_target, bias_target);
 }
 

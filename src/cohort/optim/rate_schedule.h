@@ -7,6 +7,13 @@
 namespace cohort {
 
 struct RateOptions {
+  // What the rate does after the warm-up:
+  //   constant              stays
+  //   step                  times `gamma` every `step_every` steps
+  //   cosine                half a cosine down to the floor
+  //   linear                a straight line down to the floor
+  //   warmup-stable-decay   stays, then a straight line in the last `decay_steps`
+  //                         (wsd is short for it)
   std::string name = "constant";
   double base = 0.05;
   int64_t warmup_steps = 0;  // the rate climbs linearly over the first steps
@@ -17,13 +24,23 @@ struct RateOptions {
   std::string scale = "none";
   double batch = 1;
   double reference_batch = 1;  // the one `base` was tuned for
+
+  // Where a decay ends, warm-up included; the rate stays there afterwards. Every
+  // schedule but the constant one needs it, and a run that is stopped and gone on
+  // with must name the same.
+  int64_t total_steps = 0;
+  int64_t step_every = 0;  // 0: a third of the steps after the warm-up
+  double gamma = 0.1;
+  int64_t decay_steps = 0;  // 0: a tenth of total_steps
+  double floor = 0;         // where cosine, linear and wsd end, over the peak
 };
 
 // The learning rate as a pure function of the step, so that a resumed run needs no
-// state for it.
+// state for it. Equal to PyTorch's StepLR, CosineAnnealingLR and LinearLR, behind a
+// LinearLR of the warm-up by SequentialLR.
 class RateSchedule {
  public:
-  // ConfigError for an unknown name or scale.
+  // ConfigError for an unknown name or scale, and for numbers out of range.
   explicit RateSchedule(const RateOptions& options);
 
   // `step` is counted from 0.
@@ -31,8 +48,13 @@ class RateSchedule {
   double peak() const { return peak_; }
 
  private:
+  using Factor = double (*)(const RateOptions& options, int64_t step);
+  struct Shape;
+  static const Shape& find_shape(const std::string& name);
+
   RateOptions options_;
   double peak_;
+  Factor factor_;  // of the peak, after the warm-up
 };
 
 }  // namespace cohort

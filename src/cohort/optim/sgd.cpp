@@ -21,10 +21,9 @@ class Sgd final : public UpdateRule {
 
   void apply(float* p, const float* g, std::span<float* const> states, int64_t count,
              double weight_decay, const StepScalars& scalars) const override {
-    const Numbers n{static_cast<float>(scalars.grad_scale),
-                    static_cast<float>(weight_decay),
-                    static_cast<float>(options_.momentum),
-                    static_cast<float>(scalars.rate)};
+    const Numbers n{
+        static_cast<float>(scalars.grad_scale), static_cast<float>(weight_decay),
+        static_cast<float>(options_.momentum), static_cast<float>(scalars.rate)};
     if (states.empty())
       plain(p, g, count, n);
     else if (options_.nesterov)

@@ -11,7 +11,8 @@ struct SgdOptions {
 };
 
 // Stochastic gradient descent as PyTorch has it (dampening 0):
-//   g = scale * g + decay * p;  v = mu * v + g;  p = p - rate * (nesterov ? g + mu * v : v)
+//   g = scale * g + decay * p;  v = mu * v + g
+//   p = p - rate * (nesterov ? g + mu * v : v)
 // Without momentum there is no v.
 std::unique_ptr<UpdateRule> make_sgd(const SgdOptions& options);
 

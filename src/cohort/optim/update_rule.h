@@ -36,8 +36,8 @@ class UpdateRule {
 
   // Updates parameter[0..count) and each states[i][0..count) in place.
   virtual void apply(float* parameter, const float* gradient,
-                     std::span<float* const> states, int64_t count,
-                     double weight_decay, const StepScalars& scalars) const = 0;
+                     std::span<float* const> states, int64_t count, double weight_decay,
+                     const StepScalars& scalars) const = 0;
 
  protected:
   UpdateRule() = default;
@@ -45,8 +45,11 @@ class UpdateRule {
 
 struct UpdateOptions {
   std::string name = "sgd";
-  double momentum = 0.9;
+  double momentum = 0.9;  // sgd
   bool nesterov = false;
+  double beta1 = 0.9;  // adam and adamw
+  double beta2 = 0.999;
+  double eps = 1e-8;
 };
 
 // ConfigError for an unknown name, with the nearest legal one.

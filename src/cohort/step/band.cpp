@@ -147,8 +147,8 @@ std::string Band::tip(size_t action) const {
   const ActionTime& time = times_[action];
   std::string words = long_name(schedule_, what);
   if (what.slice != kNone) words += text(", slice ", what.slice);
-  words += text(": ", format_duration(time.end - time.start), " from ",
-                format_duration(time.start));
+  words += text(": ", format_duration(time.end - time.begin), " from ",
+                format_duration(time.begin));
   if (what.bytes > 0)
     words += text(", ", format_bytes(static_cast<double>(what.bytes)));
   return words + text(" (action ", action, ")");
@@ -158,7 +158,7 @@ void Band::draw_action(Svg& svg, const Scale& scale, const Lane& lane,
                        size_t action) const {
   const Action& what = role_.actions[action];
   const ActionTime& time = times_[action];
-  const double x = scale.x(time.start);
+  const double x = scale.x(time.begin);
   const double width = scale.x(time.end) - x;
   if (width <= 0) return;  // Free, and a Commit that costs nothing
   const Svg::Box box{x, lane.y, std::max(width, kThinnest), lane.height};

@@ -2,6 +2,7 @@
 #include "cohort/step/buckets.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 #include "cohort/step/generator.h"
@@ -49,10 +50,12 @@ void add_buckets(std::span<const BlockSpec> blocks, const BucketOptions& options
   for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b) {
     const int64_t numel = owned_numel(blocks[b], b, trained, owners);
     if (numel == 0) continue;
+    const auto dtype = blocks[b].parameters.front().dtype;
     const bool fits =
         !options.one_a_block && buckets.size() > first &&
+        buckets.back().dtype == dtype &&
         (buckets.back().numel + numel) * kFloatBytes <= options.limit_bytes;
-    if (!fits) buckets.push_back({.trained = trained});
+    if (!fits) buckets.push_back({.trained = trained, .dtype = dtype});
     buckets.back().blocks.push_back(b);
     buckets.back().numel += numel;
   }
@@ -108,6 +111,32 @@ std::vector<std::vector<int>> bucket_uses(std::span<const BlockSpec> blocks,
   return uses;
 }
 
+std::vector<int> last_to_add(std::span<const std::vector<int>> uses, size_t buckets) {
+  std::vector<int> last(buckets, kNone);
+  for (int b = static_cast<int>(uses.size()) - 1; b >= 0; --b)
+    for (int bucket : uses[b]) last[bucket] = b;
+  return last;
+}
+
+int assign_slots(std::span<const std::vector<int>> uses, std::vector<Bucket>& buckets) {
+  const std::vector<int> last = last_to_add(uses, buckets.size());
+  std::vector<bool> has_slot(buckets.size(), false);
+  std::deque<int> retired;
+  int slots = 0;
+  for (int b = static_cast<int>(uses.size()) - 1; b >= 0; --b) {
+    for (int i : uses[b]) {
+      if (!buckets[i].trained || has_slot[i]) continue;
+      has_slot[i] = true;
+      const bool again = retired.size() >= 2;
+      buckets[i].slot = again ? retired.front() : slots++;
+      if (again) retired.pop_front();
+    }
+    for (int i : uses[b])
+      if (buckets[i].trained && last[i] == b) retired.push_back(buckets[i].slot);
+  }
+  return slots;
+}
+
 int64_t state_bytes(const Schedule& schedule, const Bucket& bucket,
                     int optimizer_states) {
   const int64_t numel = bucket.numel;
@@ -135,7 +164,7 @@ int64_t gradient_bytes(const Schedule& schedule, const Bucket& bucket) {
     for (int r = 0; r < std::min(schedule.world, schedule.slices); ++r)
       most = std::max(most, buffers_for(slices_of(r, schedule.world, schedule.slices),
                                         schedule.slices));
-    return wide ? most * sum : leaf + (most - 1) * sum;
+    return wide ? most * sum : leaf + std::max(1, most - 1) * sum;
   }
   return wide || most_slices(schedule) == 1 ? leaf : leaf + sum;
 }

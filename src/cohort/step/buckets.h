@@ -28,6 +28,13 @@ bool owns(std::span<const BlockSpec> blocks, int block, size_t parameter);
 std::vector<std::vector<int>> bucket_uses(std::span<const BlockSpec> blocks,
                                           std::span<const Bucket> buckets);
 
+// Gives each trained bucket a slot, and returns how many there are. A slot is used again
+// only when two reductions were started after its own, so that they may overlap.
+int assign_slots(std::span<const std::vector<int>> uses, std::vector<Bucket>& buckets);
+
+// The block whose backward is the last to add to each bucket's gradient.
+std::vector<int> last_to_add(std::span<const std::vector<int>> uses, size_t buckets);
+
 // Bytes of the state of a bucket that a rank holds between steps.
 int64_t state_bytes(const Schedule& schedule, const Bucket& bucket,
                     int optimizer_states);

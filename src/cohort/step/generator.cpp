@@ -74,16 +74,16 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
   return schedule;
 }
 
-StepPlan make_step_plan(std::span<const BlockSpec> blocks, const Schedule& schedule,
+StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
                         const GeneratorOptions& options) {
+  const auto uses = bucket_uses(blocks, schedule.buckets);
   StepPlan plan{.blocks = blocks,
                 .schedule = schedule,
                 .options = options,
-                .uses = bucket_uses(blocks, schedule.buckets),
+                .uses = uses,
+                .last_to_add = last_to_add(uses, schedule.buckets.size()),
+                .slots = assign_slots(uses, schedule.buckets),
                 .rounds = (options.slices + schedule.world - 1) / schedule.world};
-  plan.last_to_add.assign(schedule.buckets.size(), kNone);
-  for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b)
-    for (int bucket : plan.uses[b]) plan.last_to_add[bucket] = b;
   if (schedule.groups.empty()) return plan;
   plan.dp_lane = 1;
   plan.shard_lane = schedule.groups.size() > 1 ? 2 : 1;

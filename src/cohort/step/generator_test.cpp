@@ -47,7 +47,7 @@ TEST_P(DataParallelSchedule, ComputesEverySliceOfTheBatchOnce) {
 TEST_P(DataParallelSchedule, ReducesEachBucketOnceBeforeItsUpdate) {
   const int ranks = GetParam();
   const auto schedule = generate(blocks_of({100, 0, 200, 300}), {.dp = ranks},
-                                 {.slices = 8, .bucket_bytes = 4 * 2048});
+                                 {.slices = 8, .bucket_bytes = 8 * kChunk});
   ASSERT_EQ(schedule.buckets.size(), 2u);
   for (const auto& role : schedule.roles) {
     std::map<int, int> reduced;

@@ -27,7 +27,8 @@ ListWriter::ListWriter(const StepPlan& plan, int slices)
       slices_(slices),
       reduced_(plan.schedule.buckets.size(), kNone),
       updated_(plan.schedule.buckets.size(), false),
-      has_memory_(plan.schedule.buckets.size(), false) {}
+      has_memory_(plan.schedule.buckets.size(), false),
+      last_on_slot_(static_cast<size_t>(plan.slots), kNone) {}
 
 int ListWriter::add(Action action) {
   drop_none(action.waits);
@@ -83,6 +84,7 @@ void ListWriter::take_gradient(Action& action) {
     if (has_memory_[bucket] || !plan_.schedule.buckets[bucket].trained) continue;
     has_memory_[bucket] = true;
     action.takes += gradient_of(bucket);
+    action.waits.push_back(last_on_slot_[plan_.schedule.buckets[bucket].slot]);
   }
 }
 
@@ -122,6 +124,7 @@ void ListWriter::reduce_scatter(int bucket, int slice) {
   if (plan_.schedule.shard >= 2) action.frees = gradient_of(bucket);
   has_memory_[bucket] = false;
   reduced_[bucket] = add(std::move(action));
+  if (plan_.schedule.shard >= 2) last_on_slot_[what.slot] = reduced_[bucket];
   if (plan_.replicate_lane == kComputeLane) return;
   if (slice != kNone && slice + 1 != plan_.rounds) return;
   reduced_[bucket] = add({.kind = ActionKind::kReduce,

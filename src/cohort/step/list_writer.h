@@ -15,7 +15,8 @@ struct StepPlan {
   const Schedule& schedule;
   const GeneratorOptions& options;
   std::vector<std::vector<int>> uses;  // buckets, by block
-  std::vector<int> last_to_add;        // block, by bucket
+  std::vector<int> last_to_add;        // by bucket: block
+  int slots = 0;                       // pieces of memory gradients take turns in
   int rounds = 1;                      // slices of the rank that has most
 
   int dp_lane = kComputeLane;         // kComputeLane: nobody to talk to
@@ -61,7 +62,10 @@ class ListWriter {
 
   // The block whose backward is the last to add to a bucket's gradient.
   int last_to_add(int bucket) const { return plan_.last_to_add[bucket]; }
-  int last_action() const { return static_cast<int>(actions_.size()) - 1; }
+  // The action that was written last; kNone if there is none.
+  int last_action() const {
+    return actions_.empty() ? kNone : static_cast<int>(actions_.size()) - 1;
+  }
 
   std::vector<Action> take() { return std::move(actions_); }
 
@@ -81,6 +85,7 @@ class ListWriter {
   std::vector<int> reduced_;      // by bucket, its last reduction
   std::vector<bool> updated_;     // by bucket
   std::vector<bool> has_memory_;  // by bucket: its gradient of this slice
+  std::vector<int> last_on_slot_;  // the reduction that frees it
 };
 
 }  // namespace cohort

@@ -149,7 +149,7 @@ TEST(Renderer, PredictedAndMeasuredAreOnePicture) {
   const Schedule schedule = generate(network(), {.dp = 2}, {.slices = 2});
   const StepTimes times = simulate(schedule, network_costs()).times;
   StepTimes measured = times;
-  for (auto& time : measured[0]) time = {time.start * 2, time.end * 2};
+  for (auto& time : measured[0]) time = {time.begin * 2, time.end * 2};
   const std::string svg = render_svg(schedule, times, {.measured = measured});
   EXPECT_THAT(svg, HasSubstr("predicted"));
   EXPECT_THAT(svg, HasSubstr(">measured<"));

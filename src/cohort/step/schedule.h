@@ -83,6 +83,9 @@ struct Bucket {
   std::vector<int> blocks;  // whose parameters it holds, in order of backward
   int64_t numel = 0;        // with padding, so that it can be cut evenly
   bool trained = true;      // no gradient and no update if not
+  at::ScalarType dtype = at::kFloat;  // of the model's parameters, as they were made
+  // From shard level 2 on, gradients of buckets take turns in a few pieces of memory.
+  int slot = 0;
 };
 
 // Ranks with equal lists share a role (law 6).

@@ -383,7 +383,7 @@ std::string to_csv(const Schedule& schedule, const StepTimes& times) {
       out << front << i << ',';
       write_row(out, schedule, role.actions[i]);
       if (!times.empty())
-        out << ',' << format_fixed(times[r][i].start * 1e6, 3) << ','
+        out << ',' << format_fixed(times[r][i].begin * 1e6, 3) << ','
             << format_fixed(times[r][i].end * 1e6, 3);
       out << '\n';
     }

@@ -99,7 +99,7 @@ TEST(ScheduleCsv, TimesSurvive) {
       times[r].push_back({i * 1e-3, i * 1e-3 + 5e-6});
   const auto back = from_csv(to_csv(schedule, times)).times;
   ASSERT_EQ(back.size(), times.size());
-  EXPECT_NEAR(back[0][3].start, 3e-3, 1e-9);
+  EXPECT_NEAR(back[0][3].begin, 3e-3, 1e-9);
   EXPECT_NEAR(back[0][3].end, 3.005e-3, 1e-9);
 }
 

@@ -208,11 +208,11 @@ class Simulator {
 // Time in which any of some spans runs, each with its overlaps counted once.
 std::vector<ActionTime> joined(std::vector<ActionTime> spans) {
   std::sort(spans.begin(), spans.end(),
-            [](const auto& a, const auto& b) { return a.start < b.start; });
+            [](const auto& a, const auto& b) { return a.begin < b.begin; });
   std::vector<ActionTime> result;
   for (const auto& span : spans) {
-    if (span.end <= span.start) continue;
-    if (!result.empty() && span.start <= result.back().end)
+    if (span.end <= span.begin) continue;
+    if (!result.empty() && span.begin <= result.back().end)
       result.back().end = std::max(result.back().end, span.end);
     else
       result.push_back(span);
@@ -222,7 +222,7 @@ std::vector<ActionTime> joined(std::vector<ActionTime> spans) {
 
 double total(const std::vector<ActionTime>& spans) {
   double sum = 0;
-  for (const auto& span : spans) sum += span.end - span.start;
+  for (const auto& span : spans) sum += span.end - span.begin;
   return sum;
 }
 
@@ -255,10 +255,10 @@ RoleUse use_of(const Role& role, const std::vector<ActionTime>& times) {
   RoleUse use{.compute = total(compute), .communication = total(communication)};
   size_t c = 0;
   for (const auto& span : communication) {
-    while (c < compute.size() && compute[c].end <= span.start) ++c;
-    for (size_t k = c; k < compute.size() && compute[k].start < span.end; ++k)
+    while (c < compute.size() && compute[c].end <= span.begin) ++c;
+    for (size_t k = c; k < compute.size() && compute[k].begin < span.end; ++k)
       use.hidden +=
-          std::min(span.end, compute[k].end) - std::max(span.start, compute[k].start);
+          std::min(span.end, compute[k].end) - std::max(span.begin, compute[k].begin);
   }
   return use;
 }
@@ -266,11 +266,11 @@ RoleUse use_of(const Role& role, const std::vector<ActionTime>& times) {
 std::vector<MemoryPoint> memory_over_time(const Role& role,
                                           const std::vector<ActionTime>& times) {
   const auto& actions = role.actions;
-  std::vector<double> freed(actions.size(), kUnknown);  // first start of who waited
+  std::vector<double> freed(actions.size(), kUnknown);  // first begin of who waited
   std::map<int, size_t> last;
   const auto waited = [&](size_t earlier, size_t i) {
-    if (freed[earlier] == kUnknown || times[i].start < freed[earlier])
-      freed[earlier] = times[i].start;
+    if (freed[earlier] == kUnknown || times[i].begin < freed[earlier])
+      freed[earlier] = times[i].begin;
   };
   for (size_t i = 0; i < actions.size(); ++i) {
     for (int wait : actions[i].waits) waited(static_cast<size_t>(wait), i);
@@ -284,7 +284,7 @@ std::vector<MemoryPoint> memory_over_time(const Role& role,
       changes.push_back({0, actions[i].takes});
       continue;
     }
-    changes.push_back({times[i].start, actions[i].takes + actions[i].scratch});
+    changes.push_back({times[i].begin, actions[i].takes + actions[i].scratch});
     changes.push_back({times[i].end, -actions[i].scratch});
     changes.push_back(
         {freed[i] == kUnknown ? times[i].end : freed[i], -actions[i].frees});

@@ -96,7 +96,7 @@ TEST(Simulator, RanksMeetInACollective) {
     EXPECT_EQ(time_of(schedule, simulation, 0, ActionKind::kReduce, bucket),
               time_of(schedule, simulation, 1, ActionKind::kReduce, bucket));
   // The loss is summed when the slower rank has seen its second slice forward.
-  EXPECT_EQ(time_of(schedule, simulation, 0, ActionKind::kReduce, kLossBucket).start,
+  EXPECT_EQ(time_of(schedule, simulation, 0, ActionKind::kReduce, kLossBucket).begin,
             8);
 }
 
@@ -135,7 +135,7 @@ TEST(Simulator, EveryLayoutRunsToItsEnd) {
       for (size_t r = 0; r < schedule.roles.size(); ++r)
         for (size_t i = 0; i < schedule.roles[r].actions.size(); ++i)
           for (int wait : schedule.roles[r].actions[i].waits)
-            EXPECT_LE(simulation.times[r][wait].end, simulation.times[r][i].start);
+            EXPECT_LE(simulation.times[r][wait].end, simulation.times[r][i].begin);
     }
 }
 

@@ -5,9 +5,9 @@
 
 namespace cohort {
 
-// Seconds since the step began.
+// When an action ran, in seconds since the step began.
 struct ActionTime {
-  double start = 0;
+  double begin = 0;
   double end = 0;
 
   bool operator==(const ActionTime&) const = default;

@@ -23,7 +23,7 @@ std::vector<LaneSpans> lanes_of(const Schedule& schedule, const Role& role,
     std::string name = long_name(schedule, action);
     if (action.slice != kNone) name += text(" slice ", action.slice);
     names.push_back(std::move(name));
-    const auto start = std::llround(times[i].start * 1e9);
+    const auto start = std::llround(times[i].begin * 1e9);
     lanes[action.lane].spans.push_back(
         {.name = names.back().c_str(),
          .start_ns = start,

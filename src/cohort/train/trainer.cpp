@@ -36,8 +36,28 @@ int64_t steps_of(const TrainerOptions& options, const Sampler& sampler) {
   return options.max_steps > 0 ? std::min(all, options.max_steps) : all;
 }
 
-Schedule make_schedule(const Chain& chain, const TrainerOptions& options) {
-  return generate(specs_of(chain), options.layout, {.slices = options.slices});
+Schedule make_schedule(const Chain& chain, const TrainerOptions& options,
+                       const UpdateRule& rule) {
+  GeneratorOptions step = options.step;
+  step.slices = options.slices;
+  step.optimizer_states = static_cast<int>(rule.states().size());
+  return generate(specs_of(chain), options.layout, step);
+}
+
+// Each rank looks at its own part of the validation set.
+Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options) {
+  return generate(specs_of(chain), options.layout,
+                  {.slices = options.layout.dp,
+                   .bucket_bytes = options.step.bucket_bytes,
+                   .forward_only = true,
+                   .precision = options.step.precision});
+}
+
+ExecutorOptions executor_options(const TrainerOptions& options) {
+  ExecutorOptions execute = options.execute;
+  execute.seed = options.seed;
+  execute.usual_count = static_cast<double>(options.batch);
+  return execute;
 }
 
 }  // namespace
@@ -58,11 +78,9 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
                 .seed = options_.seed}),
       rate_(options_.rate),
       rule_(make_update_rule(options_.update)),
-      executor_(chain, make_schedule(chain, options_), *rule_, comm,
-                {.first_slice =
-                     slices_of(comm.rank(), options_.layout.dp, options_.slices).begin,
-                 .decay = options_.decay,
-                 .seed = options_.seed}),
+      executor_(chain, make_schedule(chain, options_, *rule_), *rule_, comm,
+                executor_options(options_)),
+      forward_only_(make_forward_schedule(chain, options_)),
       total_steps_(steps_of(options_, sampler_)) {
   if (reporter_ && !options_.sample_log.empty())
     sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
@@ -90,11 +108,18 @@ void Trainer::step(int64_t index) {
       {.step = index,
        .rate = rate_.at(index),
        .batch =
-           [&](int slice) { return train_.gather(sampler_.slice(position, slice)); },
+           [&](int slice) {
+             const auto ids = sampler_.slice(position, slice);
+             Batch batch = train_.gather(ids);
+             batch.ids = ids;
+             return batch;
+           },
        .stop = stop_.load() != 0});
   const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
 
-  if (!std::isfinite(result.loss))
+  if (options_.drift_every_steps > 0 && (index + 1) % options_.drift_every_steps == 0)
+    executor_.check_replicas(index + 1);
+  if (!std::isfinite(result.loss) && !result.skipped)
     throw Error(ErrorKind::kBug,
                 text("[train] step ", index + 1, ": the loss is ", result.loss,
                      ", so the run stops; a lower optim.lr or a warm-up may help"));
@@ -119,17 +144,20 @@ void Trainer::step(int64_t index) {
                      .samples_per_second = speed_.recent()});
 }
 
-// Every rank looks at its part; the sums are everyone's.
+// Every rank looks at its part, in equally many turns: a model that is sharded needs all
+// ranks for every one of them. The sums are everyone's.
 void Trainer::validate(int64_t epoch) {
   const int64_t size = valid_->size();
   const int64_t begin = size * comm_.rank() / comm_.size();
   const int64_t end = size * (comm_.rank() + 1) / comm_.size();
+  const int64_t most = (size + comm_.size() - 1) / comm_.size();
   Tensor sums = at::zeros({3}, at::kDouble);
   double* values = sums.data_ptr<double>();
-  for (int64_t at = begin; at < end; at += kValidBatch) {
+  for (int64_t turn = 0; turn < most; turn += kValidBatch) {
+    const int64_t at = std::min(begin + turn, end);
     std::vector<int64_t> ids(std::min(kValidBatch, end - at));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = at + static_cast<int64_t>(i);
-    const WeightedLoss loss = executor_.evaluate(valid_->gather(ids));
+    const WeightedLoss loss = executor_.evaluate(forward_only_, valid_->gather(ids));
     values[0] += loss.sum.item<double>();
     values[1] += loss.count;
     values[2] += loss.correct;
@@ -141,16 +169,9 @@ void Trainer::validate(int64_t epoch) {
         {.epoch = epoch, .loss = values[0] / values[1], .accuracy = *done_.accuracy});
 }
 
-std::vector<NamedTensor> Trainer::state() const {
-  std::vector<NamedTensor> all;
-  for (const auto& [name, tensor] : chain_.parameters())
-    all.push_back({name, tensor.detach()});
-  for (const auto& [name, tensor] : chain_.buffers()) all.push_back({name, tensor});
-  return all;
-}
-
-void Trainer::save(const std::string& path) const {
-  if (comm_.rank() == 0) write_safetensors(path, state());
+void Trainer::save(const std::string& path) {
+  const auto weights = executor_.weights();
+  if (comm_.rank() == 0) write_safetensors(path, weights);
 }
 
 DoneEvent Trainer::summarise() {
@@ -163,7 +184,8 @@ DoneEvent Trainer::summarise() {
   done_.split = split_.mean();
   done_.losses = losses_;
   done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
-  if (comm_.rank() == 0) done_.weights_hash = weights_hash(state());
+  const auto weights = executor_.weights();
+  if (comm_.rank() == 0) done_.weights_hash = weights_hash(weights);
   if (reporter_) reporter_->done(done_);
   return done_;
 }

@@ -17,6 +17,7 @@
 #include "cohort/optim/rate_schedule.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
+#include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
 #include "cohort/train/reporter.h"
 #include "cohort/train/sample_log.h"
@@ -32,7 +33,9 @@ struct TrainerOptions {
   Layout layout;
   UpdateOptions update;
   RateOptions rate;
-  DecayOptions decay;
+  GeneratorOptions step;  // how the step is made; slices are those above
+  ExecutorOptions execute;
+  int64_t drift_every_steps = 100;  // between two comparisons of replicas; 0: never
   int64_t valid_every_epochs = 1;  // 0: never
 
   std::string save_initial;  // safetensors; empty: not written
@@ -65,9 +68,8 @@ class Trainer {
  private:
   void step(int64_t index);
   void validate(int64_t epoch);
-  void save(const std::string& path) const;
+  void save(const std::string& path);
   DoneEvent summarise();
-  std::vector<NamedTensor> state() const;
 
   Chain& chain_;
   const Dataset& train_;
@@ -81,6 +83,7 @@ class Trainer {
   RateSchedule rate_;
   std::unique_ptr<UpdateRule> rule_;
   Executor executor_;
+  Schedule forward_only_;
   std::unique_ptr<SampleLog> sample_log_;
   int64_t total_steps_;
 

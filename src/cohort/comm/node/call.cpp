@@ -27,8 +27,8 @@ const char* op_name(Op op) {
       return "split";
     case Op::kMapPeers:
       return "map_peers";
-    case Op::kReduceShares:
-      return "reduce_shares";
+    case Op::kMeet:
+      return "meet";
     case Op::kTransfer:
       return "exchange";
   }

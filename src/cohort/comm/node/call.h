@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ enum class Op : uint8_t {
   kBarrier,
   kSplit,     // an all_gather of colors, then of places
   kMapPeers,  // an all_gather of nothing: the arrival has the place
-  kReduceShares,
+  kMeet,      // work between two barriers
   kTransfer,
 };
 
@@ -33,7 +34,7 @@ struct Call {
   ReduceOp reduce = ReduceOp::kSum;
   int root = -1;
   // Elements of what the ranks must agree on: the whole tensor of all_reduce,
-  // broadcast and reduce_shares, one rank's part of reduce_scatter and all_gather.
+  // broadcast and meet, one rank's part of reduce_scatter and all_gather.
   int64_t numel = 0;
 
   Tensor in, out;  // contiguous; keep the memory alive
@@ -42,7 +43,7 @@ struct Call {
   std::byte* target = nullptr;
   int64_t source_bytes = 0;
   std::vector<int64_t> sent, received;  // elements to and from each rank: all_to_all
-  ShareVisitor visit;
+  std::function<void()> work;  // of a meeting
 
   // How far it is.
   enum class Path : uint8_t { kUndecided, kInline, kDirect, kStaged };
@@ -58,8 +59,6 @@ struct Call {
 std::string describe(const Fingerprint& print);
 
 // True for calls that need every rank's tensor in shared memory, however small.
-inline bool uses_places(Op op) {
-  return op == Op::kMapPeers || op == Op::kReduceShares;
-}
+inline bool uses_places(Op op) { return op == Op::kMapPeers; }
 
 }  // namespace cohort::node

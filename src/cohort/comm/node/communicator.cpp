@@ -200,14 +200,15 @@ std::vector<Tensor> NodeCommunicator::map_peers(const Tensor& mine) {
   return views;
 }
 
-Work NodeCommunicator::reduce_shares(Tensor& tensor, ShareVisitor visit) {
-  if (tensor.scalar_type() != at::kFloat || !tensor.is_contiguous()) {
-    refuse("reduce_shares", "a tensor that is not contiguous or not float32");
-  }
-  Call& call = start(Op::kReduceShares, tensor, "reduce_shares");
-  call.numel = tensor.numel();
-  call.visit = std::move(visit);
-  set_in(call, tensor);
+Work NodeCommunicator::meet(int64_t what, std::function<void()> work) {
+  Call& call = group_->next_call();
+  call.op = Op::kMeet;
+  call.dtype = at::kByte;
+  call.reduce = ReduceOp::kSum;
+  call.root = -1;
+  call.numel = what;
+  call.source_bytes = 0;
+  call.work = std::move(work);
   return post(call);
 }
 

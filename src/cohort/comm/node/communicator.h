@@ -34,7 +34,7 @@ class NodeCommunicator final : public Communicator, public PeerMemory {
   void abort(std::string_view reason) override { group_->abort(reason); }
 
   std::vector<Tensor> map_peers(const Tensor& mine) override;
-  Work reduce_shares(Tensor& tensor, ShareVisitor visit) override;
+  Work meet(int64_t what, std::function<void()> work) override;
 
  private:
   Work post(Call& call);

@@ -187,8 +187,10 @@ void Group::choose_path(Call& call) {
   if (call.op == Op::kAllToAll) check_counts(call);
   const auto is_placed = [&](int r) { return places_[r] != 0; };
   switch (call.op) {
+    case Op::kMeet:
+      call.path = Path::kDirect;
+      return;
     case Op::kMapPeers:
-    case Op::kReduceShares:
       for (int r = 0; r < size_ && call.numel > 0; ++r) {
         if (!is_placed(r)) {
           fail(text(describe(call.print()), ": the tensor of rank ", r,
@@ -235,7 +237,7 @@ void Group::complete(Call& call) {
   call.in = Tensor();
   call.out = Tensor();
   call.copy_to = Tensor();
-  call.visit = nullptr;
+  call.work = nullptr;
   call.path = Call::Path::kUndecided;
   call.worked = false;
   call.filled = call.taken = call.copied = 0;

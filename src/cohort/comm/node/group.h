@@ -112,7 +112,6 @@ class Group : public std::enable_shared_from_this<Group> {
   void run_inline(Call& call);
   void run_direct(Call& call);
   std::string work_on_peers(Call& call);
-  void visit_share(Call& call);
   void read_source(const Call& call, int from, const std::byte* data);
   const int64_t* counts_of(int rank, uint64_t sequence) const;
 
@@ -184,7 +183,6 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t round_base_ = 0;                // rounds of staging before the oldest
   std::vector<const std::byte*> inputs_;
   std::vector<std::byte*> outputs_;
-  std::unique_ptr<float[]> stretch_;  // sums of reduce_shares, once it is used
 
   std::deque<Pending> transfers_;
   uint64_t exchanges_ = 0;

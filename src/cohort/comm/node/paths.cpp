@@ -12,11 +12,6 @@
 namespace cohort::node {
 namespace {
 
-// A stretch of a share: 512 KB of sums, what the visitor finds hot in a second-level
-// cache. Shorter ones fit the first level, but the processor's prefetching then starts
-// anew too often: 4,096 elements made an update of 100 MB take twice as long.
-constexpr int64_t kStretch = 131'072;
-
 void copy(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -98,7 +93,7 @@ void Group::run_direct(Call& call) {
   check_abort();
 }
 
-// Returns what a visitor threw.
+// Returns what the work of a meeting threw.
 std::string Group::work_on_peers(Call& call) {
   const auto width = static_cast<int64_t>(c10::elementSize(call.dtype));
   for (int r = 0; r < size_; ++r) {
@@ -121,13 +116,12 @@ std::string Group::work_on_peers(Call& call) {
       reduce(call.dtype, call.reduce, inputs_, std::span(outputs_).first(1),
              call.numel);
       return {};
-    case Op::kReduceShares:
+    case Op::kMeet:
       try {
-        visit_share(call);
+        call.work();
         return {};
       } catch (const std::exception& thrown) {
-        return text("reduce_shares: the visitor of rank ", rank_,
-                    " threw: ", thrown.what());
+        return text("meet: the work of rank ", rank_, " threw: ", thrown.what());
       }
     default:
       // Each rank starts with itself, so that not all read the same one at once.
@@ -136,20 +130,6 @@ std::string Group::work_on_peers(Call& call) {
         read_source(call, from, inputs_[from]);
       }
       return {};
-  }
-}
-
-void Group::visit_share(Call& call) {
-  const auto [begin, end] = share_of(call.numel, rank_, size_);
-  if (!stretch_) stretch_ = std::make_unique_for_overwrite<float[]>(kStretch);
-  float* const sum = stretch_.get();
-  outputs_[0] = reinterpret_cast<std::byte*>(sum);
-  for (auto& input : inputs_) input += begin * sizeof(float);
-  for (int64_t at = begin; at < end; at += kStretch) {
-    const int64_t count = std::min(kStretch, end - at);
-    reduce(at::kFloat, ReduceOp::kSum, inputs_, std::span(outputs_).first(1), count);
-    call.visit(at, count, sum);
-    for (auto& input : inputs_) input += count * sizeof(float);
   }
 }
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recipes/image_data.h"
+
+#include <utility>
+
+namespace cohort {
+namespace {
+
+class FilesLoading final : public DataLoading {
+ public:
+  FilesLoading(ImageSource train, ImageSource test, bool reader)
+      : train_(ImageLoading::start(std::move(train), reader)),
+        test_(ImageLoading::start(std::move(test), reader)) {}
+
+  DataSets finish(Communicator* node) override {
+    DataSets sets;
+    sets.train = train_.finish(node);
+    sets.valid = test_.finish(node);
+    return sets;
+  }
+
+ private:
+  ImageLoading train_;
+  ImageLoading test_;
+};
+
+class SyntheticLoading final : public DataLoading {
+ public:
+  explicit SyntheticLoading(SyntheticOptions options) : options_(std::move(options)) {}
+
+  DataSets finish(Communicator*) override {
+    DataSets sets;
+    sets.train = make_synthetic(options_);
+    return sets;
+  }
+
+ private:
+  SyntheticOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<DataLoading> load_images(ImageSource train, ImageSource test,
+                                         bool reader) {
+  return std::make_unique<FilesLoading>(std::move(train), std::move(test), reader);
+}
+
+std::unique_ptr<DataLoading> load_synthetic(const SyntheticOptions& options) {
+  return std::make_unique<SyntheticLoading>(options);
+}
+
+}  // namespace cohort

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "cohort/data/image_loading.h"
+#include "cohort/data/synthetic.h"
+#include "recipes/recipe.h"
+
+namespace cohort {
+
+// Images of a training and a test set, from files.
+std::unique_ptr<DataLoading> load_images(ImageSource train, ImageSource test,
+                                         bool reader);
+
+// Samples of the same form that need no files, and no validation.
+std::unique_ptr<DataLoading> load_synthetic(const SyntheticOptions& options);
+
+}  // namespace cohort

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/comm/peer_memory.h"
+#include "cohort/engine/flat_state.h"
+#include "cohort/engine/sum.h"
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+// The groups of a rank. Without hybrid sharding `shard` is `dp` and there is no
+// `replicate`.
+struct RankGroups {
+  Communicator* dp = nullptr;
+  Communicator* shard = nullptr;
+  Communicator* replicate = nullptr;
+};
+
+// Communication in flight, and what is done with its result when it is waited for.
+struct PendingWork {
+  Work work;
+  std::function<void()> then;
+
+  void finish() {
+    work.wait();
+    if (auto act = std::exchange(then, nullptr)) act();
+  }
+};
+
+// Where gradients are born, how those of several slices are added up, and how they are
+// summed over the ranks.
+//
+// Up to shard level 1 a rank adds up its slices itself; from level 2 on each slice is
+// summed over the ranks at once, and only shares are kept. In an exact run both follow
+// one tree over all slices of the batch, and nobody else's order of adding.
+class GradientSums {
+ public:
+  // Called with the final sum of a stretch of this rank's share, hot in cache, instead
+  // of keeping it: `begin` counts from the start of the bucket.
+  using Visitor =
+      std::function<void(int bucket, int64_t begin, int64_t count, float* sum)>;
+
+  // Collective. `visits`: sums go to a Visitor and are not kept; only where can_visit().
+  GradientSums(const Schedule& schedule, const FlatState& state,
+               const RankGroups& groups, bool visits);
+
+  // True if a Visitor may be used: ranks can reach each other's memory, and the sum over
+  // the shard group is the final one.
+  static bool can_visit(const RankGroups& groups);
+
+  void begin_step();
+  // Memory of a whole bucket for the gradients of the slice at hand, and whether they
+  // are added to what is there.
+  struct Leaf {
+    Tensor memory;
+    bool adds = false;
+  };
+  Leaf leaf(int bucket, int slice) const;
+  // Every gradient of that slice is in its leaf.
+  void finish_slice(int bucket, int slice);
+
+  // Starts the sum over ranks. `slice` is kNone, or from level 2 on that slice.
+  PendingWork reduce(int bucket, int slice, const Visitor* visitor);
+  // Of sums over the shard group, in hybrid runs.
+  PendingWork reduce_replicas(int bucket);
+
+  // The sum, once it is there: of the whole bucket at level 0, else of the share.
+  const Tensor& sum(int bucket) const;
+
+  // Which rank's gradient of that element is not finite; none if that is not known.
+  std::optional<int> blame(int bucket, int64_t element) const;
+
+ private:
+  struct BucketSums {
+    Tensor leaf;               // in the dtype of computation
+    std::vector<Tensor> sums;  // of slices, up to level 1
+    SliceTree tree{1};
+    int slot = kNone;  // of the ring, from level 2 on
+    Tensor share;      // the sum over ranks of this rank's share
+    std::vector<std::vector<Tensor>> stacks;  // by rank: sums of its slices (exact)
+    Tensor partials;                          // of the shard group (exact hybrid)
+    // By rank, then by buffer: what the others have for us to read.
+    std::vector<std::vector<Tensor>> peers;
+  };
+  using Pointers = std::vector<const float*>;
+
+  void allocate_ring(const Schedule& schedule);
+  void allocate_local(BucketSums& sums, int64_t numel);
+  void allocate_share(BucketSums& sums, int64_t numel, bool visits);
+  void map_peers();
+  int64_t share_count(int bucket) const;
+  bool in_rounds() const { return level_ >= 2 && shard_->size() > 1; }
+  SliceRange slices_of_member(int member) const;
+  bool has_slice(int member, int round) const;
+  std::vector<TreeNode> nodes_of_group(int group) const;
+
+  void work_on_share(int bucket, int slice, const Visitor* visitor);
+  void add_round(int bucket, int round, int64_t at, int64_t count, float* out);
+  void push_round(BucketSums& sums, int round, int64_t at, int64_t count,
+                  const std::vector<const void*>& leaves);
+  Pointers stack_pointers(const BucketSums& sums, int64_t at) const;
+  Pointers peer_pointers(const BucketSums& sums, int64_t begin) const;
+  void fold_group(BucketSums& sums, const Pointers& inputs, int64_t at, int64_t count,
+                  float* out);
+  void keep(BucketSums& sums, int64_t at, int64_t count, const float* sum);
+  Tensor own_sum(const BucketSums& sums) const;
+
+  PendingWork reduce_scatter(int bucket, int slice);
+  PendingWork reduce_whole(int bucket);
+  void write_everywhere(int bucket);
+  void exchange_leaves(int bucket, int round);
+  void exchange_partials(int bucket);
+
+  int level_;
+  bool exact_;
+  int slices_;
+  int first_slice_;
+  int first_member_;  // rank in dp of the shard group's first rank
+  int rounds_;
+  Precision precision_;
+  const FlatState& state_;
+  Communicator* dp_;
+  Communicator* shard_;
+  Communicator* replicate_;
+  PeerMemory* peers_ = nullptr;
+  std::vector<BucketSums> buckets_;
+  std::vector<Tensor> ring_;  // leaves of slices, from level 2 on
+  std::vector<std::vector<Tensor>> ring_peers_;  // by slot, by rank
+  std::unique_ptr<TreeFold> fold_;
+  std::vector<float> scratch_;
+};
+
+}  // namespace cohort

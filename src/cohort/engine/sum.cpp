@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/sum.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+// What meets here stays in the first-level cache.
+constexpr int64_t kBlock = 2048;
+
+template <typename T>
+void widen_typed(const T* __restrict in, int64_t count, float* __restrict out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(in[i]);
+}
+
+template <typename T>
+void widen_add_typed(const T* __restrict in, int64_t count, float* __restrict out) {
+  for (int64_t i = 0; i < count; ++i) out[i] += static_cast<float>(in[i]);
+}
+
+template <typename T>
+void add_pair(const T* __restrict a, const T* __restrict b, int64_t count,
+              float* __restrict out) {
+  for (int64_t i = 0; i < count; ++i)
+    out[i] = static_cast<float>(a[i]) + static_cast<float>(b[i]);
+}
+
+template <typename T>
+void sum_typed(std::span<const void* const> inputs, int64_t count, float* out) {
+  const auto in = [&](size_t i) { return static_cast<const T*>(inputs[i]); };
+  if (inputs.size() == 1) return widen_typed(in(0), count, out);
+  for (int64_t at = 0; at < count; at += kBlock) {
+    const int64_t n = std::min(kBlock, count - at);
+    add_pair(in(0) + at, in(1) + at, n, out + at);
+    for (size_t i = 2; i < inputs.size(); ++i) widen_add_typed(in(i) + at, n, out + at);
+  }
+}
+
+// Calls `run` with a value of the type that `dtype` names.
+template <typename Run>
+void with_type(at::ScalarType dtype, const Run& run) {
+  switch (dtype) {
+    case at::kFloat:
+      return run(float{});
+    case at::kBFloat16:
+      return run(c10::BFloat16{});
+    case at::kHalf:
+      return run(c10::Half{});
+    default:
+      COHORT_CHECK(false, "no sums of dtype ", c10::toString(dtype));
+  }
+}
+
+}  // namespace
+
+void sum_in_order(at::ScalarType dtype, std::span<const void* const> inputs,
+                  int64_t count, float* out) {
+  if (inputs.empty()) {
+    std::fill_n(out, count, 0.0f);
+    return;
+  }
+  with_type(dtype, [&](auto t) { sum_typed<decltype(t)>(inputs, count, out); });
+}
+
+void widen(at::ScalarType dtype, const void* in, int64_t count, float* out) {
+  with_type(dtype, [&](auto t) {
+    widen_typed(static_cast<const decltype(t)*>(in), count, out);
+  });
+}
+
+void widen_add(at::ScalarType dtype, const void* in, int64_t count, float* out) {
+  with_type(dtype, [&](auto t) {
+    widen_add_typed(static_cast<const decltype(t)*>(in), count, out);
+  });
+}
+
+void narrow(at::ScalarType dtype, const float* in, int64_t count, void* out) {
+  with_type(dtype, [&](auto t) {
+    using T = decltype(t);
+    T* const to = static_cast<T*>(out);
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(in[i]);
+  });
+}
+
+TreeFold::TreeFold(int slices, std::span<const TreeNode> nodes) {
+  SliceTree tree(slices);
+  for (const TreeNode& node : nodes) {
+    depth_ = std::max(depth_, static_cast<int>(tree.nodes().size()) + 1);
+    merges_.push_back(tree.push(node));
+  }
+  left_ = tree.nodes();
+  scratch_.resize(static_cast<size_t>(depth_ * kBlock));
+}
+
+void TreeFold::operator()(std::span<const float* const> values, int64_t count,
+                          std::span<float* const> out) {
+  COHORT_CHECK(values.size() == merges_.size() && out.size() == left_.size(),
+               "one value a node");
+  for (int64_t at = 0; at < count; at += kBlock) {
+    const int64_t n = std::min(kBlock, count - at);
+    int height = 0;
+    const auto level = [&](int i) { return scratch_.data() + i * kBlock; };
+    for (size_t i = 0; i < values.size(); ++i) {
+      std::memcpy(level(height++), values[i] + at, n * sizeof(float));
+      for (int m = 0; m < merges_[i]; ++m, --height)
+        widen_add_typed(level(height - 1), n, level(height - 2));
+    }
+    for (int i = 0; i < height; ++i)
+      std::memcpy(out[i] + at, level(i), n * sizeof(float));
+  }
+}
+
+double sum_of_squares(const float* values, int64_t count) {
+  std::array<double, 8> sums{};
+  for (int64_t i = 0; i + 8 <= count; i += 8)
+    for (int64_t k = 0; k < 8; ++k)
+      sums[k] += static_cast<double>(values[i + k]) * values[i + k];
+  double total = 0;
+  for (double sum : sums) total += sum;
+  for (int64_t i = count / 8 * 8; i < count; ++i)
+    total += static_cast<double>(values[i]) * values[i];
+  return total;
+}
+
+// x - x is 0 for every finite x, and no number otherwise.
+bool all_finite(const float* values, int64_t count) {
+  float sum = 0;
+  for (int64_t at = 0; at < count; at += kBlock) {
+    std::array<float, 16> lanes{};
+    const int64_t end = std::min(at + kBlock, count);
+    int64_t i = at;
+    for (; i + 16 <= end; i += 16)
+      for (int64_t k = 0; k < 16; ++k) lanes[k] += values[i + k] - values[i + k];
+    for (; i < end; ++i) lanes[0] += values[i] - values[i];
+    for (float lane : lanes) sum += lane;
+  }
+  return sum == 0;
+}
+
+}  // namespace cohort

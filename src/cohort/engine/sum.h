@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cohort/core/tensor.h"
+#include "cohort/step/slice_tree.h"
+
+namespace cohort {
+
+// Loops over flat memory of float32, bfloat16 or float16. The bits of an element depend
+// neither on where a stretch is cut nor on which rank computes it.
+
+// out = the inputs added in their order, in float32.
+void sum_in_order(at::ScalarType dtype, std::span<const void* const> inputs,
+                  int64_t count, float* out);
+
+// out = in, or out += in, in float32.
+void widen(at::ScalarType dtype, const void* in, int64_t count, float* out);
+void widen_add(at::ScalarType dtype, const void* in, int64_t count, float* out);
+// out = in, rounded.
+void narrow(at::ScalarType dtype, const float* in, int64_t count, void* out);
+
+// Adds sums of slices as their tree says, as far as they meet. Made once for a list of
+// nodes.
+class TreeFold {
+ public:
+  TreeFold(int slices, std::span<const TreeNode> nodes);
+
+  // What is left: one node if the sums cover the whole batch.
+  const std::vector<TreeNode>& left() const { return left_; }
+
+  // One pointer a node in, one a node that is left out.
+  void operator()(std::span<const float* const> values, int64_t count,
+                  std::span<float* const> out);
+
+ private:
+  std::vector<TreeNode> left_;
+  std::vector<int> merges_;  // after each push
+  std::vector<float> scratch_;
+  int depth_ = 0;
+};
+
+// The sum of squares of one chunk, always added in the same order.
+double sum_of_squares(const float* values, int64_t count);
+
+// False if one of them is infinite or no number.
+bool all_finite(const float* values, int64_t count);
+
+}  // namespace cohort

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/nn/dropout.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/random.h"
+
+namespace cohort {
+namespace {
+
+// Words made at once; they stay in the first cache.
+constexpr int64_t kChunk = 1024;
+
+// uniform_float(key, j) is k / 2^24 for the upper 24 bits k, so that u < p is k <
+// limit.
+void fill_row(float* __restrict out, int64_t count, const RandomKey& key,
+              uint32_t limit, float kept) {
+  std::array<uint32_t, kChunk> words;
+  for (int64_t begin = 0; begin < count; begin += kChunk) {
+    const int64_t n = std::min(kChunk, count - begin);
+    random_bits(key, static_cast<uint64_t>(begin),
+                std::span(words.data(), static_cast<size_t>(n)));
+    for (int64_t i = 0; i < n; ++i)
+      out[begin + i] = (words[i] >> 8) < limit ? 0.0f : kept;
+  }
+}
+
+}  // namespace
+
+Dropout::Dropout(std::string name, double p) : name_(std::move(name)), p_(p) {
+  if (!(p >= 0 && p < 1))
+    throw ConfigError(
+        text("[nn] dropout of ", p, " in ", name_, "; legal: 0 or more, below 1"));
+}
+
+Tensor Dropout::operator()(const Tensor& input, Context& context) const {
+  if (p_ == 0 || context.phase == Phase::kEvaluate) return input;
+  const int64_t rows = input.size(0);
+  COHORT_CHECK(static_cast<int64_t>(context.sample_ids.size()) == rows, name_, ": ",
+               rows, " rows and ", context.sample_ids.size(), " sample ids");
+  Tensor mask = at::empty(input.sizes(), at::kFloat);
+  float* values = mask.mutable_data_ptr<float>();
+  const int64_t columns = rows > 0 ? input.numel() / rows : 0;
+  const auto limit = static_cast<uint32_t>(std::ceil(p_ * 0x1p24));
+  const auto kept = static_cast<float>(1 / (1 - p_));
+  for (int64_t row = 0; row < rows; ++row)
+    fill_row(values + row * columns, columns,
+             RandomKey::of_sample(context.seed, context.step, context.sample_ids[row],
+                                  name_),
+             limit, kept);
+  return input * mask.to(input.options());
+}
+
+}  // namespace cohort

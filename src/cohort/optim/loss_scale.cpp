@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optim/loss_scale.h"
+
+#include <limits>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+LossScale::LossScale(const LossScaleOptions& options)
+    : options_(options), value_(options.initial) {
+  if (!(options.initial > 0) || options.growth_steps < 1 || !(options.growth >= 1) ||
+      !(options.backoff > 0 && options.backoff < 1))
+    throw ConfigError(text("[optim] loss scale of ", options.initial, ", growth ",
+                           options.growth, " after ", options.growth_steps,
+                           " steps, backoff ", options.backoff,
+                           "; legal: above 0, 1 or more, 1 or more, between 0 and 1"));
+}
+
+void LossScale::commit(bool finite) {
+  if (!finite) {
+    value_ *= options_.backoff;
+    good_steps_ = 0;
+    return;
+  }
+  if (++good_steps_ < options_.growth_steps) return;
+  // The scale is a float32 where it meets the loss.
+  const double grown = value_ * options_.growth;
+  if (grown <= std::numeric_limits<float>::max()) value_ = grown;
+  good_steps_ = 0;
+}
+
+void LossScale::restore(double value, int64_t good_steps) {
+  value_ = value;
+  good_steps_ = good_steps;
+}
+
+}  // namespace cohort

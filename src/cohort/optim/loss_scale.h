@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace cohort {
+
+struct LossScaleOptions {
+  double initial = 65536;
+  int64_t growth_steps = 2000;  // finite steps in a row before the scale grows
+  double growth = 2;
+  double backoff = 0.5;
+};
+
+// Dynamic loss scaling for float16 (Micikevicius et al. 2018), with the rule of
+// PyTorch's GradScaler. The loss is multiplied with value() before backward, and the
+// gradients with 1 / value() in the update; a step whose gradients are not finite is
+// skipped and the scale falls, after many good ones it grows.
+//
+// Its state is two numbers, changed by commit() alone (law 1).
+class LossScale {
+ public:
+  // ConfigError unless initial > 0, growth_steps >= 1, growth >= 1, 0 < backoff < 1.
+  explicit LossScale(const LossScaleOptions& options);
+
+  double value() const { return value_; }
+  int64_t good_steps() const { return good_steps_; }  // since the last change
+
+  // Every rank must pass the same: whether all gradients of the step were finite.
+  void commit(bool finite);
+  // Goes on from what a checkpoint holds.
+  void restore(double value, int64_t good_steps);
+
+ private:
+  LossScaleOptions options_;
+  double value_;
+  int64_t good_steps_ = 0;
+};
+
+}  // namespace cohort

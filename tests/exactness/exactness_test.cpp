@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weights do not depend on how many ranks made them, nor on how state was sharded.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cohort/checkpoint/safetensors.h"
+#include "cohort/engine/executor.h"
+#include "cohort/nn/models.h"
+#include "cohort/optim/sgd.h"
+#include "cohort/step/generator.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kSlices = 8;
+constexpr int64_t kSamples = 21;  // uneven slices
+constexpr int64_t kSteps = 3;     // the last with a short batch: empty slices
+
+struct Way {
+  int ranks = 1;
+  int shard = 0;
+  int replicate = 1;
+  bool recompute = false;
+  bool exact = true;
+  at::ScalarType dtype = at::kFloat;
+  bool clip = false;
+  bool vote = false;
+  std::string backend = "local";
+
+  test::World world() const {
+    return {.backend = backend,
+            .size = ranks,
+            .kind = backend == "local" ? test::Kind::kThreads : test::Kind::kProcesses};
+  }
+  GeneratorOptions options(const UpdateRule& rule) const {
+    return {.slices = kSlices,
+            .bucket_bytes = 100'000,
+            .clip = clip,
+            .vote = vote,
+            .recompute = recompute,
+            .exact = exact,
+            .precision = {.compute = dtype, .reduce = dtype},
+            .optimizer_states = static_cast<int>(rule.states().size())};
+  }
+};
+
+std::ostream& operator<<(std::ostream& out, const Way& way) {
+  return out << way.backend << " n=" << way.ranks << " shard=" << way.shard
+             << " replicate=" << way.replicate << " recompute=" << way.recompute
+             << " exact=" << way.exact << ' ' << way.dtype << " clip=" << way.clip
+             << " vote=" << way.vote;
+}
+
+using MakeChain = Chain (*)();
+
+Chain cnn() { return make_cnn({.width = 4}, {.seed = 5}); }
+Chain resnet() {
+  return make_resnet({.depths = {1, 1}, .width = 4, .classes = 10}, {.seed = 5});
+}
+
+Batch slice_of(MakeChain make, int slice, int64_t count) {
+  const bool gray = make == &cnn;
+  const int64_t base = count / kSlices, extra = count % kSlices;
+  const int64_t begin = slice * base + std::min<int64_t>(slice, extra);
+  const int64_t end = begin + base + (slice < extra ? 1 : 0);
+  const std::vector<int64_t> shape =
+      gray ? std::vector<int64_t>{1, 28, 28} : std::vector<int64_t>{3, 32, 32};
+  Batch batch;
+  std::vector<Tensor> images;
+  for (int64_t i = begin; i < end; ++i) {
+    images.push_back(
+        at::arange(shape[0] * shape[1] * shape[2], at::kFloat).mul(0.37).add(7.0 * i).sin().reshape(shape));
+    batch.ids.push_back(i);
+  }
+  batch.input = images.empty() ? at::empty({0, shape[0], shape[1], shape[2]})
+                               : at::stack(images);
+  batch.target = at::arange(begin, end).remainder(10);
+  return batch;
+}
+
+// Trains on this rank; rank 0 returns all weights.
+std::vector<NamedTensor> train(MakeChain make, const Way& way, Communicator& comm) {
+  Chain chain = make();
+  const auto rule = make_sgd({.momentum = 0.9});
+  const Layout layout{.dp = way.ranks, .shard = way.shard, .replicate = way.replicate};
+  Executor executor(chain, generate(specs_of(chain), layout, way.options(*rule)), *rule,
+                    comm,
+                    {.decay = {.weight_decay = 0.01}, .clip = way.clip ? 0.5 : 0.0});
+  for (int64_t step = 0; step < kSteps; ++step)
+    executor.run({.step = step, .rate = 0.05, .batch = [&](int slice) {
+                    return slice_of(make, slice, step + 1 == kSteps ? 5 : kSamples);
+                  }});
+  auto weights = executor.weights();
+  for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
+  return weights;
+}
+
+std::string hash_of(MakeChain make, const Way& way) {
+  // Ranks are children of the test: the hash comes back through a file.
+  const std::string path = testing::TempDir() + "/exactness_hash";
+  std::remove(path.c_str());
+  test::run_ranks(way.world(), [&](Communicator& comm) {
+    at::set_num_threads(1);
+    const auto weights = train(make, way, comm);
+    if (comm.rank() == 0) {
+      std::FILE* file = std::fopen(path.c_str(), "w");
+      std::fputs(weights_hash(weights).c_str(), file);
+      std::fclose(file);
+    }
+  });
+  char hash[64] = "";
+  if (std::FILE* file = std::fopen(path.c_str(), "r")) {
+    if (!std::fgets(hash, sizeof(hash), file)) hash[0] = 0;
+    std::fclose(file);
+  }
+  return hash;
+}
+
+class Exactness : public testing::TestWithParam<MakeChain> {};
+
+TEST_P(Exactness, WeightsDoNotDependOnRanksOrShardLevel) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const std::string wanted = hash_of(GetParam(), {.dtype = dtype});
+    ASSERT_EQ(wanted.size(), 16u);
+    for (const int ranks : {1, 2, 3, 4, 8})
+      for (const int shard : {0, 1, 2, 3}) {
+        const Way way{.ranks = ranks,
+                      .shard = shard,
+                      .recompute = (ranks + shard) % 2 == 0,
+                      .dtype = dtype};
+        EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+      }
+  }
+}
+
+TEST_P(Exactness, ClippingVotesAndReplicasChangeNothing) {
+  const std::string wanted = hash_of(GetParam(), {.clip = true});
+  EXPECT_NE(wanted, hash_of(GetParam(), {}));
+  for (const int shard : {0, 1, 2, 3}) {
+    const Way way{.ranks = 3, .shard = shard, .clip = true, .vote = true};
+    EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+  }
+  for (const int shard : {1, 2, 3}) {
+    const Way way{.ranks = 4, .shard = shard, .replicate = 2, .clip = true};
+    EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+  }
+}
+
+TEST_P(Exactness, EveryBackendGivesTheSameBits) {
+  const std::string wanted = hash_of(GetParam(), {});
+  for (const char* backend : {"shm", "gloo"})
+    for (const int shard : {0, 1, 2, 3}) {
+      const Way way{.ranks = 3, .shard = shard, .backend = backend};
+      EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Exactness, testing::Values(&cnn, &resnet),
+                         [](const auto& info) {
+                           return info.index == 0 ? std::string("cnn") : "resnet";
+                         });
+
+// Without --exact: equal to rounding, at every level, on every backend.
+TEST(ShardLevels, TrainAsOneRankDoes) {
+  const std::string path = testing::TempDir() + "/one_rank.safetensors";
+  const Way one{.exact = false};
+  test::run_ranks(one.world(), [&](Communicator& comm) {
+    at::set_num_threads(1);
+    write_safetensors(path, train(&cnn, one, comm));
+  });
+  for (const char* backend : {"local", "gloo"})
+    for (const int ranks : {2, 3, 4})
+      for (const int shard : {0, 1, 2, 3}) {
+        Way way{.ranks = ranks, .shard = shard, .exact = false, .backend = backend};
+        if (ranks == 4 && shard > 0) way.replicate = 2;
+        SCOPED_TRACE(testing::Message() << way);
+        test::run_ranks(way.world(), [&](Communicator& comm) {
+          at::set_num_threads(1);
+          const auto ours = train(&cnn, way, comm);
+          if (comm.rank() != 0) return;
+          const auto alone = read_safetensors(path).tensors;
+          ASSERT_EQ(alone.size(), ours.size());
+          for (const auto& [name, tensor] : ours)
+            for (const auto& [other, wanted] : alone)
+              if (name == other) {
+                EXPECT_LT((tensor - wanted).abs().max().item<float>(), 1e-5) << name;
+              }
+        });
+      }
+}
+
+}  // namespace
+}  // namespace cohort
