@@ -16,7 +16,7 @@ constexpr double kLaneGap = 3;
 constexpr double kMemoryGap = 6;
 constexpr double kMemoryHeight = 34;
 constexpr double kLetter = 5.9;  // width of one at 10 pixels, on the safe side
-constexpr double kThinnest = 0.7;
+constexpr double kThinnest = 1.2;
 
 constexpr std::array<Colour, 8> kSlices = {{{78, 121, 167},
                                             {242, 142, 43},
@@ -175,10 +175,9 @@ void Band::draw_action(Svg& svg, const Scale& scale, const Lane& lane,
   std::string words = long_name(schedule_, what);
   if (!fits(words)) words = short_name(what);
   if (!fits(words)) return;
-  svg.label(
-      x + width / 2, lane.y + lane.height / 2 + 3.5,
-      text("class=\"mark\" fill=\"", fill.is_light() ? "#1b1f24" : "#ffffff", "\""),
-      words);
+  svg.label(x + width / 2, lane.y + lane.height / 2 + 3.5,
+            fill.is_light() ? "class=\"mark onlight\"" : "class=\"mark ondark\"",
+            words);
 }
 
 // A step function; what stays between steps is the part under the dashed line.
@@ -210,7 +209,7 @@ void Band::draw_memory(Svg& svg, const Scale& scale) const {
                svg_number(y(peak->bytes)), "\" r=\"3\"/>\n"));
   const bool right = x > scale.width * 0.8;
   svg.label(right ? x - 7 : x + 7, std::max(y(peak->bytes) + 9, top + 11),
-            right ? "class=\"small halo end\"" : "class=\"small halo\"",
+            right ? "class=\"small end\"" : "class=\"small\"",
             text("peak ", format_bytes(static_cast<double>(peak->bytes))));
 }
 

@@ -44,14 +44,15 @@ text { font: 10px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue"
 .memory { fill: #b9c6d6; stroke: #6b7f97; stroke-width: 1; }
 .state { stroke: #59636e; stroke-width: 1; stroke-dasharray: 3 3; }
 .peak { fill: #d1242f; stroke: #ffffff; stroke-width: 1; }
-.halo { paint-order: stroke; stroke: #f3f5f7; stroke-width: 3px; stroke-linejoin: round; }
-.hatch { stroke: #dde2e8; stroke-width: 1.5; }
+.onlight { fill: #1b1f24; }
+.ondark { fill: #ffffff; }
+.hatch { stroke: #d3d9e0; stroke-width: 1.5; }
 .again { stroke: #ffffff; stroke-width: 1.5; stroke-opacity: 0.75; }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3; } .under, .soft { fill: #9198a1; } .page { fill: #0d1117; }
   .lane { fill: #171c23; } .box { stroke: #0d1117; } .grid { stroke: #2a313a; }
   .axis { stroke: #656d77; } .memory { fill: #33465c; stroke: #7d93ad; }
-  .state { stroke: #9198a1; } .peak { stroke: #0d1117; } .halo { stroke: #171c23; }
+  .state { stroke: #9198a1; } .peak { stroke: #0d1117; } .onlight { fill: #1b1f24; }
   .hatch { stroke: #232a33; }
 }
 </style>
@@ -255,7 +256,7 @@ class Picture {
     for (const auto& [kind, there] : seen) {
       if (kind == ActionKind::kFree || kind == ActionKind::kCommit) continue;
       Action sample{.kind = kind, .slice = 0};
-      if (kind == ActionKind::kReduce && schedule_.shard == 0) sample.slice = kNone;
+      if (kind == ActionKind::kReduce) sample.slice = kNone;
       const double from = x;
       x = swatch(x, y, text("fill=\"", colour_of(sample).text(), "\""),
                  std::string(name_of(kind)));

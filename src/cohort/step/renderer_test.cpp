@@ -52,7 +52,7 @@ CostTable network_costs() {
         {{.fixed = ms * 1e-3}, {.fixed = 2 * ms * 1e-3}, {.fixed = ms * 1e-3}});
   costs.update = {.bytes_per_second = 15e9};
   costs.copy = {.latency = 20e-6, .bytes_per_second = 12e9};
-  costs.links["*"] = {.latency = 30e-6, .bytes_per_second = 6e9};
+  costs.links["*"] = {.latency = 30e-6, .bytes_per_second = 2.5e9};
   return costs;
 }
 
