@@ -18,6 +18,7 @@
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
+#include "cohort/step/step_times.h"
 
 namespace cohort {
 
@@ -47,13 +48,6 @@ struct StepResult {
   bool skipped = false;  // the ranks voted against it: nothing changed
   double norm = 0;       // of the gradient, where the schedule asks for it
   StepSplit split;       // where this rank's time went
-};
-
-// When an action of this rank's role ran, in seconds since the step began. Of
-// communication: from its start until it was waited for.
-struct ActionTime {
-  double begin = 0;
-  double end = 0;
 };
 
 // Runs a Schedule on this rank: the actions of its role, in order; communication is
@@ -87,7 +81,8 @@ class Executor {
 
   const Schedule& schedule() const { return schedule_; }
   const Role& role() const { return role_; }
-  // Of the last step, by action of role().
+  // Of the last step, by action of role(). Of communication: from its start until it was
+  // waited for.
   const std::vector<ActionTime>& times() const { return times_; }
 
  private:

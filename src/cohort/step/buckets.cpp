@@ -21,11 +21,19 @@ bool is_frozen(const BlockSpec& block, size_t parameter) {
   return parameter < block.frozen.size() && block.frozen[parameter];
 }
 
-int64_t owned_numel(std::span<const BlockSpec> blocks, int block, bool trained) {
+// The first block that has a parameter owns it.
+std::map<std::string, int> find_owners(std::span<const BlockSpec> blocks) {
+  std::map<std::string, int> owners;
+  for (int b = 0; b < static_cast<int>(blocks.size()); ++b)
+    for (const auto& parameter : blocks[b].parameters) owners.emplace(parameter.name, b);
+  return owners;
+}
+
+int64_t owned_numel(const BlockSpec& spec, int block, bool trained,
+                    const std::map<std::string, int>& owners) {
   int64_t sum = 0;
-  const auto& spec = blocks[block];
   for (size_t p = 0; p < spec.parameters.size(); ++p)
-    if (is_frozen(spec, p) != trained && owns(blocks, block, p))
+    if (is_frozen(spec, p) != trained && owners.at(spec.parameters[p].name) == block)
       sum += padded(spec.parameters[p].numel());
   return sum;
 }
@@ -38,8 +46,9 @@ int64_t evenly(int64_t numel, int parts) {
 void add_buckets(std::span<const BlockSpec> blocks, const BucketOptions& options,
                  bool trained, std::vector<Bucket>& buckets) {
   const size_t first = buckets.size();
+  const auto owners = find_owners(blocks);
   for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b) {
-    const int64_t numel = owned_numel(blocks, b, trained);
+    const int64_t numel = owned_numel(blocks[b], b, trained, owners);
     if (numel == 0) continue;
     const auto dtype = blocks[b].parameters.front().dtype;
     const bool fits =
@@ -84,11 +93,13 @@ std::vector<Bucket> make_buckets(std::span<const BlockSpec> blocks,
 
 std::vector<std::vector<int>> bucket_uses(std::span<const BlockSpec> blocks,
                                           std::span<const Bucket> buckets) {
+  const auto owners = find_owners(blocks);
   std::map<std::string, int> bucket_of;
   for (int i = 0; i < static_cast<int>(buckets.size()); ++i)
     for (int b : buckets[i].blocks)
       for (size_t p = 0; p < blocks[b].parameters.size(); ++p)
-        if (is_frozen(blocks[b], p) != buckets[i].trained)
+        if (is_frozen(blocks[b], p) != buckets[i].trained &&
+            owners.at(blocks[b].parameters[p].name) == b)
           bucket_of.emplace(blocks[b].parameters[p].name, i);
   std::vector<std::vector<int>> uses(blocks.size());
   for (size_t b = 0; b < blocks.size(); ++b) {

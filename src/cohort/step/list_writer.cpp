@@ -11,7 +11,7 @@ namespace cohort {
 namespace {
 
 void drop_none(std::vector<int>& waits) {
-  std::erase(waits, kNone);
+  std::erase_if(waits, [](int wait) { return wait < 0; });  // nothing came before
   std::sort(waits.begin(), waits.end());
   waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
 }
@@ -172,6 +172,7 @@ void ListWriter::update(int bucket) {
                  .waits = {ready}});
   int done = add({.kind = ActionKind::kUpdate,
                   .buckets = {bucket},
+                  .bytes = share(bucket) * size_of(at::kFloat),
                   .waits = {loss_known_, ready, voted_}});
   if (plan_.options.offload)
     done = add({.kind = ActionKind::kFetch,
@@ -226,6 +227,8 @@ void ListWriter::commit() {
         (plan_.schedule.shard < 2 || plan_.shard_lane == kComputeLane))
       commit.takes += gradient_bytes(plan_.schedule, bucket);
   }
+  for (int i = 0; i < buckets() && !plan_.options.forward_only; ++i)
+    if (plan_.schedule.buckets[i].trained) commit.buckets.push_back(i);
   commit.waits = ends_of_lanes();
   add(std::move(commit));
 }

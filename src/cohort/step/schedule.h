@@ -55,8 +55,9 @@ struct Action {
   int lane = kComputeLane;
   int block = kNone;
   int slice = kNone;         // counted within the rank
-  std::vector<int> buckets;  // whose parameters it uses, or what it moves
-  int64_t bytes = 0;         // moved, for communication and copies
+  // Whose parameters it uses, or what it moves; of Commit: all that the step updates.
+  std::vector<int> buckets;
+  int64_t bytes = 0;         // moved, for communication and copies; weights of Update
   int64_t takes = 0;         // bytes that stay when it is done; of Commit: between steps
   int64_t frees = 0;         // bytes given back when it is done
   int64_t scratch = 0;       // bytes needed only while it runs

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/checker.h"
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/core/format.h"
+#include "cohort/step/checks/checks.h"
+
+namespace cohort {
+namespace {
+
+// The largest part is what to make smaller.
+const char* what_helps(const MemoryParts& parts) {
+  const int64_t most = std::max({parts.state, parts.activations, parts.parameters,
+                                 parts.gradients, parts.scratch});
+  if (most == parts.state)
+    return "a higher shard level, more ranks, or step.offload=true";
+  if (most == parts.parameters) return "step.prefetch=0, or smaller blocks";
+  if (most == parts.gradients) return "smaller blocks, or precision=bf16";
+  return "step.recompute=true, more slices, or a smaller batch";
+}
+
+void check_limit(const RoleView& role, const RolePeak& peak, int64_t limit) {
+  const int64_t total = peak.parts.total();
+  if (limit <= 0 || total <= limit) return;
+  role.refuse(peak.action,
+              text("holds ", format_bytes(static_cast<double>(total)), " (", total,
+                   " bytes); the limit is ", format_bytes(static_cast<double>(limit)),
+                   " (", limit, "); what helps: ", what_helps(peak.parts)));
+}
+
+}  // namespace
+
+const RolePeak& CheckReport::largest() const {
+  return *std::max_element(
+      roles.begin(), roles.end(),
+      [](const auto& a, const auto& b) { return a.parts.total() < b.parts.total(); });
+}
+
+CheckReport check(const Schedule& schedule, const CheckOptions& options) {
+  check_form(schedule);
+  const StepFacts facts = find_facts(schedule);
+  const int lanes = 2 + static_cast<int>(schedule.groups.size());
+  CheckReport report;
+  for (int i = 0; i < static_cast<int>(schedule.roles.size()); ++i) {
+    const RoleView role(schedule, i, lanes);
+    check_compute(role, facts);
+    check_parameters(role, facts);
+    check_gradients(schedule, role, facts);
+    check_ending(schedule, role, facts, options);
+    report.roles.push_back(find_peak(role));
+    check_limit(role, report.roles.back(), options.memory_limit);
+  }
+  check_collectives(schedule);
+  return report;
+}
+
+}  // namespace cohort

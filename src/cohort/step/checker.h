@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+struct CheckOptions {
+  int64_t memory_limit = 0;  // bytes a rank may hold; 0: any
+  bool elastic = false;      // no update without a Vote before it
+};
+
+// What a rank holds at once, by what it is for.
+struct MemoryParts {
+  int64_t state = 0;  // between steps: parameters, optimizer state, gradient sums
+  int64_t activations = 0;
+  int64_t gradients = 0;   // that have memory for a while only
+  int64_t parameters = 0;  // gathered for a while only
+  int64_t scratch = 0;
+
+  int64_t total() const {
+    return state + activations + gradients + parameters + scratch;
+  }
+};
+
+struct RolePeak {
+  int action = 0;  // at whose beginning a rank of the role holds most
+  MemoryParts parts;
+};
+
+struct CheckReport {
+  std::vector<RolePeak> roles;  // in the order of the schedule
+
+  const RolePeak& largest() const;
+};
+
+// Proves a step before it runs. Reads roles and groups alone (never names or the
+// list of buckets), so a schedule that came from a file is judged the same.
+//
+// ConfigError in one line with role, action and reason when a rule is broken:
+// - an action waits for earlier ones only; each kind keeps to its lane;
+// - every slice passes every block forward and backward once, in order;
+// - parameters are whole when used and cut or updated as the role says;
+// - each gradient is reduced exactly once, over all ranks, before its update;
+// - loss, Norm, Vote and the rest of what Commit needs happen once, and in time;
+// - ranks of a group call equal collectives in equal order, and nobody waits for ever;
+// - what is taken is given back, and never more than the limit.
+// "Before" always means: in the same lane, or by waits; never by place in the list
+// alone.
+CheckReport check(const Schedule& schedule, const CheckOptions& options = {});
+
+}  // namespace cohort

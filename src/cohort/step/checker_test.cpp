@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/checker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "cohort/core/error.h"
+#include "cohort/step/generator.h"
+#include "cohort/step/testing_mutants.h"
+
+namespace cohort {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int64_t kKilo = 1000;
+
+// Trained, shared, frozen and missing parameters, and a running statistic.
+std::vector<BlockSpec> odd_blocks() {
+  const auto parameter = [](const char* name, int64_t numel) {
+    return TensorSpec{.name = name, .shape = {numel}, .end = numel};
+  };
+  return {{.name = "first",
+           .parameters = {parameter("first", 3000), parameter("shared", 100)},
+           .activation_bytes = 9 * kKilo,
+           .output_bytes = 2 * kKilo,
+           .scratch_bytes = 500},
+          {.name = "plain",
+           .keeps_statistics = true,
+           .activation_bytes = 4 * kKilo,
+           .output_bytes = 1 * kKilo},
+          {.name = "last",
+           .parameters = {parameter("fixed", 2000), parameter("last", 1000),
+                          parameter("shared", 100)},
+           .frozen = {true, false, false},
+           .activation_bytes = 5 * kKilo,
+           .output_bytes = 1 * kKilo}};
+}
+
+struct Case {
+  Layout layout;
+  GeneratorOptions options;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.layout.text() << " slices=" << c.options.slices
+             << (c.options.recompute ? " recompute" : "")
+             << (c.options.clip ? " clip" : "") << (c.options.vote ? " vote" : "")
+             << (c.options.offload ? " offload" : "")
+             << (c.options.forward_only ? " forward-only" : "")
+             << " prefetch=" << c.options.prefetch;
+}
+
+std::vector<Case> every_case() {
+  std::vector<Case> cases;
+  const Layout worlds[] = {{.dp = 1}, {.dp = 2}, {.dp = 3}, {.dp = 4, .replicate = 2}};
+  const int slices[] = {2, 3, 5, 6};
+  for (int w = 0; w < 4; ++w)
+    for (int shard = 0; shard <= 3; ++shard)
+      for (int bits = 0; bits < 16; ++bits) {
+        Case c{.layout = worlds[w],
+               .options = {.slices = slices[w], .bucket_bytes = 1}};
+        if (shard == 0) c.layout.replicate = 1;
+        c.layout.shard = shard;
+        c.options.recompute = bits & 1;
+        c.options.clip = bits & 2;
+        c.options.vote = bits & 4;
+        c.options.offload = bits & 8;
+        c.options.prefetch = bits % 3;
+        cases.push_back(c);
+      }
+  for (int shard : {0, 3})
+    cases.push_back({{.dp = 3, .shard = shard}, {.slices = 4, .forward_only = true}});
+  return cases;
+}
+
+Schedule made(const Case& c) { return generate(odd_blocks(), c.layout, c.options); }
+
+// As a file without comments has it.
+Schedule bare(Schedule schedule) {
+  schedule.blocks.clear();
+  schedule.buckets.clear();
+  schedule.shard = 0;
+  return schedule;
+}
+
+std::string refusal(const Schedule& schedule, const CheckOptions& options = {}) {
+  try {
+    check(schedule, options);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+int find(const Role& role, ActionKind kind, int bucket = kNone) {
+  for (size_t i = 0; i < role.actions.size(); ++i)
+    if (role.actions[i].kind == kind &&
+        (bucket == kNone || role.actions[i].buckets == std::vector{bucket}))
+      return static_cast<int>(i);
+  ADD_FAILURE() << "no " << name_of(kind);
+  return 0;
+}
+
+TEST(Checker, AcceptsWhatGeneratorsWrite) {
+  for (const auto& c : every_case()) {
+    const Schedule schedule = made(c);
+    EXPECT_EQ(refusal(schedule), "accepted") << c;
+    EXPECT_EQ(refusal(bare(schedule)), "accepted") << c;
+  }
+}
+
+// Removing or doubling an action is never harmless. Exchanges may be: those are left
+// for the executor to show.
+TEST(Checker, RefusesEveryRemovalAndDoubling) {
+  int64_t refused = 0, accepted = 0, index = 0;
+  for (const auto& c : every_case()) {
+    const uint64_t seed = 1000 + index++;
+    const auto verdicts =
+        judge_mutants(bare(made(c)), {.most_exchanges = 60, .seed = seed});
+    for (const auto& mutant : verdicts.accepted) {
+      EXPECT_THAT(mutant.what, HasSubstr("exchange")) << c << " seed " << seed;
+    }
+    refused += verdicts.refused;
+    accepted += static_cast<int64_t>(verdicts.accepted.size());
+  }
+  RecordProperty("refused", static_cast<int>(refused));
+  RecordProperty("accepted", static_cast<int>(accepted));
+  EXPECT_GT(refused, 10 * accepted);
+}
+
+// Two things that may change places keep every order that data needs.
+TEST(Checker, ExchangesItAcceptsKeepEveryOrder) {
+  for (int shard = 0; shard <= 3; ++shard) {
+    const Case c{{.dp = 2, .shard = shard},
+                 {.slices = 3, .bucket_bytes = 1, .clip = true}};
+    const auto verdicts = judge_mutants(made(c));
+    for (const auto& mutant : verdicts.accepted) {
+      for (const auto& role : mutant.schedule.roles) {
+        const int norm = find(role, ActionKind::kNorm);
+        for (size_t i = 0; i < role.actions.size(); ++i) {
+          const ActionKind kind = role.actions[i].kind;
+          if (kind == ActionKind::kUpdate) {
+            EXPECT_GT(static_cast<int>(i), norm);
+          }
+          if (kind == ActionKind::kBackward || kind == ActionKind::kReduceScatter) {
+            EXPECT_LT(static_cast<int>(i), norm);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Checker, NamesRoleActionAndReason) {
+  Schedule schedule = made({{.dp = 3}, {.slices = 4, .bucket_bytes = 1}});
+  Role& role = schedule.roles[1];
+  const int update = find(role, ActionKind::kUpdate, 0);
+  role.actions[update].waits.clear();
+  EXPECT_THAT(refusal(schedule),
+              AllOf(HasSubstr("role 1 (ranks 2)"), HasSubstr(text("action ", update)),
+                    HasSubstr("Update bucket 0"), HasSubstr("does not wait for")));
+}
+
+TEST(Checker, ListPositionAloneIsNoOrder) {
+  Schedule schedule = made({{.dp = 2, .shard = 3}, {.slices = 2}});
+  Role& role = schedule.roles[0];
+  role.actions[find(role, ActionKind::kForward)].waits.clear();
+  EXPECT_THAT(refusal(schedule), HasSubstr("parameters must be whole when used"));
+}
+
+TEST(Checker, ElasticNeedsAVote) {
+  const Case c{{.dp = 2}, {.slices = 2}};
+  EXPECT_THAT(refusal(made(c), {.elastic = true}), HasSubstr("Vote"));
+  EXPECT_EQ(refusal(made({c.layout, {.slices = 2, .vote = true}}), {.elastic = true}),
+            "accepted");
+}
+
+TEST(Checker, KindsWithoutAGeneratorAreRefused) {
+  Schedule schedule = made({{.dp = 2}, {.slices = 2}});
+  schedule.roles[0].actions[0].kind = ActionKind::kSend;
+  EXPECT_THAT(refusal(schedule), HasSubstr("later release"));
+}
+
+// Takes an action out of its place and puts it at another, with waits renumbered.
+void move(Role& role, int from, int to) {
+  std::vector<int> order(role.actions.size());
+  std::iota(order.begin(), order.end(), 0);
+  order.erase(order.begin() + from);
+  order.insert(order.begin() + to, from);
+  std::vector<int> place(order.size());
+  std::vector<Action> actions;
+  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int>(i);
+  for (int i : order) {
+    actions.push_back(role.actions[i]);
+    for (int& wait : actions.back().waits) wait = place[wait];
+  }
+  role.actions = std::move(actions);
+}
+
+TEST(Checker, CollectivesInAnotherOrderAreRefused) {
+  Schedule schedule =
+      made({{.dp = 3}, {.slices = 4, .bucket_bytes = 1, .overlap_updates = false}});
+  Role& role = schedule.roles[1];
+  move(role, find(role, ActionKind::kReduce, 0), find(role, ActionKind::kReduce, 1));
+  EXPECT_THAT(refusal(schedule), AllOf(HasSubstr("role 1 (ranks 2)"),
+                                       HasSubstr("in group dp; there, role 0")));
+}
+
+TEST(Checker, CollectivesOfOtherSizesAreRefused) {
+  Schedule schedule = made({{.dp = 3, .shard = 3}, {.slices = 4}});
+  Role& role = schedule.roles[1];
+  role.actions[find(role, ActionKind::kReduceScatter, 0)].bytes += 4;
+  EXPECT_THAT(refusal(schedule), HasSubstr("bytes"));
+}
+
+// Each waits in one group for the other, who waits in the other group.
+TEST(Checker, DeadlockIsNamed) {
+  std::vector<BlockSpec> blocks(3);
+  for (const char* name : {"a", "b", "c"})
+    blocks[name[0] - 'a'].parameters = {{.name = name, .shape = {10}, .end = 10}};
+  Schedule schedule = generate(blocks, {.dp = 4, .shard = 3, .replicate = 2},
+                               {.slices = 6, .prefetch = 0});
+  ASSERT_EQ(schedule.roles.size(), 2u);
+  for (int r : {0, 1}) {
+    Role& role = schedule.roles[r];
+    const int loss = find(role, ActionKind::kReduce, kLossBucket);
+    int scatter = loss;
+    while (role.actions[scatter].kind != ActionKind::kReduceScatter) ++scatter;
+    role.actions[scatter].waits.push_back(loss);
+    if (r == 1) continue;
+    role.actions[scatter].waits = {loss - 1};
+    move(role, scatter, loss);
+    role.actions[loss + 1].waits.push_back(loss);
+  }
+  EXPECT_THAT(refusal(schedule),
+              AllOf(HasSubstr("waits for ever for action"), HasSubstr("never joins")));
+}
+
+TEST(Checker, PeakMemoryIsStateAndWhatIsHeldAtOnce) {
+  const auto blocks = odd_blocks();
+  const Schedule schedule = generate(blocks, {.dp = 1}, {.slices = 2});
+  const RolePeak peak = check(schedule).largest();
+  // All activations, when the last forward is done: 9 + 4 + 5 KB.
+  EXPECT_EQ(peak.parts.activations, 18 * kKilo);
+  EXPECT_EQ(peak.parts.state, schedule.roles[0].actions.back().takes);
+  // 3 trained parameters of 3 + 1 + 1 chunks with gradient and momentum, 1 frozen of 2.
+  EXPECT_EQ(peak.parts.state, 4 * kChunk * (3 * 5 + 2));
+  const Schedule less = generate(blocks, {.dp = 1}, {.slices = 2, .recompute = true});
+  // Outputs of all blocks and what the first block's recompute makes: 2 + 1 + 1 + 5 KB
+  // at the last block, 2 + 9 KB and its scratch at the first.
+  EXPECT_EQ(check(less).largest().parts.activations, 11 * kKilo);
+}
+
+TEST(Checker, MemoryLimitIsRefusedWithWhatHelps) {
+  const Schedule schedule = made({{.dp = 2}, {.slices = 2}});
+  const int64_t peak = check(schedule).largest().parts.total();
+  EXPECT_EQ(refusal(schedule, {.memory_limit = peak}), "accepted");
+  EXPECT_THAT(
+      refusal(schedule, {.memory_limit = peak - 1}),
+      AllOf(HasSubstr(std::to_string(peak)), HasSubstr(std::to_string(peak - 1)),
+            HasSubstr("higher shard level")));
+}
+
+TEST(Checker, WhatIsTakenMustBeGivenBack) {
+  Schedule schedule = made({{.dp = 1}, {.slices = 1}});
+  schedule.roles[0].actions[0].takes += 1;
+  EXPECT_THAT(refusal(schedule), HasSubstr("not given back"));
+  schedule.roles[0].actions[0].takes -= 2;
+  EXPECT_THAT(refusal(schedule), HasSubstr("gives back"));
+}
+
+// As large as one may ask for; how long it takes is in docs/measured.md.
+TEST(Checker, JudgesAThousandRanks) {
+  std::vector<BlockSpec> blocks;
+  for (int b = 0; b < 96; ++b) {
+    const std::string name = text("w", b);
+    blocks.push_back(
+        {.name = name,
+         .parameters = {{.name = name, .shape = {1 << 20}, .end = 1 << 20}},
+         .activation_bytes = 1 << 20,
+         .output_bytes = 1 << 18});
+  }
+  for (int shard : {0, 3}) {
+    const auto schedule =
+        generate(blocks, {.dp = 1024, .shard = shard}, {.slices = 65'536});
+    EXPECT_EQ(refusal(schedule), "accepted") << shard;
+  }
+}
+
+}  // namespace
+}  // namespace cohort

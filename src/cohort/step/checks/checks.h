@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the checker, in the order in which they run. Each may rely on what those
+// before it made certain.
+#pragma once
+
+#include <vector>
+
+#include "cohort/step/checker.h"
+#include "cohort/step/checks/role_view.h"
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+// What all roles agree on.
+struct StepFacts {
+  int blocks = 0;
+  int buckets = 0;
+  int rounds = 1;  // slices of the rank that has most
+  bool forward_only = false;
+  int shard_lane = kNone;              // of Gather and ReduceScatter
+  std::vector<std::vector<int>> uses;  // buckets, by block
+  std::vector<bool> trained;           // by bucket: Commit says so
+  std::vector<bool> sharded;           // by bucket: cut between steps, dropped by Free
+};
+
+// Ranks, groups, kinds, lanes, waits: what a list must be to be read at all.
+void check_form(const Schedule& schedule);
+StepFacts find_facts(const Schedule& schedule);
+
+// Forward, Recompute, Backward of every slice of every block.
+void check_compute(const RoleView& role, const StepFacts& facts);
+// Gather and Free around every use of parameters.
+void check_parameters(const RoleView& role, const StepFacts& facts);
+// Reductions, updates and the copies around them.
+void check_gradients(const Schedule& schedule, const RoleView& role,
+                     const StepFacts& facts);
+// Loss, Norm, Vote, FoldBuffers, Commit.
+void check_ending(const Schedule& schedule, const RoleView& role,
+                  const StepFacts& facts, const CheckOptions& options);
+
+// Equal collectives in equal order, and nobody waits for ever.
+void check_collectives(const Schedule& schedule);
+
+RolePeak find_peak(const RoleView& role);
+
+}  // namespace cohort

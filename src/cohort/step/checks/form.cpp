@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a list must be to be read at all: nothing here knows what a step means.
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "cohort/core/error.h"
+#include "cohort/step/checks/checks.h"
+#include "cohort/step/slices.h"
+
+namespace cohort {
+namespace {
+
+enum class Lane { kCompute, kGroup, kWorld, kCopy };
+enum class Names { kBlock, kBucket, kBucketOrLoss, kNothing, kBuckets };
+
+struct KindRule {
+  ActionKind kind;
+  Lane lane;
+  Names names;
+};
+
+constexpr std::array<KindRule, 14> kRules = {{
+    {ActionKind::kForward, Lane::kCompute, Names::kBlock},
+    {ActionKind::kBackward, Lane::kCompute, Names::kBlock},
+    {ActionKind::kRecompute, Lane::kCompute, Names::kBlock},
+    {ActionKind::kGather, Lane::kGroup, Names::kBucket},
+    {ActionKind::kFree, Lane::kCompute, Names::kBucket},
+    {ActionKind::kReduce, Lane::kGroup, Names::kBucketOrLoss},
+    {ActionKind::kReduceScatter, Lane::kGroup, Names::kBucket},
+    {ActionKind::kNorm, Lane::kWorld, Names::kNothing},
+    {ActionKind::kVote, Lane::kWorld, Names::kNothing},
+    {ActionKind::kUpdate, Lane::kCompute, Names::kBucket},
+    {ActionKind::kFoldBuffers, Lane::kWorld, Names::kNothing},
+    {ActionKind::kCommit, Lane::kCompute, Names::kBuckets},
+    {ActionKind::kOffload, Lane::kCopy, Names::kBucket},
+    {ActionKind::kFetch, Lane::kCopy, Names::kBucket},
+}};
+
+constexpr int kMostRanks = 1 << 20;
+constexpr size_t kMostGroups = 16;
+
+const KindRule* rule_of(ActionKind kind) {
+  for (const auto& rule : kRules)
+    if (rule.kind == kind) return &rule;
+  return nullptr;
+}
+
+// One role, read action by action.
+class Form {
+ public:
+  Form(const Schedule& schedule, int role, int rounds)
+      : schedule_(schedule),
+        index_(role),
+        role_(schedule.roles[role]),
+        rounds_(rounds) {}
+
+  void check() {
+    for (size_t i = 0; i < role_.actions.size(); ++i) {
+      at_ = static_cast<int>(i);
+      const Action& action = role_.actions[i];
+      const KindRule* rule = rule_of(action.kind);
+      if (!rule)
+        refuse("no generator writes this kind yet; it comes with a later release");
+      check_lane(action, rule->lane);
+      check_names(action, rule->names);
+      check_needs(action);
+      check_bytes(action);
+      for (int wait : action.waits)
+        if (wait < 0 || wait >= at_)
+          refuse(text("waits for action ", wait, "; legal: an earlier one"));
+    }
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& reason) const {
+    refuse_role(schedule_, index_, at_, reason);
+  }
+
+  void check_lane(const Action& action, Lane lane) const {
+    const int groups = static_cast<int>(schedule_.groups.size());
+    int low = kComputeLane, high = kComputeLane;
+    if (lane == Lane::kGroup) low = 1, high = groups;
+    if (lane == Lane::kCopy) low = high = groups + 1;
+    if (lane == Lane::kWorld && schedule_.world > 1) low = 1, high = groups;
+    if (action.lane < low || action.lane > high)
+      refuse(text("is in lane ", action.lane, "; legal: ",
+                  high < low ? "none, for there is no group"
+                             : text(low, low < high ? text(" to ", high) : "")));
+    if (lane != Lane::kWorld || action.lane == kComputeLane) return;
+    const Group& group = schedule_.groups[action.lane - 1];
+    if (group.size != schedule_.world)
+      refuse(text("is over group ", group.name, " of ", group.size,
+                  " ranks; legal: all ", schedule_.world));
+  }
+
+  void check_names(const Action& action, Names names) const {
+    const bool compute = names == Names::kBlock;
+    if (compute != (action.block >= 0) || (!compute && action.block != kNone))
+      refuse(compute ? "names no block" : "names a block; legal: none");
+    const int most = compute ? role_.slices : rounds_;
+    if (action.slice != kNone && (action.slice < 0 || action.slice >= most))
+      refuse(text("is of slice ", action.slice, "; legal: 0 to ", most - 1));
+    if (compute && action.slice == kNone) refuse("names no slice");
+    const bool sliced = compute || action.kind == ActionKind::kGather ||
+                        action.kind == ActionKind::kFree ||
+                        action.kind == ActionKind::kReduce ||
+                        action.kind == ActionKind::kReduceScatter;
+    if (!sliced && action.slice != kNone) refuse("names a slice; legal: none");
+    check_buckets(action, names);
+  }
+
+  void check_buckets(const Action& action, Names names) const {
+    const auto& buckets = action.buckets;
+    const bool one = names == Names::kBucket || names == Names::kBucketOrLoss;
+    if (one && buckets.size() != 1)
+      refuse(text("names ", buckets.size(), " buckets; legal: one"));
+    if (names == Names::kNothing && !buckets.empty())
+      refuse("names a bucket; legal: none");
+    const int least = names == Names::kBucketOrLoss ? kLossBucket : 0;
+    for (size_t i = 0; i < buckets.size(); ++i)
+      if (buckets[i] < least || (i > 0 && buckets[i] <= buckets[i - 1]))
+        refuse(text("names bucket ", buckets[i], "; legal: ", least,
+                    " and more, in ascending order"));
+    if (one && buckets[0] == kLossBucket && action.slice != kNone)
+      refuse("is of the loss and names a slice; legal: none");
+  }
+
+  void check_needs(const Action& action) const {
+    for (ActionKind need : action.needs)
+      if (action.kind != ActionKind::kCommit ||
+          (need != ActionKind::kNorm && need != ActionKind::kVote &&
+           need != ActionKind::kFoldBuffers))
+        refuse(text("needs ", name_of(need),
+                    "; legal: Commit alone, and Norm, Vote or FoldBuffers"));
+  }
+
+  void check_bytes(const Action& action) const {
+    const int64_t most =
+        (int64_t{1} << 60) / static_cast<int64_t>(role_.actions.size());
+    for (int64_t bytes : {action.bytes, action.takes, action.frees, action.scratch})
+      if (bytes < 0 || bytes > most)
+        refuse(text("has ", bytes, " bytes; legal: 0 to ", most));
+  }
+
+  const Schedule& schedule_;
+  int index_;
+  const Role& role_;
+  int rounds_;
+  int at_ = 0;
+};
+
+void check_groups(const Schedule& schedule) {
+  if (schedule.groups.size() > kMostGroups)
+    throw ConfigError(text("[step.check] ", schedule.groups.size(),
+                           " groups; legal: at most ", kMostGroups));
+  for (const auto& group : schedule.groups) {
+    const int64_t span = static_cast<int64_t>(group.size) * group.stride;
+    if (group.size < 2 || group.stride < 1 || schedule.world % span != 0)
+      throw ConfigError(text("[step.check] group ", group.name, ": ", group.size, " x ",
+                             group.stride, " does not cut ", schedule.world,
+                             " ranks; legal: at least 2 ranks, and size x stride that "
+                             "divides the world"));
+  }
+}
+
+void check_ranks(const Schedule& schedule) {
+  if (schedule.world < 1 || schedule.world > kMostRanks || schedule.roles.empty())
+    throw ConfigError(text("[step.check] a world of ", schedule.world, " ranks and ",
+                           schedule.roles.size(), " roles; legal: 1 to ", kMostRanks,
+                           " ranks, and a role"));
+  std::vector<bool> seen(schedule.world);
+  for (const auto& role : schedule.roles)
+    for (int rank : role.ranks) {
+      if (rank < 0 || rank >= schedule.world || seen[rank])
+        throw ConfigError(text("[step.check] rank ", rank,
+                               " has two roles or is outside the world of ",
+                               schedule.world, "; legal: one role a rank"));
+      seen[rank] = true;
+      const int slices = slices_of(rank, schedule.world, schedule.slices).count();
+      if (role.slices != slices)
+        throw ConfigError(text("[step.check] rank ", rank, " computes ", role.slices,
+                               " slices; legal: ", slices, ", its part of ",
+                               schedule.slices));
+    }
+  const auto gap = std::find(seen.begin(), seen.end(), false);
+  if (gap != seen.end())
+    throw ConfigError(text("[step.check] rank ", gap - seen.begin(), " of ",
+                           schedule.world, " has no role; legal: one role a rank"));
+}
+
+}  // namespace
+
+void check_form(const Schedule& schedule) {
+  check_ranks(schedule);
+  check_groups(schedule);
+  int rounds = 1;
+  for (const auto& role : schedule.roles) rounds = std::max(rounds, role.slices);
+  for (size_t i = 0; i < schedule.roles.size(); ++i)
+    Form(schedule, static_cast<int>(i), rounds).check();
+}
+
+}  // namespace cohort

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "cohort/step/schedule.h"
+#include "cohort/step/step_times.h"
+
+namespace cohort {
+
+struct PictureOptions {
+  std::string title;   // "fashion-mnist, dp=4, shard=3"
+  StepTimes measured;  // drawn under the predicted ones; empty: nothing was measured
+  int most_ranks = 8;  // with more, a band stands for a role
+};
+
+// A step as a picture (SVG 1.1, no scripts, nothing from elsewhere): a band a rank, in
+// it a row a lane, time from left to right, and under it the memory the rank holds.
+// Colours are slices, shades are kinds. Light and dark pages both do.
+std::string render_svg(const Schedule& schedule, const StepTimes& predicted,
+                       const PictureOptions& options = {});
+
+}  // namespace cohort

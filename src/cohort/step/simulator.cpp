@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/simulator.h"
+
+#include <algorithm>
+#include <set>
+
+#include "cohort/core/error.h"
+#include "cohort/step/checks/role_view.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kUnknown = -1;
+
+double cost_of(const Schedule& schedule, const Action& action, const CostTable& costs) {
+  const auto block = static_cast<size_t>(action.block);
+  const bool known = action.block >= 0 && block < costs.blocks.size();
+  const auto bytes = static_cast<double>(action.bytes);
+  switch (action.kind) {
+    case ActionKind::kForward:
+      return known ? costs.blocks[block].forward.seconds(costs.samples) : 0;
+    case ActionKind::kBackward:
+      return known ? costs.blocks[block].backward.seconds(costs.samples) : 0;
+    case ActionKind::kRecompute:
+      return known ? costs.blocks[block].recompute.seconds(costs.samples) : 0;
+    case ActionKind::kUpdate:
+      return costs.update.seconds(bytes);
+    case ActionKind::kOffload:
+    case ActionKind::kFetch:
+      return costs.copy.seconds(bytes);
+    default:
+      break;
+  }
+  const auto lane = static_cast<size_t>(action.lane);
+  if (lane < 1 || lane > schedule.groups.size()) return 0;
+  const Group& group = schedule.groups[lane - 1];
+  return costs.link(group.name).seconds(bytes * ring_factor(action.kind, group.size));
+}
+
+// A call of a role in a group, from its issue to its end.
+struct Call {
+  int action = 0;
+  double asked = 0;          // when what it waits for is done
+  double needed = kUnknown;  // when the rank's own thread waits for it
+  double end = kUnknown;
+};
+
+class Simulator {
+ public:
+  Simulator(const Schedule& schedule, const CostTable& costs)
+      : schedule_(schedule), costs_(costs), roles_(schedule.roles.size()) {
+    const size_t groups = schedule.groups.size();
+    for (size_t r = 0; r < roles_.size(); ++r) {
+      roles_[r].times.assign(schedule.roles[r].actions.size(), {kUnknown, kUnknown});
+      roles_[r].ordinal.assign(schedule.roles[r].actions.size(), 0);
+      roles_[r].free.assign(groups + 2, 0);
+      roles_[r].calls.resize(groups);
+      roles_[r].resolved.assign(groups, 0);
+      roles_[r].peers.resize(groups);
+    }
+    find_peers();
+  }
+
+  StepTimes run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (size_t r = 0; r < roles_.size(); ++r) moved |= advance(r);
+      for (size_t g = 0; g < schedule_.groups.size(); ++g) moved |= resolve(g, false);
+      // Nobody waits for it yet, and all have come to it: it is not held up.
+      for (size_t g = 0; !moved && g < schedule_.groups.size(); ++g)
+        moved = resolve(g, true);
+    }
+    StepTimes times;
+    for (size_t r = 0; r < roles_.size(); ++r) {
+      if (roles_[r].next < roles_[r].times.size())
+        throw ConfigError(
+            text("[step.simulate] role ", r, ", ",
+                 action_text(schedule_.roles[r], static_cast<int>(roles_[r].next)),
+                 ": waits for ever; legal: what the checker accepts"));
+      times.push_back(std::move(roles_[r].times));
+    }
+    return times;
+  }
+
+ private:
+  struct State {
+    size_t next = 0;  // the first action that has not begun
+    std::vector<ActionTime> times;
+    std::vector<size_t> ordinal;           // by action: its place in calls
+    std::vector<double> free;              // by lane: when its last action is done
+    std::vector<std::vector<Call>> calls;  // by group
+    std::vector<size_t> resolved;          // by group: calls with an end
+    std::vector<std::set<size_t>> peers;   // by group: roles it meets
+  };
+
+  bool is_call(const Action& action) const {
+    return action.lane >= 1 &&
+           static_cast<size_t>(action.lane) <= schedule_.groups.size();
+  }
+
+  bool hidden(size_t group) const {
+    return costs_.link(schedule_.groups[group].name).hidden;
+  }
+
+  void find_peers() {
+    std::vector<size_t> role_of(schedule_.world);
+    for (size_t r = 0; r < roles_.size(); ++r)
+      for (int rank : schedule_.roles[r].ranks) role_of[rank] = r;
+    for (size_t g = 0; g < schedule_.groups.size(); ++g) {
+      std::map<int, std::set<size_t>> instances;
+      for (int rank = 0; rank < schedule_.world; ++rank)
+        instances[schedule_.groups[g].first_of(rank)].insert(role_of[rank]);
+      for (const auto& [first, members] : instances)
+        for (size_t r : members)
+          roles_[r].peers[g].insert(members.begin(), members.end());
+    }
+  }
+
+  // Begins actions until one waits for a call whose end is not known yet.
+  bool advance(size_t r) {
+    State& state = roles_[r];
+    const auto& actions = schedule_.roles[r].actions;
+    const size_t from = state.next;
+    for (; state.next < actions.size(); ++state.next)
+      if (!begin(state, actions[state.next])) break;
+    return state.next > from;
+  }
+
+  bool begin(State& state, const Action& action) {
+    double ready = 0;
+    bool known = true;
+    for (int wait : action.waits) {
+      if (state.times[wait].end != kUnknown) {
+        ready = std::max(ready, state.times[wait].end);
+        continue;
+      }
+      const Action& awaited = schedule_.roles[&state - roles_.data()].actions[wait];
+      if (awaited.lane == action.lane) continue;  // first in, first out
+      known = false;
+      need(state, awaited, wait);
+    }
+    if (!known) return false;
+    if (is_call(action)) {
+      auto& calls = state.calls[action.lane - 1];
+      state.ordinal[state.next] = calls.size();
+      calls.push_back({.action = static_cast<int>(state.next), .asked = ready});
+      return true;
+    }
+    const double start = std::max(ready, state.free[action.lane]);
+    const double end = start + cost_of(schedule_, action, costs_);
+    state.times[state.next] = {start, end};
+    state.free[action.lane] = end;
+    return true;
+  }
+
+  void need(State& state, const Action& awaited, int wait) {
+    auto& calls = state.calls[awaited.lane - 1];
+    for (size_t k = state.resolved[awaited.lane - 1]; k <= state.ordinal[wait]; ++k)
+      if (calls[k].needed == kUnknown) calls[k].needed = state.free[kComputeLane];
+  }
+
+  // Gives the next call of a group its times where all its ranks have come to it.
+  bool resolve(size_t group, bool unneeded) {
+    bool moved = false;
+    for (auto& state : roles_) {
+      while (true) {
+        const double start = start_of(state, group, unneeded);
+        if (start == kUnknown) break;
+        finish(state, group, start);
+        moved = true;
+        if (unneeded) return true;
+      }
+    }
+    return moved;
+  }
+
+  double start_of(const State& state, size_t group, bool unneeded) const {
+    const size_t k = state.resolved[group];
+    if (k >= state.calls[group].size()) return kUnknown;
+    double start = 0;
+    for (size_t peer : state.peers[group]) {
+      const State& other = roles_[peer];
+      if (k >= other.calls[group].size()) return kUnknown;
+      if (k > 0 && other.calls[group][k - 1].end == kUnknown) return kUnknown;
+      const Call& call = other.calls[group][k];
+      if (!hidden(group) && call.needed == kUnknown && !unneeded) return kUnknown;
+      start = std::max({start, call.asked, k > 0 ? other.calls[group][k - 1].end : 0});
+      if (!hidden(group)) start = std::max(start, call.needed);
+    }
+    return start;
+  }
+
+  void finish(State& state, size_t group, double start) {
+    Call& call = state.calls[group][state.resolved[group]++];
+    const auto& actions = schedule_.roles[&state - roles_.data()].actions;
+    call.end = start + cost_of(schedule_, actions[call.action], costs_);
+    state.times[call.action] = {start, call.end};
+    if (!hidden(group))
+      state.free[kComputeLane] = std::max(state.free[kComputeLane], call.end);
+  }
+
+  const Schedule& schedule_;
+  const CostTable& costs_;
+  std::vector<State> roles_;
+};
+
+// Time in which any of some spans runs, each with its overlaps counted once.
+std::vector<ActionTime> joined(std::vector<ActionTime> spans) {
+  std::sort(spans.begin(), spans.end(),
+            [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  std::vector<ActionTime> result;
+  for (const auto& span : spans) {
+    if (span.end <= span.begin) continue;
+    if (!result.empty() && span.begin <= result.back().end)
+      result.back().end = std::max(result.back().end, span.end);
+    else
+      result.push_back(span);
+  }
+  return result;
+}
+
+double total(const std::vector<ActionTime>& spans) {
+  double sum = 0;
+  for (const auto& span : spans) sum += span.end - span.begin;
+  return sum;
+}
+
+}  // namespace
+
+Simulation simulate(const Schedule& schedule, const CostTable& costs) {
+  Simulation result{.times = Simulator(schedule, costs).run()};
+  result.step = step_seconds(result.times);
+  for (size_t r = 0; r < schedule.roles.size(); ++r) {
+    result.roles.push_back(use_of(schedule.roles[r], result.times[r]));
+    result.memory.push_back(memory_over_time(schedule.roles[r], result.times[r]));
+  }
+  return result;
+}
+
+double step_seconds(const StepTimes& times) {
+  double end = 0;
+  for (const auto& role : times)
+    for (const auto& time : role) end = std::max(end, time.end);
+  return end;
+}
+
+RoleUse use_of(const Role& role, const std::vector<ActionTime>& times) {
+  std::vector<ActionTime> compute, communication;
+  for (size_t i = 0; i < role.actions.size(); ++i)
+    (role.actions[i].lane == kComputeLane ? compute : communication)
+        .push_back(times[i]);
+  compute = joined(std::move(compute));
+  communication = joined(std::move(communication));
+  RoleUse use{.compute = total(compute), .communication = total(communication)};
+  size_t c = 0;
+  for (const auto& span : communication) {
+    while (c < compute.size() && compute[c].end <= span.begin) ++c;
+    for (size_t k = c; k < compute.size() && compute[k].begin < span.end; ++k)
+      use.hidden +=
+          std::min(span.end, compute[k].end) - std::max(span.begin, compute[k].begin);
+  }
+  return use;
+}
+
+std::vector<MemoryPoint> memory_over_time(const Role& role,
+                                          const std::vector<ActionTime>& times) {
+  const auto& actions = role.actions;
+  std::vector<double> freed(actions.size(), kUnknown);  // first begin of who waited
+  std::map<int, size_t> last;
+  const auto waited = [&](size_t earlier, size_t i) {
+    if (freed[earlier] == kUnknown || times[i].begin < freed[earlier])
+      freed[earlier] = times[i].begin;
+  };
+  for (size_t i = 0; i < actions.size(); ++i) {
+    for (int wait : actions[i].waits) waited(static_cast<size_t>(wait), i);
+    const auto before = last.find(actions[i].lane);
+    if (before != last.end()) waited(before->second, i);
+    last[actions[i].lane] = i;
+  }
+  std::vector<MemoryPoint> changes;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (actions[i].kind == ActionKind::kCommit) {
+      changes.push_back({0, actions[i].takes});
+      continue;
+    }
+    changes.push_back({times[i].begin, actions[i].takes + actions[i].scratch});
+    changes.push_back({times[i].end, -actions[i].scratch});
+    changes.push_back(
+        {freed[i] == kUnknown ? times[i].end : freed[i], -actions[i].frees});
+  }
+  std::erase_if(changes, [](const MemoryPoint& p) { return p.bytes == 0; });
+  std::stable_sort(changes.begin(), changes.end(), [](const auto& a, const auto& b) {
+    return a.time != b.time ? a.time < b.time : a.bytes < b.bytes;
+  });
+  std::vector<MemoryPoint> curve;
+  int64_t held = 0;
+  for (const auto& change : changes) {
+    held += change.bytes;
+    if (!curve.empty() && curve.back().time == change.time)
+      curve.back().bytes = held;
+    else
+      curve.push_back({change.time, held});
+  }
+  return curve;
+}
+
+}  // namespace cohort

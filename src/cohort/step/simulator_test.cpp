@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/simulator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/step/checker.h"
+#include "cohort/step/generator.h"
+
+namespace cohort {
+namespace {
+
+// Each block has a bucket of 8192 bytes.
+std::vector<BlockSpec> two_blocks() {
+  std::vector<BlockSpec> blocks(2);
+  for (int b = 0; b < 2; ++b)
+    blocks[b] = {.name = text("b", b),
+                 .parameters = {{.name = text("w", b), .shape = {2048}, .end = 2048}},
+                 .activation_bytes = 1000,
+                 .output_bytes = 100,
+                 .scratch_bytes = 10};
+  return blocks;
+}
+
+// Forward 1 s, backward 2 s, update of a bucket 0.5 s, its reduction 1.5 s.
+CostTable round_costs(bool hidden = true) {
+  CostTable costs{.samples = 4};
+  const ComputeCost forward{.fixed = 0.2, .per_sample = 0.2},
+      backward{.per_sample = 0.5};
+  costs.blocks.assign(2, {forward, backward, forward});
+  costs.update = {.bytes_per_second = 8192 / 0.5};
+  costs.links["*"] = {.bytes_per_second = 8192 / 1.5, .hidden = hidden};
+  return costs;
+}
+
+ActionTime time_of(const Schedule& schedule, const Simulation& simulation, int role,
+                   ActionKind kind, int bucket) {
+  const auto& actions = schedule.roles[role].actions;
+  for (size_t i = 0; i < actions.size(); ++i)
+    if (actions[i].kind == kind && actions[i].buckets == std::vector{bucket})
+      return simulation.times[role][i];
+  ADD_FAILURE() << name_of(kind);
+  return {};
+}
+
+TEST(Simulator, OneRankComputesOneThingAfterAnother) {
+  const Schedule schedule =
+      generate(two_blocks(), {.dp = 1}, {.slices = 2, .bucket_bytes = 1});
+  const Simulation simulation = simulate(schedule, round_costs());
+  EXPECT_DOUBLE_EQ(simulation.step, 2 * (1 + 1 + 2 + 2) + 2 * 0.5);
+  EXPECT_DOUBLE_EQ(simulation.roles[0].compute, simulation.step);
+  EXPECT_EQ(simulation.roles[0].communication, 0);
+}
+
+// Loss at 2 s costs 24 / 8192 * 1.5 s. Then: backward 1 until 4; reduction 0 from 4
+// to 5.5 beside backward 0 until 6; reduction 1 from 6 to 7.5; update 0 from 6 to 6.5;
+// update 1 from 7.5 to 8.
+TEST(Simulator, CommunicationRunsBesideComputation) {
+  const Schedule schedule =
+      generate(two_blocks(), {.dp = 2}, {.slices = 2, .bucket_bytes = 1});
+  const Simulation simulation = simulate(schedule, round_costs());
+  const auto at = [&](ActionKind kind, int bucket) {
+    return time_of(schedule, simulation, 0, kind, bucket);
+  };
+  EXPECT_EQ(at(ActionKind::kReduce, 0), (ActionTime{4, 5.5}));
+  EXPECT_EQ(at(ActionKind::kReduce, 1), (ActionTime{6, 7.5}));
+  EXPECT_EQ(at(ActionKind::kUpdate, 0), (ActionTime{6, 6.5}));
+  EXPECT_EQ(at(ActionKind::kUpdate, 1), (ActionTime{7.5, 8}));
+  EXPECT_DOUBLE_EQ(simulation.step, 8);
+  const double loss = 24.0 / 8192 * 1.5;
+  EXPECT_DOUBLE_EQ(simulation.roles[0].compute, 7);
+  EXPECT_DOUBLE_EQ(simulation.roles[0].communication, 3 + loss);
+  EXPECT_DOUBLE_EQ(simulation.roles[0].hidden, 2 + loss);
+}
+
+// The rank itself moves the bytes, when the update asks for them: loss and reduction 0
+// from 6, update 0, reduction 1, update 1.
+TEST(Simulator, CommunicationWithoutAThreadTakesTheRanksTime) {
+  const Schedule schedule =
+      generate(two_blocks(), {.dp = 2}, {.slices = 2, .bucket_bytes = 1});
+  const Simulation simulation = simulate(schedule, round_costs(/*hidden=*/false));
+  const double loss = 24.0 / 8192 * 1.5;
+  EXPECT_NEAR(simulation.step, 6 + loss + 2 * (1.5 + 0.5), 1e-12);
+  EXPECT_EQ(simulation.roles[0].hidden, 0);
+}
+
+TEST(Simulator, RanksMeetInACollective) {
+  const Schedule schedule =
+      generate(two_blocks(), {.dp = 3}, {.slices = 4, .bucket_bytes = 1});
+  ASSERT_EQ(schedule.roles.size(), 2u);
+  const Simulation simulation = simulate(schedule, round_costs());
+  for (int bucket : {kLossBucket, 0, 1})
+    EXPECT_EQ(time_of(schedule, simulation, 0, ActionKind::kReduce, bucket),
+              time_of(schedule, simulation, 1, ActionKind::kReduce, bucket));
+  // The loss is summed when the slower rank has seen its second slice forward.
+  EXPECT_EQ(time_of(schedule, simulation, 0, ActionKind::kReduce, kLossBucket).begin,
+            8);
+}
+
+TEST(Simulator, RingMovesTwiceAsMuchForASumEverywhere) {
+  EXPECT_DOUBLE_EQ(ring_factor(ActionKind::kReduce, 4), 1.5);
+  EXPECT_DOUBLE_EQ(ring_factor(ActionKind::kReduceScatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(ring_factor(ActionKind::kGather, 4), 0.75);
+}
+
+TEST(Simulator, MemoryOverTimeIsWhatTheCheckerSays) {
+  for (int shard = 0; shard <= 3; ++shard)
+    for (bool recompute : {false, true}) {
+      const Schedule schedule =
+          generate(two_blocks(), {.dp = 2, .shard = shard},
+                   {.slices = 4, .recompute = recompute, .prefetch = 0});
+      const Simulation simulation = simulate(schedule, round_costs());
+      const auto& curve = simulation.memory[0];
+      const auto most = std::max_element(
+          curve.begin(), curve.end(),
+          [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+      const RolePeak peak = check(schedule).roles[0];
+      EXPECT_LE(most->bytes, peak.parts.total()) << shard << recompute;
+      EXPECT_GE(most->bytes, peak.parts.total() * 9 / 10) << shard << recompute;
+      EXPECT_EQ(curve.back().bytes, peak.parts.state);
+    }
+}
+
+TEST(Simulator, EveryLayoutRunsToItsEnd) {
+  for (bool hidden : {false, true})
+    for (int shard = 0; shard <= 3; ++shard) {
+      const Layout layout{.dp = 4, .shard = shard, .replicate = shard > 0 ? 2 : 1};
+      const Schedule schedule =
+          generate(two_blocks(), layout,
+                   {.slices = 6, .clip = true, .vote = true, .offload = true});
+      const Simulation simulation = simulate(schedule, round_costs(hidden));
+      for (size_t r = 0; r < schedule.roles.size(); ++r)
+        for (size_t i = 0; i < schedule.roles[r].actions.size(); ++i)
+          for (int wait : schedule.roles[r].actions[i].waits)
+            EXPECT_LE(simulation.times[r][wait].end, simulation.times[r][i].begin);
+    }
+}
+
+TEST(CostTable, SurvivesTheWayThereAndBack) {
+  CostTable costs = round_costs();
+  costs.links["shard"] = {.latency = 3e-6, .bytes_per_second = 7e9, .hidden = false};
+  const CostTable back = costs_from_csv(to_csv(costs));
+  EXPECT_EQ(to_csv(back), to_csv(costs));
+  EXPECT_EQ(back.samples, costs.samples);
+  EXPECT_EQ(back.links.at("shard").hidden, false);
+  EXPECT_EQ(back.blocks.size(), costs.blocks.size());
+}
+
+TEST(CostTable, ATextThatIsNoneIsRefusedWithTheLine) {
+  const auto refusal = [](const std::string& csv) -> std::string {
+    try {
+      costs_from_csv(csv);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const std::string header = "what,name,fixed_us,per_sample_us,gb_per_s,hidden\n";
+  EXPECT_THAT(refusal(""), testing::HasSubstr("what,name"));
+  EXPECT_THAT(refusal(header + "forward,x,1,1,,\n"), testing::HasSubstr("line 2: 'x'"));
+  EXPECT_THAT(refusal(header + "\nlnk,dp,1,,1,\n"),
+              testing::HasSubstr("line 3: 'lnk'"));
+  EXPECT_THAT(refusal(header + "link,dp,1,,0,\n"), testing::HasSubstr("above 0"));
+}
+
+}  // namespace
+}  // namespace cohort
