@@ -9,6 +9,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/observe/trace.h"
+#include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
 #include "cohort/step/renderer.h"
@@ -62,6 +63,15 @@ Config resolve(const Recipe& recipe, const StepArgs& args) {
   return config;
 }
 
+GeneratorOptions options_of(const Config& config, const Layout& layout, bool exact) {
+  GeneratorOptions options = step_options(config, exact);
+  if (options.slices == 0) options.slices = layout.dp;
+  const auto rule = make_update_rule({.name = config.get_string("optim.name"),
+                                      .momentum = config.get_float("optim.momentum")});
+  options.optimizer_states = static_cast<int>(rule->states().size());
+  return options;
+}
+
 // Samples of the right form, without files.
 DataSets made_up_data(const Recipe& recipe, Config config) {
   config.set("data.synthetic", "true", "cohort step");
@@ -72,7 +82,7 @@ void make_step(const StepArgs& args, StepView& view) {
   const Recipe& recipe = find_recipe(args.recipe);
   const Config config = resolve(recipe, args);
   const Layout layout = parse_layout(args.layout, parse_ranks(args.ranks));
-  const GeneratorOptions options = generator_options(config, layout.dp, args.exact);
+  const GeneratorOptions options = options_of(config, layout, args.exact);
   Chain chain = recipe.make_chain(config);
   std::vector<BlockSpec> specs = specs_of(chain);
   generate(specs, layout, options);  // what cannot be made is refused at once

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/step_options.h"
 
+#include "cohort/core/error.h"
 #include "cohort/core/parse.h"
-#include "cohort/optim/update_rule.h"
-#include "cohort/step/slices.h"
 
 namespace cohort::cli {
 namespace {
+
+constexpr int kExactSlices = 8;
 
 at::ScalarType dtype_of(const std::string& name, at::ScalarType automatic) {
   if (name == "float32") return at::kFloat;
@@ -15,38 +16,32 @@ at::ScalarType dtype_of(const std::string& name, at::ScalarType automatic) {
   return automatic;
 }
 
-Precision precision_of(const Config& config) {
-  const auto compute = dtype_of(config.get_string("precision"), at::kFloat);
-  return {.compute = compute,
-          .reduce = dtype_of(config.get_string("dtype.reduce"), compute),
-          .accumulate = dtype_of(config.get_string("dtype.accumulate"), at::kFloat)};
-}
-
-int states_of(const Config& config) {
-  const auto rule = make_update_rule({.name = config.get_string("optim.name"),
-                                      .momentum = config.get_float("optim.momentum")});
-  return static_cast<int>(rule->states().size());
-}
-
 }  // namespace
 
-GeneratorOptions generator_options(const Config& config, int ranks, bool exact) {
-  const auto given = static_cast<int>(config.get_int("slices"));
-  const int slices = given > 0 ? given : exact ? kExactSlices : ranks;
-  slices_of(0, ranks, slices);
-  const bool fp16 = config.get_string("precision") == "fp16";
-  return {.slices = slices,
-          .bucket_bytes =
-              parse_bytes(config.get_string("step.bucket_bytes"), "step.bucket_bytes"),
-          .clip = config.get_float("optim.clip") > 0,
-          .vote = fp16 || config.get_string("elastic") == "on" ||
-                  config.get_string("nan") == "skip",
-          .recompute = config.get_bool("step.recompute"),
-          .prefetch = static_cast<int>(config.get_int("step.prefetch")),
-          .offload = config.get_string("step.offload") == "optimizer",
-          .exact = exact,
-          .precision = precision_of(config),
-          .optimizer_states = states_of(config)};
+GeneratorOptions step_options(const Config& config, bool exact) {
+  const auto compute = dtype_of(config.get_string("precision"), at::kFloat);
+  const bool half = compute == at::kHalf;
+  GeneratorOptions options;
+  options.slices = static_cast<int>(config.get_int("slices"));
+  if (exact && options.slices == 0) options.slices = kExactSlices;
+  options.bucket_bytes =
+      parse_bytes(config.get_string("step.bucket_bytes"), "step.bucket_bytes");
+  options.clip = config.get_float("optim.clip") > 0;
+  options.vote = half || config.get_string("elastic") == "on" ||
+                 config.get_string("nan") == "skip";
+  options.recompute = config.get_bool("step.recompute");
+  options.prefetch = static_cast<int>(config.get_int("step.prefetch"));
+  options.offload = config.get_string("step.offload") != "none";
+  options.exact = exact;
+  options.precision = {
+      .compute = compute,
+      .reduce = dtype_of(config.get_string("dtype.reduce"), compute),
+      .accumulate = dtype_of(config.get_string("dtype.accumulate"), at::kFloat)};
+  if (exact && options.precision.accumulate != at::kFloat)
+    throw ConfigError(text("[step] dtype.accumulate=",
+                           config.get_string("dtype.accumulate"),
+                           " with --exact; legal: float32, auto"));
+  return options;
 }
 
 CheckOptions check_options(const Config& config) {

@@ -7,13 +7,11 @@
 
 namespace cohort::cli {
 
-// How the keys of a run say its step is to be made. `ranks`: data-parallel ones; the
-// default number of slices is theirs, or kExactSlices where bits must not depend on
-// them. ConfigError for a size that is none, or for more ranks than slices.
-inline constexpr int kExactSlices = 8;
-GeneratorOptions generator_options(const Config& config, int ranks, bool exact);
+// How the keys of a run say that its step is made. `exact` is the flag; slices are those
+// of the key, or with --exact 8, or 0: one a data-parallel rank.
+GeneratorOptions step_options(const Config& config, bool exact);
 
-// memory.limit and elastic.
+// What memory.limit and elastic ask of it.
 CheckOptions check_options(const Config& config);
 
 }  // namespace cohort::cli

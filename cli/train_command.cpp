@@ -10,17 +10,16 @@
 #include <filesystem>
 
 #include "cli/exit_code.h"
+#include "cli/step_options.h"
 #include "cohort/comm/backends.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/error_file.h"
-#include "cohort/optim/rate_schedule.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
-#include "cohort/step/slices.h"
 
 namespace cohort::cli {
 namespace {
@@ -33,15 +32,10 @@ void refuse_what_is_not_there(const TrainArgs& args, const Config& config) {
   if (args.device != "cpu")
     throw ConfigError(text("[train] --device ", args.device,
                            ": not in this build; legal: cpu"));
-  if (args.exact) refuse_later("--exact");
   if (args.watch) refuse_later("--watch");
   if (!args.profile.empty()) refuse_later("--profile");
-  if (config.get_string("precision") != "float32")
-    refuse_later("precision=" + config.get_string("precision"));
-  if (config.get_float("optim.clip") != 0) refuse_later("optim.clip");
   if (!config.get_string("checkpoint.dir").empty()) refuse_later("checkpoint.dir");
   make_update_rule({.name = config.get_string("optim.name")});
-  RateSchedule({.name = config.get_string("schedule.name")});
 }
 
 // A file that is only written at the end of a long run must be possible now.
@@ -62,9 +56,19 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   if (options.min_nodes != options.max_nodes) return;
   const Layout layout =
       parse_layout(plan.args.layout, options.ranks * options.max_nodes);
-  const auto slices = static_cast<int>(plan.config.get_int("slices"));
-  if (slices > 0) slices_of(0, layout.dp, slices);
-  generate({}, layout, {.slices = layout.dp});
+  GeneratorOptions step = step_options(plan.config, plan.args.exact);
+  if (step.slices == 0) step.slices = layout.dp;
+  generate({}, layout, step);
+}
+
+// Kernels give other bits with another number of threads: an exact run fixes it.
+int threads_of(const TrainPlan& plan) {
+  const auto threads = static_cast<int>(plan.config.get_int("threads"));
+  if (!plan.args.exact) return threads;
+  if (threads > 1)
+    throw ConfigError(text("[train] threads=", threads,
+                           " with --exact; legal: 1, or 0, which is 1 then"));
+  return 1;
 }
 
 LaunchOptions launch_options(const TrainPlan& plan) {
@@ -79,7 +83,7 @@ LaunchOptions launch_options(const TrainPlan& plan) {
   options.grace = std::chrono::milliseconds(static_cast<int64_t>(args.grace_s * 1000));
   options.usr1_stops = true;
   options.pin = nodes.max == 1 && args.backend != "gloo";
-  options.threads = static_cast<int>(plan.config.get_int("threads"));
+  options.threads = threads_of(plan);
   options.json = args.json;
   if (!args.out.empty()) options.log_dir = args.out + "/logs";
   options.body = as_rank([&plan] { return run_train_rank(plan); });
@@ -118,8 +122,7 @@ int run_train(const TrainArgs& args) {
   const bool launched = args.ranks.empty() && world_from_env().launcher != "none";
   if (launched) {
     // Our own launcher says it in the environment; another one may not know.
-    const auto threads = static_cast<int>(plan.config.get_int("threads"));
-    if (threads > 0) at::set_num_threads(threads);
+    if (const int threads = threads_of(plan); threads > 0) at::set_num_threads(threads);
     try {
       return run_train_rank(plan);
     } catch (const std::exception& error) {

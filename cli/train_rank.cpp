@@ -7,8 +7,10 @@
 #include <cstring>
 
 #include "cli/json_reporter.h"
+#include "cli/step_options.h"
 #include "cli/text_reporter.h"
 #include "cli/train_command.h"
+#include "cohort/checkpoint/load_weights.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/train/trainer.h"
@@ -61,24 +63,38 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
   const auto real = [&](const char* key) { return config.get_float(key); };
   const int64_t reference = integer("schedule.reference_batch");
   const Config defaults = plan.recipe->defaults();
+  const GeneratorOptions step = step_options(config, plan.args.exact);
   return {.epochs = integer("epochs"),
           .max_steps = plan.args.max_steps,
           .batch = integer("batch"),
-          .slices = static_cast<int>(integer("slices")),
+          .slices = step.slices,
           .seed = static_cast<uint64_t>(integer("seed")),
           .layout = parse_layout(plan.args.layout, world.size),
           .update = {.name = config.get_string("optim.name"),
                      .momentum = real("optim.momentum"),
-                     .nesterov = config.get_bool("optim.nesterov")},
+                     .nesterov = config.get_bool("optim.nesterov"),
+                     .beta1 = real("optim.beta1"),
+                     .beta2 = real("optim.beta2"),
+                     .eps = real("optim.eps")},
           .rate = {.name = config.get_string("schedule.name"),
                    .base = real("optim.lr"),
                    .warmup_steps = integer("schedule.warmup_steps"),
                    .scale = config.get_string("schedule.scale"),
                    .batch = static_cast<double>(integer("batch")),
                    .reference_batch = static_cast<double>(
-                       reference > 0 ? reference : defaults.get_int("batch"))},
+                       reference > 0 ? reference : defaults.get_int("batch")),
+                   .total_steps = integer("schedule.total_steps"),
+                   .step_every = integer("schedule.step_every"),
+                   .gamma = real("schedule.gamma"),
+                   .decay_steps = integer("schedule.decay_steps"),
+                   .floor = real("schedule.floor")},
+          .step = step,
           .execute = {.decay = {.weight_decay = real("optim.weight_decay"),
-                                .no_decay = config.get_string("optim.no_decay")}},
+                                .no_decay = config.get_string("optim.no_decay")},
+                      .clip = real("optim.clip"),
+                      .loss_scale = {.initial = real("loss_scale.initial"),
+                                     .growth_steps = integer("loss_scale.growth_steps")}},
+          .drift_every_steps = integer("drift.every_steps"),
           .valid_every_epochs = integer("valid.every_epochs"),
           .save_initial = plan.args.save_initial,
           .save_final = plan.args.save_final,
@@ -135,6 +151,8 @@ int run_train_rank(const TrainPlan& plan) {
   const auto node = world.num_nodes > 1 ? comm->split(world.node_rank) : nullptr;
 
   Chain chain = plan.recipe->make_chain(plan.config);
+  const std::string weights = plan.config.get_string("model.weights");
+  if (!weights.empty()) load_weights(weights, chain);
   const DataSets data = loading->finish(node ? node.get() : comm.get());
   const auto reporter = world.rank == 0 ? make_reporter(plan) : nullptr;
   Trainer trainer(chain, *data.train, data.valid.get(), *comm, options, reporter.get(),

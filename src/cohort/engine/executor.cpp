@@ -14,6 +14,7 @@
 #include "cohort/core/error.h"
 #include "cohort/engine/agreement.h"
 #include "cohort/engine/statistics.h"
+#include "cohort/optim/gradient_norm.h"
 #include "cohort/step/generator.h"
 
 namespace cohort {
@@ -110,12 +111,12 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
              GradientSums::can_visit(groups_)),
       state_(chain, schedule_, rule, options.decay, comm, *groups_.shard),
       gradients_(schedule_, state_, groups_, fused_),
-      loss_scale_(options.loss_scale),
       sink_(std::make_unique<Sink>(*this)),
       flights_(chain.blocks.size()),
       loss_(comm.allocate({3}, at::kDouble)),
       votes_(comm.allocate({1}, at::kLong)) {
   require_equal(comm_, schedule_.hash(), "schedule");
+  if (schedule_.precision.compute == at::kHalf) loss_scale_.emplace(options.loss_scale);
   start_buffers_equal();
   find_shared_places();
   visitor_ = [this](int bucket, int64_t begin, int64_t count, float* sum) {
@@ -395,16 +396,16 @@ PendingWork Executor::gather(const Action& action) {
 // The loss was reduced before any bucket in the same lane, so its count is global.
 StepScalars Executor::scalars() const {
   double scale = 1.0 / (loss_.const_data_ptr<double>()[1] * seed_scale());
-  if (options_.clip > 0) scale *= std::min(1.0, options_.clip / (norm_ + 1e-6));
+  if (options_.clip > 0) scale *= clip_factor(norm_, options_.clip);
   return {.rate = rate_, .grad_scale = scale, .step = step_ + 1};
 }
 
 // Sums over many samples overflow float16: they are scaled down by the power of two
 // that keeps them near the mean.
 double Executor::seed_scale() const {
-  if (schedule_.precision.compute != at::kHalf) return loss_scale_.value();
+  if (!loss_scale_) return 1;
   const auto count = static_cast<uint64_t>(std::max(1.0, options_.usual_count));
-  return loss_scale_.value() / static_cast<double>(std::bit_ceil(count));
+  return loss_scale_->value() / static_cast<double>(std::bit_ceil(count));
 }
 
 // Updates a stretch of this rank's share and hands the parameters to every other rank.
@@ -487,14 +488,14 @@ void Executor::norm(const Action&) {
       const int64_t count = std::min(kChunk, place.parameter.numel() - at);
       const Tensor part = sum.narrow(0, element, count);
       widen(sum.scalar_type(), part.const_data_ptr(), count, widened.data());
-      chunks[first_chunk_[p] + at / kChunk] = sum_of_squares(widened.data(), count);
+      square_sums(widened.data(), count,
+                  std::span(chunks + first_chunk_[p] + at / kChunk, 1));
     }
   }
   if (schedule_.shard > 0 && options_.communicate)
     groups_.shard->all_reduce(squares, ReduceOp::kSum).wait();  // others have zeros
-  double total = 0;
-  for (int64_t i = 0; i < squares.numel(); ++i) total += chunks[i];
-  norm_ = std::sqrt(total) / (loss_.const_data_ptr<double>()[1] * seed_scale());
+  norm_ = norm_of(std::span(chunks, static_cast<size_t>(squares.numel())),
+                  1 / (loss_.const_data_ptr<double>()[1] * seed_scale()));
 }
 
 bool Executor::sums_are_finite() const {
@@ -538,7 +539,7 @@ void Executor::commit() {
   const c10::NoGradGuard no_grad;
   Timed timed(split_.update);
   if (!skipped_) apply_statistics(statistics_);
-  loss_scale_.commit(skipped_);
+  if (loss_scale_) loss_scale_->commit(!skipped_);
   batch_ = {};
 }
 

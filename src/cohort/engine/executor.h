@@ -13,8 +13,8 @@
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
-#include "cohort/engine/loss_scale.h"
 #include "cohort/observe/meter.h"
+#include "cohort/optim/loss_scale.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
@@ -129,7 +129,7 @@ class Executor {
   FlatState state_;
   GradientSums gradients_;
   GradientSums::Visitor visitor_;
-  LossScale loss_scale_;
+  std::optional<LossScale> loss_scale_;  // of float16
   std::unique_ptr<Sink> sink_;
   std::vector<bool> input_has_gradient_;   // by block
   std::vector<bool> shared_;               // by place: several blocks use it

@@ -119,18 +119,6 @@ void TreeFold::operator()(std::span<const float* const> values, int64_t count,
   }
 }
 
-double sum_of_squares(const float* values, int64_t count) {
-  std::array<double, 8> sums{};
-  for (int64_t i = 0; i + 8 <= count; i += 8)
-    for (int64_t k = 0; k < 8; ++k)
-      sums[k] += static_cast<double>(values[i + k]) * values[i + k];
-  double total = 0;
-  for (double sum : sums) total += sum;
-  for (int64_t i = count / 8 * 8; i < count; ++i)
-    total += static_cast<double>(values[i]) * values[i];
-  return total;
-}
-
 // x - x is 0 for every finite x, and no number otherwise.
 bool all_finite(const float* values, int64_t count) {
   float sum = 0;

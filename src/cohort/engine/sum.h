@@ -43,9 +43,6 @@ class TreeFold {
   int depth_ = 0;
 };
 
-// The sum of squares of one chunk, always added in the same order.
-double sum_of_squares(const float* values, int64_t count);
-
 // False if one of them is infinite or no number.
 bool all_finite(const float* values, int64_t count);
 

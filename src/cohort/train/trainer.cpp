@@ -31,6 +31,14 @@ TrainerOptions completed(TrainerOptions options, const Communicator& comm) {
   return options;
 }
 
+// A schedule ends with the last epoch, also when --max-steps stops the run before.
+RateOptions rate_options(const TrainerOptions& options, const Sampler& sampler) {
+  RateOptions rate = options.rate;
+  if (rate.total_steps == 0)
+    rate.total_steps = options.epochs * sampler.steps_per_epoch();
+  return rate;
+}
+
 int64_t steps_of(const TrainerOptions& options, const Sampler& sampler) {
   const int64_t all = options.epochs * sampler.steps_per_epoch();
   return options.max_steps > 0 ? std::min(all, options.max_steps) : all;
@@ -76,7 +84,7 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
                 .batch = options_.batch,
                 .slices = options_.slices,
                 .seed = options_.seed}),
-      rate_(options_.rate),
+      rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
       executor_(chain, make_schedule(chain, options_, *rule_), *rule_, comm,
                 executor_options(options_)),
