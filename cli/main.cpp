@@ -189,7 +189,7 @@ optim.clip, elastic, nan, step.*, memory.limit.
 
 Examples:
   cohort step fashion-mnist -n 4 --layout shard=3 --svg step.svg
-  cohort step mlp -n 1024 --layout shard=3 --set slices=2048 --set memory.limit=8G
+  cohort step mlp -n 1024 --layout shard=3 --set batch=4096 --set memory.limit=8G
   cohort step fashion-mnist -n 2 --csv step.csv
   cohort step --from step.csv --trace step.json
 )";

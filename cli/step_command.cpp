@@ -66,6 +66,10 @@ Config resolve(const Recipe& recipe, const StepArgs& args) {
 GeneratorOptions options_of(const Config& config, const Layout& layout, bool exact) {
   GeneratorOptions options = step_options(config, exact);
   if (options.slices == 0) options.slices = layout.dp;
+  if (config.get_int("batch") < options.slices)
+    throw ConfigError(text("[step] batch=", config.get_int("batch"),
+                           " cannot be cut into ", options.slices,
+                           " slices; legal: a batch of at least ", options.slices));
   const auto rule = make_update_rule({.name = config.get_string("optim.name"),
                                       .momentum = config.get_float("optim.momentum")});
   options.optimizer_states = static_cast<int>(rule->states().size());
@@ -116,7 +120,7 @@ void write_files(const StepArgs& args, const StepView& view) {
                    {.title = title_of(view), .measured = view.measured}),
         ErrorKind::kConfig);
   if (!args.csv.empty())
-    write_file_atomically(args.csv, to_csv(view.schedule, times), ErrorKind::kConfig);
+    write_file_atomically(args.csv, to_csv(view.schedule), ErrorKind::kConfig);
   if (!args.trace.empty()) {
     const StepTrace trace = trace_of(view.schedule, times);
     write_file_atomically(args.trace, trace_json(trace.ranks), ErrorKind::kConfig);

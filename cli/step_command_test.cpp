@@ -81,7 +81,7 @@ TEST_F(StepCommand, WhatItWritesItReads) {
   EXPECT_THAT(read_file(args.trace), HasSubstr("Forward"));
   const std::string again = shown({.from = args.csv, .svg = path("again.svg")});
   EXPECT_THAT(again, AllOf(HasSubstr("dp=3"), HasSubstr("accepted")));
-  EXPECT_THAT(read_file(path("again.svg")), HasSubstr(">measured<"));
+  EXPECT_THAT(read_file(path("again.svg")), HasSubstr("step.csv, dp=3"));
 }
 
 TEST_F(StepCommand, RefusesInOneLine) {

@@ -155,11 +155,10 @@ void probe_blocks(Chain& chain, const Dataset& data, int64_t samples,
                   std::vector<BlockSpec>& specs, CostTable& costs) {
   constexpr int64_t kSmall = 2, kLarge = 6;
   at::set_num_threads(1);
-  const int64_t large = std::clamp<int64_t>(samples, 1, std::min(kLarge, data.size()));
-  const int64_t small = std::min(kSmall, large);
-  const auto a = probe(chain, data, small), b = probe(chain, data, large);
+  const int64_t large = std::clamp(samples, kSmall, kLarge);
+  const auto a = probe(chain, data, kSmall), b = probe(chain, data, large);
   const auto line = [&](double at_small, double at_large) {
-    return line_through(static_cast<double>(small), at_small,
+    return line_through(static_cast<double>(kSmall), at_small,
                         static_cast<double>(large), at_large);
   };
   costs.blocks.resize(specs.size());
