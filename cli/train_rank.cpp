@@ -13,6 +13,7 @@
 #include "cohort/checkpoint/load_weights.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
+#include "cohort/core/parse.h"
 #include "cohort/train/trainer.h"
 
 namespace cohort::cli {
@@ -64,6 +65,7 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
   const int64_t reference = integer("schedule.reference_batch");
   const Config defaults = plan.recipe->defaults();
   const GeneratorOptions step = step_options(config, plan.args.exact);
+  const std::string limit = config.get_string("memory.limit");
   return {.epochs = integer("epochs"),
           .max_steps = plan.args.max_steps,
           .batch = integer("batch"),
@@ -95,6 +97,9 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
                       .loss_scale = {.initial = real("loss_scale.initial"),
                                      .growth_steps = integer("loss_scale.growth_steps")}},
           .drift_every_steps = integer("drift.every_steps"),
+          .memory_limit = limit.empty() ? 0 : parse_bytes(limit, "memory.limit"),
+          .ranks_here = world.local_size,
+          .elastic = config.get_string("elastic") == "on",
           .valid_every_epochs = integer("valid.every_epochs"),
           .save_initial = plan.args.save_initial,
           .save_final = plan.args.save_final,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/memory.h"
 
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -13,9 +15,9 @@
 namespace cohort {
 namespace {
 
-// A line of /proc/self/status, such as "VmHWM:     1234 kB"; 0 where it is missing.
-int64_t status_bytes(std::string_view field) {
-  const std::string status = read_file("/proc/self/status", ErrorKind::kBug);
+// A line of a file in /proc, such as "VmHWM:     1234 kB"; 0 where it is missing.
+int64_t proc_bytes(const char* path, std::string_view field) {
+  const std::string status = "\n" + read_file(path, ErrorKind::kBug);
   const size_t at = status.find(text("\n", field, ":"));
   if (at == std::string::npos) return 0;
   const size_t begin = at + field.size() + 2;
@@ -25,7 +27,43 @@ int64_t status_bytes(std::string_view field) {
   return try_parse_int(line).value_or(0) * 1024;
 }
 
+int64_t status_bytes(std::string_view field) {
+  return proc_bytes("/proc/self/status", field);
+}
+
+class Reporter final : public c10::MemoryReportingInfoBase {
+ public:
+  explicit Reporter(MemoryCounter& counter) : counter_(counter) {}
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    if (bytes >= 0)
+      counter_.add(bytes);
+    else
+      counter_.subtract(-bytes);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+ private:
+  MemoryCounter& counter_;
+};
+
 }  // namespace
+
+struct TensorMemoryScope::Guard {
+  explicit Guard(MemoryCounter& counter)
+      : inner(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Reporter>(counter)) {}
+  c10::DebugInfoGuard inner;
+};
+
+TensorMemoryScope::TensorMemoryScope(MemoryCounter& counter)
+    : guard_(std::make_unique<Guard>(counter)) {}
+TensorMemoryScope::~TensorMemoryScope() = default;
+
+void report_memory(void* data, int64_t bytes) {
+  if (c10::memoryProfilingEnabled())
+    c10::reportMemoryUsageToProfiler(data, bytes, 0, 0, c10::Device(c10::kCPU));
+}
+
+int64_t available_memory() { return proc_bytes("/proc/meminfo", "MemAvailable"); }
 
 void MemoryCounter::add(int64_t bytes) {
   const int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 namespace cohort {
 
@@ -38,6 +39,29 @@ class MemoryShare {
   MemoryCounter& counter_;
   int64_t bytes_;
 };
+
+// While it lives, counts the memory of tensors that this thread allocates and frees:
+// LibTorch reports it, and so does what hands out memory of its own (report_memory).
+// Backward on the CPU runs in the thread that asks for it. Costs a lock an allocation, so
+// it is for measuring. Scopes of one thread end in reverse order.
+class TensorMemoryScope {
+ public:
+  explicit TensorMemoryScope(MemoryCounter& counter);
+  ~TensorMemoryScope();
+  TensorMemoryScope(const TensorMemoryScope&) = delete;
+  TensorMemoryScope& operator=(const TensorMemoryScope&) = delete;
+
+ private:
+  struct Guard;
+  std::unique_ptr<Guard> guard_;
+};
+
+// Tells the scope of this thread, if there is one, of memory that no allocator of
+// LibTorch's knows; negative when it is given back.
+void report_memory(void* data, int64_t bytes);
+
+// What this machine can still give to processes, in bytes.
+int64_t available_memory();
 
 // Physical memory of this process in bytes, now and at its peak. After a fork the
 // peak is the child's own. Shared pages count in every process that touched them.

@@ -7,7 +7,10 @@
 
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
+#include "cohort/core/format.h"
 #include "cohort/core/memory.h"
+#include "cohort/engine/block_measure.h"
+#include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 
 namespace cohort {
@@ -44,12 +47,63 @@ int64_t steps_of(const TrainerOptions& options, const Sampler& sampler) {
   return options.max_steps > 0 ? std::min(all, options.max_steps) : all;
 }
 
-Schedule make_schedule(const Chain& chain, const TrainerOptions& options,
-                       const UpdateRule& rule) {
+constexpr int64_t kMeasured = 2;  // samples, and twice as many
+
+Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
+                      std::span<const BlockMeasure> measures, int states,
+                      int64_t batch) {
   GeneratorOptions step = options.step;
   step.slices = options.slices;
-  step.optimizer_states = static_cast<int>(rule.states().size());
-  return generate(specs_of(chain), options.layout, step);
+  step.optimizer_states = states;
+  const int64_t samples = (batch + options.slices - 1) / options.slices;
+  set_bytes(measures, static_cast<double>(samples), specs);
+  return generate(specs, options.layout, step);
+}
+
+// The largest batch whose step fits, 0 if none does.
+int64_t largest_batch(const std::vector<BlockSpec>& specs, const TrainerOptions& options,
+                      std::span<const BlockMeasure> measures, int states,
+                      int64_t limit) {
+  int64_t fits = 0, too_large = options.batch / options.slices;
+  while (fits + 1 < too_large) {
+    const int64_t middle = (fits + too_large) / 2;
+    const Schedule schedule =
+        generate_for(specs, options, measures, states, middle * options.slices);
+    (check(schedule).largest().parts.total() <= limit ? fits : too_large) = middle;
+  }
+  return fits * options.slices;
+}
+
+// The step, proved before anything is allocated for it.
+Schedule make_schedule(const Chain& chain, const Dataset& data,
+                       const TrainerOptions& options, const UpdateRule& rule,
+                       int ranks_here) {
+  const auto measures = measure_blocks(
+      chain,
+      [&](int64_t count) {
+        std::vector<int64_t> ids(static_cast<size_t>(count));
+        for (size_t i = 0; i < ids.size(); ++i)
+          ids[i] = static_cast<int64_t>(i) % data.size();
+        return data.gather(ids);
+      },
+      kMeasured, options.step.precision.compute);
+  const auto states = static_cast<int>(rule.states().size());
+  const auto specs = specs_of(chain);
+  Schedule schedule = generate_for(specs, options, measures, states, options.batch);
+  const int64_t limit = options.memory_limit > 0
+                            ? options.memory_limit
+                            : available_memory() / std::max(1, ranks_here);
+  const MemoryParts most =
+      check(schedule, {.elastic = options.elastic}).largest().parts;
+  if (most.total() <= limit) return schedule;
+  const int64_t fits = largest_batch(specs, options, measures, states, limit);
+  throw ConfigError(text(
+      "[train] a rank would need ", format_bytes(static_cast<double>(most.total())),
+      " (", format_bytes(static_cast<double>(most.activations)), " of activations, ",
+      format_bytes(static_cast<double>(most.state)), " of state); it may have ",
+      format_bytes(static_cast<double>(limit)), "; would fit: ",
+      fits > 0 ? text("batch=", fits) : "no batch with this layout",
+      "; step.recompute=true, more slices or a higher shard level need less"));
 }
 
 // Each rank looks at its own part of the validation set.
@@ -86,8 +140,8 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
                 .seed = options_.seed}),
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
-      executor_(chain, make_schedule(chain, options_, *rule_), *rule_, comm,
-                executor_options(options_)),
+      executor_(chain, make_schedule(chain, train, options_, *rule_, options_.ranks_here),
+                *rule_, comm, executor_options(options_)),
       forward_only_(make_forward_schedule(chain, options_)),
       total_steps_(steps_of(options_, sampler_)) {
   if (reporter_ && !options_.sample_log.empty())

@@ -8,6 +8,7 @@
 
 #include "cohort/comm/node/reduce.h"
 #include "cohort/core/error.h"
+#include "cohort/core/memory.h"
 
 namespace cohort::node {
 namespace {
@@ -175,8 +176,13 @@ Tensor NodeCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
                                         std::multiplies<int64_t>());
   if (numel == 0) return at::empty(shape, options);
   auto memory = group_->spec().memory;
-  void* data = memory->allocate(static_cast<size_t>(numel) * c10::elementSize(dtype));
-  const auto release = [memory](void* block) { memory->release(block); };
+  const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
+  void* data = memory->allocate(static_cast<size_t>(bytes));
+  report_memory(data, bytes);
+  const auto release = [memory, bytes](void* block) {
+    report_memory(block, -bytes);
+    memory->release(block);
+  };
   return at::from_blob(data, shape, release, options);
 }
 

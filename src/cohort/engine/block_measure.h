@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "cohort/data/dataset.h"
+#include "cohort/step/block.h"
+#include "cohort/step/cost_table.h"
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+// A number that grows with the samples of a slice.
+struct Line {
+  double fixed = 0;
+  double per_sample = 0;
+
+  double at(double samples) const { return fixed + per_sample * samples; }
+};
+
+// What one block needs for a slice.
+struct BlockMeasure {
+  Line activation_bytes;  // kept from forward to backward, with the output
+  Line output_bytes;
+  Line scratch_bytes;  // the most that forward or backward needs beside them
+  BlockCost seconds;
+};
+
+// Runs forward and backward of every block on few samples and on twice as many, and
+// draws a line through both. Changes nothing. `batch(n)` gives n samples.
+std::vector<BlockMeasure> measure_blocks(const Chain& chain,
+                                         const std::function<Batch(int64_t)>& batch,
+                                         int64_t samples, at::ScalarType compute);
+
+// Writes what slices of `samples` samples need into the specs of the same chain.
+void set_bytes(std::span<const BlockMeasure> measures, double samples,
+               std::span<BlockSpec> specs);
+
+}  // namespace cohort
