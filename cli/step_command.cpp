@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/step_command.h"
 
+#include <ATen/Parallel.h>
+
+#include <numeric>
 #include <ostream>
 
 #include "cli/launch_command.h"
 #include "cli/step_options.h"
-#include "cli/step_probe.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/engine/block_measure.h"
 #include "cohort/observe/trace.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
@@ -49,13 +52,6 @@ std::string short_layout(const Layout& layout) {
   return out;
 }
 
-// What was measured in float32, in a type of half the size.
-void halve(BlockSpec& spec) {
-  spec.activation_bytes /= 2;
-  spec.output_bytes /= 2;
-  spec.scratch_bytes /= 2;
-}
-
 Config resolve(const Recipe& recipe, const StepArgs& args) {
   Config config = recipe.defaults();
   if (!args.config.empty()) config.load_file(args.config);
@@ -76,10 +72,22 @@ GeneratorOptions options_of(const Config& config, const Layout& layout, bool exa
   return options;
 }
 
-// Samples of the right form, without files.
-DataSets made_up_data(const Recipe& recipe, Config config) {
+// Runs the blocks here, on a few samples of the right form that need no files.
+void measure(const Recipe& recipe, Config config, const Chain& chain,
+             const GeneratorOptions& options, std::vector<BlockSpec>& specs,
+             CostTable& costs) {
+  constexpr int64_t kFew = 2;
   config.set("data.synthetic", "true", "cohort step");
-  return recipe.load(config, /*reader=*/true)->finish(nullptr);
+  const DataSets data = recipe.load(config, /*reader=*/true)->finish(nullptr);
+  at::set_num_threads(1);
+  const auto batch = [&](int64_t samples) {
+    std::vector<int64_t> ids(static_cast<size_t>(samples));
+    std::iota(ids.begin(), ids.end(), 0);
+    return data.train->gather(ids);
+  };
+  const auto measures = measure_blocks(chain, batch, kFew, options.precision.compute);
+  set_bytes(measures, costs.samples, specs);
+  for (size_t b = 0; b < specs.size(); ++b) costs.blocks[b] = measures[b].seconds;
 }
 
 void make_step(const StepArgs& args, StepView& view) {
@@ -87,22 +95,18 @@ void make_step(const StepArgs& args, StepView& view) {
   const Config config = resolve(recipe, args);
   const Layout layout = parse_layout(args.layout, parse_ranks(args.ranks));
   const GeneratorOptions options = options_of(config, layout, args.exact);
-  Chain chain = recipe.make_chain(config);
+  const Chain chain = recipe.make_chain(config);
   std::vector<BlockSpec> specs = specs_of(chain);
   generate(specs, layout, options);  // what cannot be made is refused at once
   const int64_t samples =
       (config.get_int("batch") + options.slices - 1) / options.slices;
   view.costs = guess_costs(specs, static_cast<double>(samples));
-  const DataSets data = made_up_data(recipe, config);
-  probe_blocks(chain, *data.train, samples, specs, view.costs);
-  if (options.precision.compute != at::kFloat)
-    for (auto& spec : specs) halve(spec);
+  measure(recipe, config, chain, options, specs, view.costs);
   view.name = args.recipe;
   view.layout = short_layout(layout);
   view.schedule = generate(specs, layout, options);
   view.report = check(view.schedule, check_options(config));
-  view.costs_from =
-      "blocks run here on a few samples, in float32 with 1 thread; links guessed";
+  view.costs_from = "blocks run here on a few samples with 1 thread; links guessed";
 }
 
 std::string title_of(const StepView& view) {
