@@ -14,6 +14,7 @@
 #include "cli/doctor_command.h"
 #include "cli/exit_code.h"
 #include "cli/launch_command.h"
+#include "cli/step_command.h"
 #include "cli/train_command.h"
 #include "cohort/comm/backends.h"
 #include "cohort/core/error.h"
@@ -166,6 +167,36 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
   steps->callback([&] { command = [&] { return run_bench_train(train); }; });
 }
 
+void add_step(CLI::App& app, StepArgs& args, Command& command) {
+  auto* sub = app.add_subcommand("step", "Check, show and draw a training step");
+  sub->add_option("recipe", args.recipe, "Name of the recipe");
+  sub->add_option("--from", args.from, "CSV file of a step, instead of a recipe");
+  sub->add_option("-n", args.ranks, "Ranks")->capture_default_str();
+  sub->add_option("--layout", args.layout, "Which rank holds what: dp=4,shard=3");
+  sub->add_flag("--exact", args.exact, "The step of a run with --exact");
+  sub->add_option("--set", args.set, "key=value; may be repeated")->allow_extra_args(false);
+  sub->add_option("--config", args.config, "YAML file of keys");
+  sub->add_option("--costs", args.costs, "CSV table of what actions cost");
+  sub->add_option("--svg", args.svg, "Write a picture of it");
+  sub->add_option("--trace", args.trace, "Write a trace for Perfetto or Chrome");
+  sub->add_option("--csv", args.csv, "Write it as a table, a row an action");
+  sub->add_flag("--json", args.json, "One JSON object");
+  sub->footer([] {
+    return recipe_list() + R"(
+Needs no data and starts no rank. A step that breaks a rule is refused in one line, with
+exit code 2. Keys that shape a step: batch, slices, precision, dtype.*, optim.name,
+optim.clip, elastic, nan, step.*, memory.limit.
+
+Examples:
+  cohort step fashion-mnist -n 4 --layout shard=3 --svg step.svg
+  cohort step mlp -n 1024 --layout shard=3 --set batch=4096 --set memory.limit=8G
+  cohort step fashion-mnist -n 2 --csv step.csv
+  cohort step --from step.csv --trace step.json
+)";
+  });
+  sub->callback([&] { command = [&] { return run_step(args, std::cout); }; });
+}
+
 void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
   auto* sub =
       app.add_subcommand("doctor", "What is here, what is missing, what that costs");
@@ -215,10 +246,12 @@ int run(int argc, char** argv) {
   LaunchArgs launch;
   DoctorOptions doctor;
   BenchArgs bench;
+  StepArgs step;
   Command command;
   add_train(app, train, command);
   add_launch(app, launch, command);
   add_bench(app, bench, command);
+  add_step(app, step, command);
   add_doctor(app, doctor, command);
   app.footer("Start with:  cohort train fashion-mnist -n 2\n"
              "cohort COMMAND --help says more, with examples.");

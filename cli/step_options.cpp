@@ -44,4 +44,10 @@ GeneratorOptions step_options(const Config& config, bool exact) {
   return options;
 }
 
+CheckOptions check_options(const Config& config) {
+  const std::string& limit = config.get_string("memory.limit");
+  return {.memory_limit = limit.empty() ? 0 : parse_bytes(limit, "memory.limit"),
+          .elastic = config.get_string("elastic") == "on"};
+}
+
 }  // namespace cohort::cli

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
@@ -207,8 +208,11 @@ void Band::draw_memory(Svg& svg, const Scale& scale) const {
   const double x = scale.x(peak->time);
   svg.raw(text("<circle class=\"peak\" cx=\"", svg_number(x), "\" cy=\"",
                svg_number(y(peak->bytes)), "\" r=\"3\"/>\n"));
+  // Under the curve, and clear of the dashed line.
+  double words_y = std::max(y(peak->bytes) + 9, top + 11);
+  if (std::abs(y(state) - (words_y - 3)) < 7) words_y = y(state) + 11;
   const bool right = x > scale.width * 0.8;
-  svg.label(right ? x - 7 : x + 7, std::max(y(peak->bytes) + 9, top + 11),
+  svg.label(right ? x - 7 : x + 7, words_y,
             right ? "class=\"small end\"" : "class=\"small\"",
             text("peak ", format_bytes(static_cast<double>(peak->bytes))));
 }

@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/step/checker.h"
+#include "cohort/step/cost_fit.h"
 #include "cohort/step/generator.h"
 
 namespace cohort {
@@ -137,6 +138,27 @@ TEST(Simulator, EveryLayoutRunsToItsEnd) {
           for (int wait : schedule.roles[r].actions[i].waits)
             EXPECT_LE(simulation.times[r][wait].end, simulation.times[r][i].begin);
     }
+}
+
+// Costs seen at two sizes of a slice foretell a third, and another layout.
+TEST(CostTable, IsFittedToStepsThatWereRun) {
+  const auto blocks = two_blocks();
+  CostTable truth = round_costs();
+  truth.links.clear();
+  truth.links["dp"] = {.latency = 0.1, .bytes_per_second = 1e5};
+  std::vector<Schedule> schedules;
+  std::vector<StepTimes> times;
+  for (int bytes : {1, 1 << 20}) {  // buckets of two sizes
+    schedules.push_back(
+        generate(blocks, {.dp = 2}, {.slices = 2, .bucket_bytes = bytes}));
+    truth.samples = bytes == 1 ? 4 : 8;
+    times.push_back(simulate(schedules.back(), truth).times);
+  }
+  CostTable fitted = fit_costs(std::vector<ObservedStep>{{schedules[0], times[0], 4},
+                                                         {schedules[1], times[1], 8}});
+  const Schedule other = generate(blocks, {.dp = 2, .shard = 3}, {.slices = 6});
+  truth.samples = fitted.samples = 32;
+  EXPECT_NEAR(simulate(other, fitted).step, simulate(other, truth).step, 1e-6);
 }
 
 TEST(CostTable, SurvivesTheWayThereAndBack) {

@@ -18,12 +18,13 @@ class Compute {
     check_order(forward, /*rising=*/true);
     const auto recompute = find(ActionKind::kRecompute, /*all=*/false);
     const auto backward = find(ActionKind::kBackward, !forward_only);
+    check_one_at_a_time(forward, forward_only ? forward : backward);
     if (forward_only) return;
     check_order(backward, /*rising=*/false);
     for (int b = 0; b < blocks_; ++b)
       for (int s = 0; s < slices_; ++s)
         check_between(forward[at(b, s)], recompute[at(b, s)], backward[at(b, s)]);
-    for (int s = 0; s < slices_; ++s) check_alike(recompute, s);
+    check_alike(recompute);
     check_sums();
   }
 
@@ -77,11 +78,24 @@ class Compute {
                                    ") and its Backward (action ", backward, ")"));
   }
 
-  void check_alike(const std::vector<int>& recompute, int slice) const {
-    for (int b = 1; b < blocks_; ++b)
-      if ((recompute[at(b, slice)] == kNone) != (recompute[at(0, slice)] == kNone))
-        role_.refuse(text("recomputes some blocks of slice ", slice,
-                          " and not others; legal: all or none (see block ", b, ")"));
+  // An executor without a pipeline holds the activations of one slice.
+  void check_one_at_a_time(const std::vector<int>& begin,
+                           const std::vector<int>& end) const {
+    for (int s = 1; s < slices_; ++s)
+      for (int b = 0; b < blocks_; ++b)
+        if (end[at(b, s - 1)] > begin[at(0, s)])
+          role_.refuse(begin[at(0, s)],
+                       text("begins a slice before the one before it is done (action ",
+                            end[at(b, s - 1)], ")"));
+  }
+
+  void check_alike(const std::vector<int>& recompute) const {
+    for (int b = 0; b < blocks_; ++b)
+      for (int s = 0; s < slices_; ++s)
+        if ((recompute[at(b, s)] == kNone) != (recompute[0] == kNone))
+          role_.refuse(
+              text("recomputes some blocks and not others; legal: all or none ",
+                   "(see block ", b, " slice ", s, ")"));
   }
 
   // Sums depend on their order: slice by slice, also where blocks share a bucket.

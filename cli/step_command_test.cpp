@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/step_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "cohort/core/error.h"
+#include "cohort/core/file.h"
+
+namespace cohort::cli {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class StepCommand : public testing::Test {
+ protected:
+  StepCommand()
+      : folder_(std::filesystem::temp_directory_path() /
+                text("cohort_step_", ::getpid())) {
+    make_folder(folder_);
+  }
+  ~StepCommand() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+
+  std::string shown(const StepArgs& args) const {
+    std::ostringstream out;
+    EXPECT_EQ(run_step(args, out), 0);
+    return out.str();
+  }
+
+  std::string refusal(const StepArgs& args) const {
+    std::ostringstream out;
+    try {
+      run_step(args, out);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+StepArgs small_mlp() {
+  return {
+      .recipe = "mlp", .ranks = "3", .set = {"model.width=32", "batch=12", "slices=4"}};
+}
+
+TEST_F(StepCommand, ShowsWhatAStepIsAndCosts) {
+  StepArgs args = small_mlp();
+  args.layout = "shard=3";
+  EXPECT_THAT(shown(args), AllOf(HasSubstr("dp=3,shard=3"), HasSubstr("3 in 2 roles"),
+                                 HasSubstr("ReduceScatter"), HasSubstr("activations"),
+                                 HasSubstr("accepted")));
+}
+
+TEST_F(StepCommand, JsonIsOneLine) {
+  StepArgs args = small_mlp();
+  args.json = true;
+  const std::string line = shown(args);
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  EXPECT_THAT(line,
+              AllOf(HasSubstr("\"world\":3"), HasSubstr("\"verdict\":\"accepted\""),
+                    HasSubstr("\"peak_memory_bytes\":")));
+}
+
+TEST_F(StepCommand, WhatItWritesItReads) {
+  StepArgs args = small_mlp();
+  args.csv = path("step.csv");
+  args.svg = path("step.svg");
+  args.trace = path("step.json");
+  const std::string first = shown(args);
+  EXPECT_THAT(read_file(args.svg), HasSubstr("mlp, dp=3,shard=0"));
+  EXPECT_THAT(read_file(args.trace), HasSubstr("Forward"));
+  const std::string again = shown({.from = args.csv, .svg = path("again.svg")});
+  EXPECT_THAT(again, AllOf(HasSubstr("dp=3"), HasSubstr("accepted")));
+  EXPECT_THAT(read_file(path("again.svg")), HasSubstr("step.csv, dp=3"));
+}
+
+TEST_F(StepCommand, RefusesInOneLine) {
+  StepArgs args = small_mlp();
+  args.set.push_back("memory.limit=1K");
+  EXPECT_THAT(refusal(args), AllOf(HasSubstr("[step.check] role"), HasSubstr("limit")));
+  args = small_mlp();
+  args.layout = "tp=3";
+  EXPECT_THAT(refusal(args), HasSubstr("later release"));
+  args = small_mlp();
+  args.ranks = "9";
+  EXPECT_THAT(refusal(args), HasSubstr("9 data-parallel ranks for 4 slices"));
+  write_file_atomically(path("bad.csv"), "role,ranks\n0,0\n");
+  EXPECT_THAT(refusal({.from = path("bad.csv")}),
+              HasSubstr("column slices is missing"));
+  EXPECT_THAT(refusal({.from = path("none.csv")}), HasSubstr("none.csv"));
+  EXPECT_THAT(refusal({}), HasSubstr("RECIPE"));
+}
+
+// Twice the samples: twice the activations, and about as much state.
+TEST_F(StepCommand, ActivationsGrowWithTheBatch) {
+  StepArgs args = small_mlp();
+  const MemoryParts once = view_step(args).report.largest().parts;
+  args.set.push_back("batch=24");
+  const MemoryParts twice = view_step(args).report.largest().parts;
+  EXPECT_EQ(once.state, twice.state);
+  EXPECT_NEAR(static_cast<double>(twice.activations),
+              2 * static_cast<double>(once.activations),
+              0.2 * static_cast<double>(once.activations));
+}
+
+}  // namespace
+}  // namespace cohort::cli

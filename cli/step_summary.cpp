@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `cohort step` says of a step, for people and for programs.
+#include <map>
+
+#include "cli/step_command.h"
+#include "cohort/core/error.h"
+#include "cohort/core/format.h"
+#include "cohort/core/json.h"
+#include "cohort/core/table.h"
+#include "cohort/step/checks/role_view.h"
+
+namespace cohort::cli {
+namespace {
+
+using ByKind = std::map<ActionKind, double>;
+
+// The role whose ranks have most to do.
+size_t busiest(const Schedule& schedule) {
+  size_t found = 0;
+  for (size_t r = 1; r < schedule.roles.size(); ++r)
+    if (schedule.roles[r].slices > schedule.roles[found].slices) found = r;
+  return found;
+}
+
+ByKind count_kinds(const Role& role) {
+  ByKind counts;
+  for (const auto& action : role.actions) ++counts[action.kind];
+  return counts;
+}
+
+// Bytes a rank sends over the links of a ring, or copies to and from its host.
+ByKind bytes_moved(const Schedule& schedule, const Role& role) {
+  ByKind moved;
+  const int groups = static_cast<int>(schedule.groups.size());
+  for (const auto& action : role.actions) {
+    if (action.lane == kComputeLane || action.bytes == 0) continue;
+    const double factor =
+        action.lane > groups
+            ? 1
+            : ring_factor(action.kind, schedule.groups[action.lane - 1].size);
+    moved[action.kind] += factor * static_cast<double>(action.bytes);
+  }
+  return moved;
+}
+
+double total(const ByKind& parts) {
+  double sum = 0;
+  for (const auto& [kind, part] : parts) sum += part;
+  return sum;
+}
+
+template <typename Format>
+std::string list(const ByKind& parts, Format&& format) {
+  std::string out;
+  for (const auto& [kind, part] : parts)
+    out += text(out.empty() ? "" : ", ", name_of(kind), " ", format(part));
+  return out;
+}
+
+std::string bytes_text(double bytes) { return format_bytes(bytes); }
+
+std::string parts_text(const MemoryParts& parts) {
+  std::string out = text("state ", format_bytes(static_cast<double>(parts.state)));
+  const auto add = [&](const char* name, int64_t bytes) {
+    if (bytes > 0)
+      out += text(", ", name, " ", format_bytes(static_cast<double>(bytes)));
+  };
+  add("activations", parts.activations);
+  add("gradients", parts.gradients);
+  add("gathered parameters", parts.parameters);
+  add("scratch", parts.scratch);
+  return out;
+}
+
+std::string buckets_text(const Schedule& schedule, const Role& role) {
+  const size_t trained = role.actions.back().buckets.size();
+  if (schedule.buckets.empty()) return text(trained, " updated");
+  double numel = 0;
+  for (const auto& bucket : schedule.buckets)
+    numel += static_cast<double>(bucket.numel);
+  return text(schedule.buckets.size(), ", ", trained, " updated, ",
+              format_quantity(numel), " parameters with padding");
+}
+
+size_t peak_role(const CheckReport& report) {
+  return static_cast<size_t>(&report.largest() - report.roles.data());
+}
+
+RawJson json_of(const ByKind& parts) {
+  JsonObject object;
+  for (const auto& [kind, part] : parts)
+    object.add(name_of(kind), static_cast<int64_t>(part));
+  return {object.text()};
+}
+
+}  // namespace
+
+std::string format_step(const StepView& view) {
+  const Schedule& schedule = view.schedule;
+  const size_t at = busiest(schedule);
+  const Role& role = schedule.roles[at];
+  const RoleUse& use = view.simulation.roles[at];
+  const RolePeak& peak = view.report.largest();
+  const Role& high = schedule.roles[peak_role(view.report)];
+  const ByKind moved = bytes_moved(schedule, role);
+  const double hidden =
+      use.communication > 0 ? 100 * use.hidden / use.communication : 0;
+  Table rows = {
+      {"step", view.name},
+      {"layout", text(view.layout.empty() ? "one rank" : view.layout,
+                      schedule.exact ? ", exact" : "")},
+      {"ranks", text(schedule.world, " in ", schedule.roles.size(),
+                     schedule.roles.size() == 1 ? " role" : " roles")},
+      {"slices", text(schedule.slices, ", at most ", role.slices, " a rank, of ",
+                      format_quantity(view.costs.samples), " samples")},
+      {"buckets", buckets_text(schedule, role)},
+      {"actions", text(role.actions.size(), " (ranks ", ranks_text(role.ranks),
+                       "): ", list(count_kinds(role), format_quantity))},
+      {"moved", text(format_bytes(total(moved)), " a rank and step",
+                     moved.empty() ? "" : ": ", list(moved, bytes_text))},
+      {"time", text(format_duration(view.simulation.step), " a step: computation ",
+                    format_duration(use.compute), ", communication ",
+                    format_duration(use.communication), ", ", format_fixed(hidden, 0),
+                    " % of it hidden")},
+      {"costs", view.costs_from},
+      {"memory", text(format_bytes(static_cast<double>(peak.parts.total())),
+                      " at most: ", parts_text(peak.parts))},
+      {"", text("at ", action_text(high, peak.action), " (ranks ",
+                ranks_text(high.ranks), ")")},
+      {"verdict", "accepted"},
+  };
+  return format_table(rows);
+}
+
+std::string step_json(const StepView& view) {
+  const Schedule& schedule = view.schedule;
+  const size_t at = busiest(schedule);
+  const Role& role = schedule.roles[at];
+  const RoleUse& use = view.simulation.roles[at];
+  const MemoryParts& parts = view.report.largest().parts;
+  const ByKind moved = bytes_moved(schedule, role);
+  return JsonObject()
+      .add("step", view.name)
+      .add("layout", view.layout)
+      .add("exact", schedule.exact)
+      .add("world", schedule.world)
+      .add("roles", schedule.roles.size())
+      .add("slices", schedule.slices)
+      .add("buckets", role.actions.back().buckets.size())
+      .add("actions", json_of(count_kinds(role)))
+      .add("moved_bytes", static_cast<int64_t>(total(moved)))
+      .add("moved", json_of(moved))
+      .add("step_ms", view.simulation.step * 1e3)
+      .add("compute_ms", use.compute * 1e3)
+      .add("communication_ms", use.communication * 1e3)
+      .add("hidden_ms", use.hidden * 1e3)
+      .add("costs", view.costs_from)
+      .add("peak_memory_bytes", parts.total())
+      .add("memory", JsonObject()
+                         .add("state", parts.state)
+                         .add("activations", parts.activations)
+                         .add("gradients", parts.gradients)
+                         .add("parameters", parts.parameters)
+                         .add("scratch", parts.scratch))
+      .add("verdict", "accepted")
+      .text();
+}
+
+}  // namespace cohort::cli

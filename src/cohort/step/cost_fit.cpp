@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/cost_fit.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+namespace {
+
+// Points (x, seconds), and the line through them.
+class Line {
+ public:
+  void add(double x, double y) { points_.emplace_back(x, y); }
+  bool empty() const { return points_.empty(); }
+
+  // fixed, slope. `through_zero`: what to do where all points have one x.
+  std::pair<double, double> fit(bool through_zero) const {
+    double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+    for (const auto& [x, y] : points_) {
+      n += 1, sx += x, sy += y, sxx += x * x, sxy += x * y;
+    }
+    const double spread = n * sxx - sx * sx;
+    if (spread <= 1e-12 * n * sxx)
+      return through_zero && sx > 0 ? std::pair(0.0, sy / sx) : std::pair(sy / n, 0.0);
+    double slope = std::max(0.0, (n * sxy - sx * sy) / spread);
+    double fixed = (sy - slope * sx) / n;
+    if (fixed < 0) fixed = 0, slope = sxy / sxx;
+    return {fixed, slope};
+  }
+
+  ComputeCost compute() const {
+    if (empty()) return {};
+    const auto [fixed, slope] = fit(/*through_zero=*/true);
+    return {.fixed = fixed, .per_sample = slope};
+  }
+  LinkCost link() const {
+    if (empty()) return {};
+    const auto [fixed, slope] = fit(/*through_zero=*/false);
+    LinkCost cost{.latency = fixed};
+    if (slope > 0) cost.bytes_per_second = 1 / slope;
+    return cost;
+  }
+
+ private:
+  std::vector<std::pair<double, double>> points_;
+};
+
+struct Lines {
+  std::vector<Line> forward, backward, recompute;  // by block
+  Line update, copy;
+  std::map<std::string, Line> links;  // by group
+
+  Line& of_block(std::vector<Line>& lines, int block) {
+    if (static_cast<size_t>(block) >= lines.size()) lines.resize(block + 1);
+    return lines[block];
+  }
+
+  void add_own(const Action& action, double seconds, double samples) {
+    const auto bytes = static_cast<double>(action.bytes);
+    if (action.kind == ActionKind::kForward)
+      of_block(forward, action.block).add(samples, seconds);
+    if (action.kind == ActionKind::kBackward)
+      of_block(backward, action.block).add(samples, seconds);
+    if (action.kind == ActionKind::kRecompute)
+      of_block(recompute, action.block).add(samples, seconds);
+    if (action.kind == ActionKind::kUpdate) update.add(bytes, seconds);
+    if (action.kind == ActionKind::kOffload || action.kind == ActionKind::kFetch)
+      copy.add(bytes, seconds);
+  }
+
+  // The k-th call of a group is one, whoever is in it.
+  void add_calls(const ObservedStep& step, size_t group) {
+    struct Call {
+      double bytes, seconds;
+    };
+    std::vector<Call> calls;
+    const Group& what = step.schedule.groups[group];
+    for (size_t r = 0; r < step.times.size(); ++r) {
+      const auto& actions = step.schedule.roles[r].actions;
+      size_t k = 0;
+      for (size_t i = 0; i < step.times[r].size(); ++i) {
+        if (actions[i].lane != static_cast<int>(group) + 1) continue;
+        const double seconds = step.times[r][i].end - step.times[r][i].begin;
+        const double bytes = static_cast<double>(actions[i].bytes) *
+                             ring_factor(actions[i].kind, what.size);
+        if (k == calls.size()) calls.push_back({bytes, seconds});
+        calls[k].seconds = std::min(calls[k].seconds, seconds);
+        ++k;
+      }
+    }
+    for (const auto& call : calls) links[what.name].add(call.bytes, call.seconds);
+  }
+};
+
+}  // namespace
+
+CostTable fit_costs(std::span<const ObservedStep> steps) {
+  Lines lines;
+  CostTable costs;
+  for (const auto& step : steps) {
+    costs.samples = step.samples;
+    for (size_t r = 0; r < step.times.size(); ++r)
+      for (size_t i = 0; i < step.times[r].size(); ++i)
+        lines.add_own(step.schedule.roles[r].actions[i],
+                      step.times[r][i].end - step.times[r][i].begin, step.samples);
+    for (size_t g = 0; g < step.schedule.groups.size(); ++g) lines.add_calls(step, g);
+  }
+  costs.blocks.resize(lines.forward.size());
+  for (size_t b = 0; b < costs.blocks.size(); ++b) {
+    costs.blocks[b].forward = lines.forward[b].compute();
+    if (b < lines.backward.size())
+      costs.blocks[b].backward = lines.backward[b].compute();
+    costs.blocks[b].recompute =
+        b < lines.recompute.size() && !lines.recompute[b].empty()
+            ? lines.recompute[b].compute()
+            : costs.blocks[b].forward;
+  }
+  costs.update = lines.update.link();
+  costs.copy = lines.copy.link();
+  for (const auto& [group, line] : lines.links) costs.links[group] = line.link();
+  return costs;
+}
+
+}  // namespace cohort
