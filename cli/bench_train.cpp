@@ -26,6 +26,7 @@
 #include "cohort/nn/models.h"
 #include "cohort/optim/sgd.h"
 #include "cohort/step/generator.h"
+#include "cohort/step/layout.h"
 
 namespace cohort::cli {
 namespace {
@@ -74,24 +75,25 @@ Tensor noise(at::IntArrayRef shape, int rank) {
   return x;
 }
 
+using Source = std::function<Batch(int64_t step, int slice)>;
+
 // Where batches come from: one that stays, or the real files in the order of a run.
-std::function<Batch(int64_t step, int slice)> make_source(const Case& bench,
-                                                          Communicator& comm) {
-  const int rank = comm.rank();
+Source make_source(const Case& bench, Communicator& comm, int slices) {
+  const int64_t samples = bench.batch_a_rank * comm.size() / slices;  // of a slice
   if (bench.name == "mlp100") {
-    const Batch batch{noise({bench.batch_a_rank, 2048}, rank), {}};
+    const Batch batch{noise({samples, 2048}, comm.rank()), {}};
     return [batch](int64_t, int) { return batch; };
   }
   if (bench.name == "resnet50-cifar") {
-    const Batch batch{noise({bench.batch_a_rank, 3, 32, 32}, rank),
-                      at::arange(bench.batch_a_rank).remainder(10)};
+    const Batch batch{noise({samples, 3, 32, 32}, comm.rank()),
+                      at::arange(samples).remainder(10)};
     return [batch](int64_t, int) { return batch; };
   }
   const std::shared_ptr<Dataset> data =
       open_fashion_mnist({}, cohort::Split::kTrain, &comm);
   const Sampler sampler({.size = data->size(),
                          .batch = bench.batch_a_rank * comm.size(),
-                         .slices = comm.size()});
+                         .slices = slices});
   return [data, sampler](int64_t step, int slice) {
     return data->gather(sampler.slice(sampler.position(step), slice));
   };
@@ -104,6 +106,7 @@ struct Row {
   double samples = 0;
   double comm_hidden = 1;
   std::optional<double> no_comm_s = std::nullopt;
+  std::optional<double> unsharded_s = std::nullopt;
   std::optional<double> plain_s = std::nullopt;
 };
 
@@ -119,6 +122,9 @@ std::string json_row(const Row& row, const Case& bench, const Communicator& comm
   if (row.no_comm_s)
     object.add("no_comm_step_ms", 1e3 * *row.no_comm_s)
         .add("of_no_comm", *row.no_comm_s / row.step_s);
+  if (row.unsharded_s)
+    object.add("data_parallel_step_ms", 1e3 * *row.unsharded_s)
+        .add("over_data_parallel", row.step_s / *row.unsharded_s);
   if (row.plain_s)
     object.add("plain_step_ms", 1e3 * *row.plain_s)
         .add("over_plain", row.step_s / *row.plain_s);
@@ -136,6 +142,9 @@ std::string text_row(const Row& row, const Case& bench, const Communicator& comm
   if (row.no_comm_s)
     out += text("\n  no communication     ", ms(*row.no_comm_s), ": ",
                 percent(*row.no_comm_s / row.step_s), " of its speed");
+  if (row.unsharded_s)
+    out += text("\n  shard=0, not exact   ", ms(*row.unsharded_s), ": ",
+                format_fixed(row.step_s / *row.unsharded_s, 3), " times its step");
   if (row.plain_s)
     out += text("\n  plain LibTorch loop  ", ms(*row.plain_s), ", one rank: ",
                 format_fixed(row.step_s / *row.plain_s, 3), " times its step");
@@ -151,11 +160,13 @@ struct Variant {
 
 class Bench {
  public:
-  Bench(const Case& bench, Communicator& comm)
+  Bench(const Case& bench, Communicator& comm, const BenchTrainArgs& args)
       : bench_(bench), comm_(comm), rule_(make_sgd({.momentum = 0.9})) {
-    source_ = make_source(bench, comm);
-    add_executor(true);
-    if (comm.size() > 1) add_executor(false);
+    const Layout layout = parse_layout(args.layout, comm.size());
+    const Layout plain = parse_layout("", comm.size());
+    differs_ = layout.shard > 0 || args.exact;
+    add_executor(layout, args.exact, true);
+    if (comm.size() > 1) add_executor(plain, false, differs_);
     if (bench.name == "mlp100") {
       plain_ = std::make_unique<PlainLoop>(noise({bench.batch_a_rank, 2048}, 0));
       plain_variant_.run = [this](int64_t) { plain_->step(); };
@@ -175,19 +186,21 @@ class Bench {
   }
 
  private:
-  void add_executor(bool communicate) {
+  void add_executor(const Layout& layout, bool exact, bool communicate) {
     chains_.push_back(std::make_unique<Chain>(bench_.make()));
-    Schedule schedule = generate(specs_of(*chains_.back()), {.dp = comm_.size()},
-                                 {.slices = comm_.size()});
+    const int slices = exact ? 8 : comm_.size();
+    Schedule schedule = generate(specs_of(*chains_.back()), layout,
+                                 {.slices = slices, .exact = exact});
+    const Source source = make_source(bench_, comm_, slices);
     executors_.push_back(std::make_unique<Executor>(
         *chains_.back(), std::move(schedule), *rule_, comm_,
         ExecutorOptions{.communicate = communicate}));
     Variant variant;
-    variant.run = [this, i = executors_.size() - 1](int64_t step) {
+    variant.run = [this, source, i = executors_.size() - 1](int64_t step) {
       const StepResult result = executors_[i]->run(
           {.step = step,
            .rate = bench_.rate,
-           .batch = [&](int slice) { return source_(step, slice); }});
+           .batch = [&](int slice) { return source(step, slice); }});
       variants_[i].waits.push_back(result.split.wait);
     };
     variants_.push_back(std::move(variant));
@@ -228,7 +241,8 @@ class Bench {
     row.samples = static_cast<double>(bench_.batch_a_rank * comm_.size());
     if (comm_.size() > 1)
       row.comm_hidden = std::clamp(1 - row.wait_s / communication_s, 0.0, 1.0);
-    if (variants_.size() > 1) row.no_comm_s = median(variants_[1].seconds);
+    if (variants_.size() > 1)
+      (differs_ ? row.unsharded_s : row.no_comm_s) = median(variants_[1].seconds);
     if (!plain_variant_.seconds.empty()) row.plain_s = median(plain_variant_.seconds);
     return row;
   }
@@ -236,7 +250,7 @@ class Bench {
   const Case& bench_;
   Communicator& comm_;
   std::unique_ptr<UpdateRule> rule_;
-  std::function<Batch(int64_t, int)> source_;
+  bool differs_ = false;  // from plain data parallelism
   std::vector<std::unique_ptr<Chain>> chains_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<Variant> variants_;
@@ -252,7 +266,7 @@ int bench_rank(const Case& bench, const BenchTrainArgs& args) {
                                .timeout = std::chrono::minutes(10)};
   const auto store = join(world, options);
   const auto comm = connect(world, *store, options);
-  Bench run(bench, *comm);
+  Bench run(bench, *comm, args);
   const Row row = run.measure();
   if (world.rank == 0) {
     const auto format = args.json ? &json_row : &text_row;

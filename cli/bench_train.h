@@ -10,12 +10,15 @@ struct BenchTrainArgs {
   std::string name;         // mlp100, resnet50-cifar or fashion
   std::string ranks = "2";  // -n
   std::string backend = "auto";
+  std::string layout;  // as in train
+  bool exact = false;
   bool json = false;
 };
 
-// Times whole steps: with communication, with it switched off, and (mlp100) a plain
-// LibTorch loop of one rank, in turns within one run. Prints one row. Returns the
-// exit code; throws ConfigError for an unknown name.
+// Times whole steps in turns within one run: with communication; with it switched off,
+// or, for a sharded or exact step, the plain data-parallel one; and (mlp100) a plain
+// LibTorch loop of one rank. Prints one row. Returns the exit code; throws ConfigError
+// for an unknown name.
 int run_bench_train(const BenchTrainArgs& args);
 
 }  // namespace cohort::cli

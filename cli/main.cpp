@@ -161,8 +161,11 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
   steps->add_option("case", train.name, "mlp100, resnet50-cifar or fashion")->required();
   steps->add_option("-n", train.ranks, "Ranks")->capture_default_str();
   steps->add_option("--backend", train.backend, "As in train")->capture_default_str();
+  steps->add_option("--layout", train.layout, "As in train: shard=3");
+  steps->add_flag("--exact", train.exact, "With the same bits at every number of ranks");
   steps->add_flag("--json", train.json, "One JSON object");
   steps->footer("Examples:\n  cohort bench train mlp100 -n 2\n"
+                "  cohort bench train mlp100 -n 2 --layout shard=3\n"
                 "  cohort bench train fashion -n 2 --json\n");
   steps->callback([&] { command = [&] { return run_bench_train(train); }; });
 }
