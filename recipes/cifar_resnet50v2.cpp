@@ -31,7 +31,7 @@ Config CifarResNet50V2Recipe::defaults() const {
 }
 
 Chain CifarResNet50V2Recipe::make_chain(const Config& config) const {
-  ResNetOptions model{.width = config.get_int("model.width"),
+  ResNetOptions model{.width = given_or(config, "model.width", 64),
                       .classes = 10,
                       .block = ResNetBlock::kPreActivation,
                       .small_images = true};

@@ -26,7 +26,7 @@ Config FashionMnistRecipe::defaults() const {
 }
 
 Chain FashionMnistRecipe::make_chain(const Config& config) const {
-  return make_cnn({.classes = 10, .width = config.get_int("model.width")},
+  return make_cnn({.classes = 10, .width = given_or(config, "model.width", 32)},
                   {.seed = static_cast<uint64_t>(config.get_int("seed"))});
 }
 

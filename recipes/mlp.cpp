@@ -35,8 +35,8 @@ Config MlpRecipe::defaults() const {
 Chain MlpRecipe::make_chain(const Config& config) const {
   const double dropout = config.get_float("model.dropout");
   return make_mlp({.inputs = 28 * 28,
-                   .width = config.get_int("model.width"),
-                   .depth = config.get_int("model.depth"),
+                   .width = given_or(config, "model.width", 512),
+                   .depth = given_or(config, "model.depth", 2),
                    .classes = 10,
                    .dropout = dropout < 0 ? kDropout : dropout},
                   {.seed = static_cast<uint64_t>(config.get_int("seed"))});

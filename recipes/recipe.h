@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,6 +41,12 @@ class Recipe {
   virtual std::unique_ptr<DataLoading> load(const Config& config,
                                             bool reader) const = 0;
 };
+
+// The value of a key where 0 stands for the recipe's own.
+inline int64_t given_or(const Config& config, std::string_view key, int64_t own) {
+  const int64_t given = config.get_int(key);
+  return given > 0 ? given : own;
+}
 
 // Every recipe there is.
 std::span<const Recipe* const> all_recipes();

@@ -44,6 +44,20 @@ TEST(Recipes, WidthAndDepthScaleTheModel) {
   }
 }
 
+TEST(Recipes, ZeroMeansTheRecipesOwn) {
+  for (const Recipe* recipe : all_recipes()) {
+    const auto elements = [&](const Config& config) {
+      int64_t sum = 0;
+      for (const auto& [name, tensor] : recipe->make_chain(config).parameters())
+        sum += tensor.numel();
+      return sum;
+    };
+    Config zero = recipe->defaults();
+    for (const char* key : {"model.width=0", "model.depth=0"}) zero.set_assignment(key);
+    EXPECT_EQ(elements(zero), elements(recipe->defaults())) << recipe->name();
+  }
+}
+
 TEST(Recipes, CifarWithoutFilesSaysWhatIsExpected) {
   const Recipe& recipe = find_recipe("cifar-resnet50v2");
   try {

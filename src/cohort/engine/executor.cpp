@@ -13,6 +13,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/engine/agreement.h"
+#include "cohort/engine/norm.h"
 #include "cohort/engine/statistics.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/step/generator.h"
@@ -161,12 +162,6 @@ void Executor::find_shared_places() {
       if (last == kNone) last = b;
     }
   }
-  int64_t chunks = 0;
-  for (const auto& place : places) {
-    first_chunk_.push_back(chunks);
-    chunks += padded(place.parameter.numel()) / kChunk;
-  }
-  first_chunk_.push_back(chunks);
 }
 
 void Executor::begin(const Role& role) {
@@ -224,7 +219,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       state_.release(action.buckets[0]);
       break;
     case ActionKind::kNorm:
-      norm(action);
+      norm();
       break;
     case ActionKind::kVote:
       pending_[index] = vote();
@@ -470,32 +465,11 @@ void Executor::update(const Action& action) {
   state_.publish(bucket);
 }
 
-// Squares are added up in chunks that belong to one rank and one parameter at every
-// world size and shard level; then the chunks, in the order of the model.
-void Executor::norm(const Action&) {
+void Executor::norm() {
   Timed timed(split_.update);
-  Tensor squares = at::zeros({first_chunk_.back()}, at::kDouble);
-  double* const chunks = squares.data_ptr<double>();
-  std::vector<float> widened(kChunk);
-  for (size_t p = 0; p < state_.places().size(); ++p) {
-    const Place& place = state_.places()[p];
-    const BucketState& bucket = state_.buckets()[place.bucket];
-    if (!bucket.trained) continue;
-    const Tensor& sum = gradients_.sum(place.bucket);
-    for (int64_t at = 0; at < place.parameter.numel(); at += kChunk) {
-      const int64_t element = place.offset + at - bucket.begin;
-      if (element < 0 || element >= bucket.count) continue;
-      const int64_t count = std::min(kChunk, place.parameter.numel() - at);
-      const Tensor part = sum.narrow(0, element, count);
-      widen(sum.scalar_type(), part.const_data_ptr(), count, widened.data());
-      square_sums(widened.data(), count,
-                  std::span(chunks + first_chunk_[p] + at / kChunk, 1));
-    }
-  }
-  if (schedule_.shard > 0 && options_.communicate)
-    groups_.shard->all_reduce(squares, ReduceOp::kSum).wait();  // others have zeros
-  norm_ = norm_of(std::span(chunks, static_cast<size_t>(squares.numel())),
-                  1 / (loss_.const_data_ptr<double>()[1] * seed_scale()));
+  const bool cut = schedule_.shard > 0 && options_.communicate;
+  norm_ = gradient_norm(state_, gradients_, cut ? groups_.shard : nullptr,
+                        1 / (loss_.const_data_ptr<double>()[1] * seed_scale()));
 }
 
 bool Executor::sums_are_finite() const {

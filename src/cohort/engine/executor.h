@@ -100,7 +100,7 @@ class Executor {
   void keep_gradient(int place, const Tensor& gradient, int slice);
   PendingWork reduce(const Action& action);
   PendingWork gather(const Action& action);
-  void norm(const Action& action);
+  void norm();
   PendingWork vote();
   void update(const Action& action);
   void fold_buffers();
@@ -134,7 +134,6 @@ class Executor {
   std::vector<bool> input_has_gradient_;   // by block
   std::vector<bool> shared_;               // by place: several blocks use it
   std::vector<int> last_to_add_;           // by bucket: block
-  std::vector<int64_t> first_chunk_;       // by place, in the norm's list
   std::vector<std::vector<Tensor>> peer_parameters_;  // by bucket, by rank
 
   // Of the step in flight.

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/sharded.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/engine/gradient_sums.h"
+#include "cohort/engine/module_backward.h"
+#include "cohort/engine/norm.h"
+#include "cohort/optim/gradient_norm.h"
+#include "cohort/step/generator.h"
+
+namespace cohort {
+namespace {
+
+// A parameter of a module that is no chain is a block of its own.
+class ParameterBlock final : public Block {
+ public:
+  explicit ParameterBlock(NamedTensor parameter) : parameters_{std::move(parameter)} {}
+  const std::string& name() const override { return parameters_[0].name; }
+  std::span<const NamedTensor> parameters() const override { return parameters_; }
+  std::span<const NamedTensor> buffers() const override { return {}; }
+  Values forward(const Values&, Context&) override {
+    throw BugError("[engine] the module computes, not its parameters");
+  }
+
+ private:
+  std::vector<NamedTensor> parameters_;
+};
+
+Chain chain_of(const std::vector<NamedTensor>& parameters) {
+  Chain chain;
+  for (const auto& parameter : parameters) {
+    if (parameter.tensor.scalar_type() != at::kFloat)
+      throw ConfigError(text("[engine] Sharded: ", parameter.name, " is ",
+                             c10::toString(parameter.tensor.scalar_type()),
+                             "; legal: float32"));
+    chain.blocks.push_back(std::make_unique<ParameterBlock>(parameter));
+  }
+  return chain;
+}
+
+Schedule schedule_of(const Chain& chain, int ranks, const ShardedOptions& options) {
+  if (options.level < 0 || options.level > 2)
+    throw ConfigError(text("[engine] Sharded: level ", options.level,
+                           "; legal: 0, 1, 2 (3 needs a Chain)"));
+  return generate(specs_of(chain), {.dp = ranks, .shard = options.level},
+                  {.slices = ranks, .bucket_bytes = options.bucket_bytes});
+}
+
+}  // namespace
+
+class Sharded::Impl {
+ public:
+  Impl(torch::nn::Module& module, Communicator& comm, const ShardedOptions& options)
+      : comm_(comm),
+        options_(options),
+        backward_(module, comm, "Sharded", [this](size_t i) { on_gradient(i); }),
+        chain_(chain_of(backward_.parameters())),
+        schedule_(schedule_of(chain_, comm.size(), options)),
+        rule_(make_update_rule(options.update)),
+        state_(chain_, schedule_, *rule_, options.decay, comm, comm),
+        gradients_(schedule_, state_, {&comm_, &comm_, nullptr}, /*visits=*/false),
+        pending_(state_.buckets().size()),
+        missing_(state_.buckets().size()) {}
+
+  void accumulate(const WeightedLoss& loss) {
+    backward_.begin_part();
+    backward_.run(loss);
+  }
+
+  double backward(const WeightedLoss& loss) {
+    const c10::NoGradGuard no_grad;
+    backward_.begin_part();
+    gradients_.begin_step();
+    exchanging_ = true;
+    started_ = 0;
+    std::fill(missing_.begin(), missing_.end(), 0);
+    for (const auto& place : state_.places()) ++missing_[place.bucket];
+    {
+      const c10::AutoGradMode grad(true);
+      backward_.run(loss);
+    }
+    exchanging_ = false;
+    while (started_ < missing_.size()) start_next();
+    const auto totals = backward_.end_step();
+    for (auto& pending : pending_) pending.finish();
+    count_ = totals.count;
+    unused_ = totals.unused;
+    return totals.mean;
+  }
+
+  void step(double rate) {
+    const c10::NoGradGuard no_grad;
+    StepScalars scalars{.rate = rate, .grad_scale = 1 / count_, .step = ++steps_};
+    if (options_.clip > 0) {
+      Communicator* const group = schedule_.shard > 0 ? &comm_ : nullptr;
+      const double norm = gradient_norm(state_, gradients_, group, 1 / count_);
+      scalars.grad_scale *= clip_factor(norm, options_.clip);
+    }
+    for (size_t i = 0; i < missing_.size(); ++i) update(static_cast<int>(i), scalars);
+  }
+
+  const std::vector<std::string>& unused() const { return unused_; }
+
+ private:
+  // Places are in the order of the parameters: both follow the chain.
+  void on_gradient(size_t index) {
+    if (!exchanging_) return;
+    --missing_[state_.places()[index].bucket];
+    while (started_ < missing_.size() && missing_[started_] == 0) start_next();
+  }
+
+  // A bucket's gradients move into its memory when all are there, or none will come;
+  // from then on autograd's own are not needed.
+  void start_next() {
+    const c10::NoGradGuard no_grad;
+    const int bucket = static_cast<int>(started_++);
+    for (int i = 0; schedule_.shard >= 2 && i < bucket; ++i)
+      if (schedule_.buckets[i].slot == schedule_.buckets[bucket].slot)
+        pending_[i].finish();
+    const auto leaf = gradients_.leaf(bucket, 0);
+    for (const auto& place : state_.places()) {
+      if (place.bucket != bucket) continue;
+      const Tensor home = FlatState::view(leaf.memory, place);
+      Tensor& gradient = place.parameter.mutable_grad();
+      if (gradient.defined())
+        home.copy_(gradient);
+      else
+        home.zero_();
+      gradient.reset();
+    }
+    gradients_.finish_slice(bucket, 0);
+    pending_[bucket] =
+        gradients_.reduce(bucket, schedule_.shard >= 2 ? 0 : kNone, nullptr);
+  }
+
+  void update(int index, const StepScalars& scalars) {
+    BucketState& bucket = state_.buckets()[index];
+    update_range(*rule_, bucket, bucket.begin, bucket.count,
+                 gradients_.sum(index).const_data_ptr<float>(), scalars);
+    if (schedule_.shard > 0)
+      comm_.all_gather(bucket.whole, bucket.master.clone()).wait();
+  }
+
+  Communicator& comm_;
+  ShardedOptions options_;
+  ModuleBackward backward_;
+  Chain chain_;
+  Schedule schedule_;
+  std::unique_ptr<UpdateRule> rule_;
+  FlatState state_;
+  GradientSums gradients_;
+  std::vector<PendingWork> pending_;  // by bucket
+  std::vector<size_t> missing_;       // by bucket: gradients of this backward
+  std::vector<std::string> unused_;
+  size_t started_ = 0;  // buckets whose reduction has begun
+  bool exchanging_ = false;
+  double count_ = 1;
+  int64_t steps_ = 0;
+};
+
+Sharded::Sharded(torch::nn::Module& module, Communicator& comm,
+                 const ShardedOptions& options)
+    : impl_(std::make_unique<Impl>(module, comm, options)) {}
+
+Sharded::~Sharded() = default;
+
+double Sharded::backward(const Tensor& mean_loss, int64_t count) {
+  return backward(weighted(mean_loss, count));
+}
+
+double Sharded::backward(const WeightedLoss& loss) { return impl_->backward(loss); }
+
+void Sharded::accumulate(const Tensor& mean_loss, int64_t count) {
+  accumulate(weighted(mean_loss, count));
+}
+
+void Sharded::accumulate(const WeightedLoss& loss) { impl_->accumulate(loss); }
+
+void Sharded::step(double rate) { impl_->step(rate); }
+
+const std::vector<std::string>& Sharded::unused() const { return impl_->unused(); }
+
+}  // namespace cohort
