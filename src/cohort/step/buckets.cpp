@@ -145,10 +145,13 @@ int64_t state_bytes(const Schedule& schedule, const Bucket& bucket,
   int64_t bytes = 0;
   if (schedule.shard < 3) bytes += numel * size_of(schedule.precision.compute);
   if (schedule.shard == 3 || !wide) bytes += share * kFloatBytes;  // masters
+  if (schedule.shard == 3 && !wide)  // what is gathered
+    bytes += share * size_of(schedule.precision.compute);
   if (!bucket.trained) return bytes;
   bytes += share * kFloatBytes * optimizer_states;
   const bool several = schedule.exact || most_slices(schedule) > 1;
-  if (schedule.shard > 0 && schedule.world > 1)
+  const bool kept = schedule.keeps_sums || (several && schedule.shard > 1);
+  if (schedule.shard > 0 && schedule.world > 1 && kept)
     bytes += share * size_of(several ? schedule.precision.accumulate
                                      : schedule.precision.reduce);
   return bytes;

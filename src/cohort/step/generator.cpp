@@ -67,6 +67,8 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                     .exact = options.exact,
                     .precision = options.precision,
                     .groups = make_groups(layout)};
+  schedule.keeps_sums = !options.shares_memory || layout.replicate > 1 || options.clip ||
+                        options.vote;
   schedule.buckets = make_buckets(blocks, {.limit_bytes = options.bucket_bytes,
                                            .one_a_block = schedule.shard == 3,
                                            .parts = shards});

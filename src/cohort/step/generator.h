@@ -32,6 +32,7 @@ struct GeneratorOptions {
   bool exact = false;
   Precision precision;
   int optimizer_states = 1;  // tensors an update rule keeps beside the weights
+  bool shares_memory = false;  // ranks of a shard group reach each other's memory
 };
 
 // Parameters start at multiples of this many elements in a bucket, and shards are cut at

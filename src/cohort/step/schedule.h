@@ -111,6 +111,9 @@ struct Schedule {
   int slices = 1;  // of the global batch
   int shard = 0;   // level
   bool exact = false;
+  // Of shares of the gradient. Not where ranks reach each other's memory, and an update
+  // uses a sum as it is made.
+  bool keeps_sums = true;
   Precision precision;
   std::vector<Group> groups;  // groups[g] has lane 1 + g
   std::vector<std::string> blocks;  // names

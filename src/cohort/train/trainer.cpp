@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/checkpoint/safetensors.h"
+#include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/memory.h"
@@ -23,6 +24,7 @@ constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
 
 TrainerOptions completed(TrainerOptions options, const Communicator& comm) {
   if (options.slices == 0) options.slices = options.layout.dp;
+  options.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
   if (options.layout.world() != comm.size())
     throw ConfigError(text("[train] layout ", options.layout.text(), " is for ",
                            options.layout.world(), " ranks; the world has ",
@@ -55,6 +57,7 @@ Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& option
   GeneratorOptions step = options.step;
   step.slices = options.slices;
   step.optimizer_states = states;
+  step.shares_memory = options.shares_memory;
   const int64_t samples = (batch + options.slices - 1) / options.slices;
   set_bytes(measures, static_cast<double>(samples), specs);
   return generate(specs, options.layout, step);

@@ -38,6 +38,7 @@ struct TrainerOptions {
   int64_t drift_every_steps = 100;  // between two comparisons of replicas; 0: never
   int64_t memory_limit = 0;         // bytes a rank may hold; 0: what the machine has
   int ranks_here = 1;               // ranks that share this machine's memory
+  bool shares_memory = false;       // the Trainer finds out
   bool elastic = false;
   int64_t valid_every_epochs = 1;  // 0: never
 

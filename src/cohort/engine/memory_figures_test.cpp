@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank really holds at each shard level, against the formulas of ZeRO and what
+// the checker predicts. COHORT_LONG=1: 100 million parameters.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "cohort/core/memory.h"
+#include "cohort/engine/block_measure.h"
+#include "cohort/engine/executor.h"
+#include "cohort/nn/models.h"
+#include "cohort/optim/update_rule.h"
+#include "cohort/step/checker.h"
+#include "cohort/step/generator.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kRanks = 4;
+constexpr int64_t kBlocks = 48;
+constexpr int64_t kSamples = 4;  // a slice
+
+int64_t width() { return std::getenv("COHORT_LONG") ? 1440 : 512; }
+
+Batch samples(int64_t count) { return {at::ones({count, width()}), {}}; }
+
+// Bytes a parameter of mixed precision with AdamW: 2 weights, 2 gradients, 4 master,
+// 8 optimizer state, each whole or cut.
+double bytes_a_parameter(int shard) {
+  const double n = kRanks;
+  return std::vector<double>{16, 4 + 12 / n, 2 + 14 / n, 16 / n}[shard];
+}
+
+struct Figures {
+  double measured = 0, predicted = 0, formula = 0;
+};
+
+Figures figures_of(int shard, Communicator& comm) {
+  Chain chain = make_linear_stack({.width = width(), .depth = kBlocks}, {});
+  const auto rule = make_update_rule({.name = "adamw"});
+  auto specs = specs_of(chain);
+  const auto measures = measure_blocks(chain, samples, kSamples, at::kBFloat16);
+  set_bytes(measures, kSamples, specs);
+  Schedule schedule = generate(
+      specs, {.dp = kRanks, .shard = shard},
+      {.slices = kRanks,
+       .bucket_bytes = 4 * width() * (width() + 1) * 2,
+       .precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16},
+       .optimizer_states = static_cast<int>(rule->states().size()),
+       .shares_memory = true});
+  Figures figures;
+  figures.predicted = static_cast<double>(check(schedule).largest().parts.total());
+  const double parameters = static_cast<double>(kBlocks * width() * (width() + 1));
+  double activations = 0;
+  for (const auto& spec : specs) activations += static_cast<double>(spec.activation_bytes);
+  figures.formula = bytes_a_parameter(shard) * parameters +
+                    2.0 * 2.0 * parameters / kBlocks + activations;
+
+  MemoryCounter counter;
+  {
+    const TensorMemoryScope scope(counter);
+    Executor executor(chain, std::move(schedule), *rule, comm, {});
+    counter.reset_peak();
+    for (int64_t step = 0; step < 2; ++step)
+      executor.run({.step = step, .rate = 1e-3, .batch = [](int) {
+                      return samples(kSamples);
+                    }});
+    figures.measured = static_cast<double>(counter.peak());
+  }
+  return figures;
+}
+
+class MemoryFigures : public testing::TestWithParam<int> {};
+
+TEST_P(MemoryFigures, AreThoseOfTheFormulaAndOfTheChecker) {
+  const int shard = GetParam();
+  test::run_ranks({.backend = "local", .size = kRanks}, [&](Communicator& comm) {
+    const Figures figures = figures_of(shard, comm);
+    if (comm.rank() == 0)
+      std::fprintf(stderr, "shard %d: measured %.1f MB, formula %.1f MB (%+.1f %%), checker %.1f "
+                  "MB (%+.1f %%)\n",
+                  shard, figures.measured / 1e6, figures.formula / 1e6,
+                  100 * (figures.measured / figures.formula - 1),
+                  figures.predicted / 1e6,
+                  100 * (figures.predicted / figures.measured - 1));
+    EXPECT_NEAR(figures.predicted / figures.measured, 1, 0.05);
+    EXPECT_LT(figures.measured / figures.formula, 1.10);
+    EXPECT_GT(figures.measured / figures.formula, 0.90);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(ShardLevels, MemoryFigures, testing::Values(0, 1, 2, 3));
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whatever is done to a valid schedule: the checker refuses it, or it still trains to
+// the same weights.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "cohort/checkpoint/safetensors.h"
+#include "cohort/engine/executor.h"
+#include "cohort/nn/models.h"
+#include "cohort/optim/sgd.h"
+#include "cohort/step/generator.h"
+#include "cohort/step/testing_mutants.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kSlices = 3;  // of 2 ranks: one has two, so there are two roles
+
+struct Case {
+  int shard = 0;
+  bool recompute = false;
+  bool clip = false;
+};
+
+Chain make_chain() { return make_cnn({.width = 2}, {.seed = 3}); }
+
+Batch slice(int index) {
+  return {at::arange(2 * 28 * 28, at::kFloat)
+              .mul(0.37)
+              .add(11.0 * index)
+              .sin()
+              .reshape({2, 1, 28, 28}),
+          at::arange(2).add(index).remainder(10)};
+}
+
+Schedule schedule_of(const Case& c, int ranks) {
+  const Chain chain = make_chain();
+  return generate(specs_of(chain), {.dp = ranks, .shard = c.shard},
+                  {.slices = kSlices,
+                   .bucket_bytes = 20'000,
+                   .clip = c.clip,
+                   .recompute = c.recompute,
+                   .exact = true});
+}
+
+std::string train(const Schedule& schedule, Communicator& comm) {
+  Chain chain = make_chain();
+  const auto rule = make_sgd({.momentum = 0.9});
+  Executor executor(chain, schedule, *rule, comm, {.clip = 0.5});
+  for (int64_t step = 0; step < 2; ++step)
+    executor.run({.step = step, .rate = 0.1, .batch = slice});
+  const auto weights = executor.weights();
+  return comm.rank() == 0 ? weights_hash(weights) : "";
+}
+
+class Mutants : public testing::TestWithParam<Case> {};
+
+TEST_P(Mutants, AreRefusedOrTrainToTheSameWeights) {
+  const int ranks = 2;
+  // One thread makes them, so that every rank runs the same list.
+  test::run_ranks({.backend = "local", .size = ranks}, [&](Communicator& comm) {
+    at::set_num_threads(1);
+    const Schedule valid = schedule_of(GetParam(), ranks);
+    const MutantVerdicts verdicts = judge_mutants(valid, {.most_exchanges = 400, .seed = 7});
+    const std::string wanted = train(valid, comm);
+    for (const auto& mutant : verdicts.accepted)
+      EXPECT_EQ(train(mutant.schedule, comm), wanted) << mutant.what;
+    if (comm.rank() == 0) {
+      std::fprintf(stderr, "%lld refused, %zu accepted and run\n",
+                   static_cast<long long>(verdicts.refused), verdicts.accepted.size());
+      EXPECT_GT(verdicts.refused, static_cast<int64_t>(verdicts.accepted.size()));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, Mutants,
+                         testing::Values(Case{0}, Case{1, true}, Case{2, false, true},
+                                         Case{3}, Case{3, true, true}));
+
+}  // namespace
+}  // namespace cohort
