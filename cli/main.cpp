@@ -138,7 +138,8 @@ void add_bench_comm(CLI::App& app, BenchArgs& args, Command& command) {
       ->delimiter(',')
       ->capture_default_str();
   sub->add_flag("--json", args.comm.json, "One JSON object a row");
-  sub->footer("p50 and p99 in microseconds, rates in GB/s as nccl-tests defines them.\n\n"
+  sub->footer("p50, p99 and mean in microseconds, rates in GB/s (of the median) as\n"
+              "nccl-tests defines them.\n\n"
               "Examples:\n  cohort bench comm -n 2 --backend shm,gloo --bytes 4K,100M\n"
               "  cohort bench comm --op all_gather,broadcast --bytes 1M --json\n");
   sub->callback([&] {
