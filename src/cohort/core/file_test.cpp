@@ -94,6 +94,28 @@ TEST_F(File, AFullDiskIsReported) {
   EXPECT_EQ(entries(), 0);
 }
 
+TEST_F(File, AKilledWriterLeavesNothing) {
+  fs::remove_all(folder_);
+  std::string name = "/dev/shm/cohort_file_XXXXXX";  // has files without a name
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  folder_ = name;
+  for (const bool replaces : {false, true}) {
+    if (replaces) write_file_atomically(folder_ / "x", "old");
+    const pid_t child = ::fork();
+    if (child == 0) {
+      rlimit limit{100, 100};  // SIGXFSZ comes in the middle of the file
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+      write_file_atomically(folder_ / "x", std::string(500, 'x'));
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(WTERMSIG(status), SIGXFSZ);
+    EXPECT_EQ(entries(), replaces ? 1 : 0);
+  }
+  EXPECT_EQ(read_file(folder_ / "x"), "old");
+}
+
 TEST_F(File, FoldersAreMadeWithThoseAbove) {
   make_folder(folder_ / "a" / "b");
   make_folder(folder_ / "a" / "b");
