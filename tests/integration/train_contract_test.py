@@ -203,6 +203,36 @@ class SignalTest(TrainTest):
                 self.assertIn(f"rank {victim} ", err)
                 self.assertIn("SIGKILL", err)
 
+    def test_the_killed_rank_is_named_though_its_peer_is_seen_dead_first(self):
+        for name in ("SIGKILL", "SIGSEGV"):
+            with self.subTest(signal=name):
+                run, events, pids = self.start_endless(2)
+                zygote = train_run.parent(pids[1])
+                for pid in (run.pid, zygote):  # they see both ends at once
+                    os.kill(pid, signal.SIGSTOP)
+                os.kill(pids[1], getattr(signal, name))
+                train_run.wait_dead(pids[0])
+                for pid in (zygote, run.pid):
+                    os.kill(pid, signal.SIGCONT)
+                code, events, err = self.finish(run, events, pids)
+                self.assertEqual(code, 4, err)
+                self.assertEqual(events[-1]["rank"], 1, events[-1])
+                self.assertIn(name, events[-1]["cause"])
+
+    def test_a_stop_stays_a_stop_if_the_zygote_dies_meanwhile(self):
+        run, events, pids = self.start_endless(2)
+        zygote = train_run.parent(pids[0])
+        for pid in pids.values():
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(zygote, signal.SIGSTOP)
+        run.send_signal(signal.SIGTERM)
+        while "stopping" not in run.stderr.readline():
+            self.assertIsNone(run.poll())
+        os.kill(zygote, signal.SIGKILL)
+        code, _, err = self.finish(run, events, pids)
+        self.assertEqual(code, 143, err)
+        self.assertIn("zygote", err)
+
     def test_a_stop_finishes_the_step_and_says_what_was_done(self):
         for name, code in (("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)):
             with self.subTest(signal=name):
