@@ -38,15 +38,15 @@ def read(path):
 
 
 def alive(mark):
-    """Processes with the mark in their environment, as {pid: name}; zombies are dead."""
+    """Processes with the mark in their environment, as {pid: parent}; zombies are dead."""
     found = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or mark.encode() not in read(f"/proc/{entry}/environ"):
             continue
         stat = read(f"/proc/{entry}/stat").decode(errors="replace")
-        if not stat or stat[stat.rfind(")") + 2 : stat.rfind(")") + 3] == "Z":
+        if not stat or stat[stat.rfind(")") + 2] == "Z":
             continue
-        found[int(entry)] = stat[stat.find("(") + 1 : stat.rfind(")")]
+        found[int(entry)] = int(stat[stat.rfind(")") + 2 :].split()[1])
     return found
 
 
@@ -85,12 +85,16 @@ def start(args, rng, mark, folder):
     return run, out, err, command
 
 
+def zygotes_of(run, processes):
+    return [p for p, parent in processes.items() if parent == run.pid]
+
+
 def pick_victim(run, rng, mark):
     """A living process of the kind chosen; the agent while there is nothing else."""
     kind = rng.choice(["rank", "rank", "zygote", "agent"])
-    others = {p: n for p, n in alive(mark).items() if p != run.pid}
-    zygotes = [p for p, n in others.items() if n == "cohort-zygote"]
-    ranks = [p for p, n in others.items() if n != "cohort-zygote"]
+    processes = alive(mark)
+    zygotes = zygotes_of(run, processes)
+    ranks = [p for p, parent in processes.items() if parent in zygotes]
     if kind == "zygote" and zygotes:
         return "zygote", zygotes[0]
     if kind == "rank" and ranks:
@@ -127,7 +131,7 @@ def strike(run, rng, mark):
     """
     moment = wait_for_moment(run, rng, mark)
     victim, pid = pick_victim(run, rng, mark)
-    zygote = [p for p, n in alive(mark).items() if n == "cohort-zygote"]
+    zygote = zygotes_of(run, alive(mark))
     name = rng.choice(SIGNALS)
     send(pid, name)
     text = f"{moment}: SIG{name} to {victim}"
