@@ -203,7 +203,8 @@ TEST(Launch, RefusesOptionsThatMakeNoSense) {
   for (const Args& flags :
        {Args{"-n", "0"}, Args{"-n", "x"}, Args{"--nnodes", "2"},
         Args{"--nnodes", "3:2", "--rdzv", "127.0.0.1:1"}, Args{"--rdzv", "nowhere"},
-        Args{"--grace", "-1"}, Args{"--log-dir", "/proc/none"}}) {
+        Args{"--grace", "-1"}, Args{"--log-dir", "/proc/none"},
+        Args{"-n", "1000000"}}) {
     Program run(shell(flags, "true"));
     EXPECT_EQ(run.wait(), 2) << flags[0] << " " << flags[1];
     EXPECT_THAT(run.err(), HasSubstr("[launch"));
