@@ -11,6 +11,8 @@
 namespace cohort {
 namespace {
 
+constexpr int64_t kWidth = 32;
+
 class FilesLoading final : public DataLoading {
  public:
   FilesLoading(const FashionMnistOptions& options, bool reader)
@@ -57,7 +59,7 @@ Config FashionMnistRecipe::defaults() const {
   };
   set("epochs", "10");
   set("batch", "128");
-  set("model.width", "32");
+  set("model.width", std::to_string(kWidth));
   set("optim.lr", "0.05");
   set("optim.momentum", "0.9");
   set("data.dir", FashionMnistOptions{}.dir);
@@ -65,7 +67,8 @@ Config FashionMnistRecipe::defaults() const {
 }
 
 Chain FashionMnistRecipe::make_chain(const Config& config) const {
-  return make_cnn({.classes = 10, .width = config.get_int("model.width")},
+  const int64_t width = config.get_int("model.width");
+  return make_cnn({.classes = 10, .width = width > 0 ? width : kWidth},
                   {.seed = static_cast<uint64_t>(config.get_int("seed"))});
 }
 

@@ -89,6 +89,22 @@ void write_all(int fd, std::string_view bytes, const fs::path& path, ErrorKind k
   }
 }
 
+// The file that `path` means: behind a link, whose name stays a link. Devices, pipes
+// and sockets are never replaced: /dev/null would become a file for everyone.
+fs::path file_behind(const fs::path& path, ErrorKind kind) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    fail(kind, "cannot replace what is no regular file:", path,
+         S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
+  }
+  fs::path target = path;
+  std::error_code code;
+  for (int links = 0; links < 40 && fs::is_symlink(target, code); ++links) {
+    target = folder_of(target) / fs::read_symlink(target, code);
+  }
+  return target;
+}
+
 // A file without a name, of which nothing stays when the process is killed; -1 where
 // the file system has none.
 Descriptor create_nameless(const fs::path& path) {
@@ -150,8 +166,9 @@ void write_file_atomically(const fs::path& path, std::string_view bytes,
   write_file_atomically(path, std::span(&bytes, 1), kind);
 }
 
-void write_file_atomically(const fs::path& path,
+void write_file_atomically(const fs::path& name,
                            std::span<const std::string_view> pieces, ErrorKind kind) {
+  const fs::path path = file_behind(name, kind);
   Temporary temporary;
   Descriptor fd = create_nameless(path);
   const bool nameless = fd.get() >= 0;

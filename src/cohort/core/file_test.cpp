@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -75,6 +76,26 @@ TEST_F(File, AFailedWriteLeavesTheOldFileAndNothingElse) {
   EXPECT_THROW(write_file_atomically(folder_ / "x", "new"), DataError);
   EXPECT_TRUE(fs::is_directory(folder_ / "x"));
   EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(File, OnlyRegularFilesAreReplaced) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  fs::create_symlink(folder_ / "pipe", folder_ / "link_to_pipe");
+  for (const char* name : {"pipe", "link_to_pipe"}) {
+    EXPECT_THROW(write_file_atomically(folder_ / name, "x"), DataError);
+  }
+  EXPECT_TRUE(fs::is_fifo(folder_ / "pipe"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link_to_pipe"));
+}
+
+TEST_F(File, ALinkIsFollowedAndStays) {
+  fs::create_directory(folder_ / "there");
+  fs::create_symlink(folder_ / "there" / "x", folder_ / "link");
+  for (const char* bytes : {"new", "newer"}) {  // the target is missing at first
+    write_file_atomically(folder_ / "link", bytes);
+    EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+    EXPECT_EQ(read_file(folder_ / "there" / "x"), bytes);
+  }
 }
 
 TEST_F(File, AFullDiskIsReported) {
