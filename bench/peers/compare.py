@@ -79,9 +79,9 @@ class Programs:
             raise RunFailed(f"bench comm has no row of {backend} in ordinary memory")
         return result
 
-    def bench_train(self, case):
+    def bench_train(self, case, *flags):
         (row,) = json_rows(execute([self.cohort, "bench", "train", case, "-n",
-                                    self.ranks, "--json"]))
+                                    self.ranks, "--json", *flags]))
         return {("step", "ms"): row["step_ms"]}
 
     def train_first_step(self):
@@ -112,6 +112,11 @@ class Programs:
         return self.all_reduce_lines(
             ["mpirun", "--oversubscribe", "-n", self.ranks, program],
             OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+    def fsdp2(self):
+        script = Path(__file__).resolve().parent / "fsdp2.py"
+        text = execute([*self.torchrun_command(), script])
+        return {("step", "ms"): float(re.search(r"([\d.]+) ms/step", text)[1])}
 
     def ddp(self, starter, case, metrics):
         """baseline_ddp_cpu.py under torchrun, or any other command that starts ranks."""
@@ -145,6 +150,8 @@ def make_cases(programs):
         "mlp100": train("mlp100", "mlp"),
         "resnet50-cifar": train("resnet50-cifar", "resnet50"),
         "fashion": train("fashion", "fashion"),
+        "fsdp": ([("shard=3", lambda: p.bench_train("mlp100", "--layout", "shard=3"),
+                   "median")], [("FSDP2, gloo", p.fsdp2, "median")]),
         "first-step": ([("train", p.train_first_step, "mean")],  # of one step
                        ddp("DDP", p.torchrun_command(), "fashion", ["first step"])),
         "launch": (ddp("launch", p.launch_command(), "mlp", both),
