@@ -18,7 +18,7 @@ Config FashionMnistRecipe::defaults() const {
   };
   set("epochs", "10");
   set("batch", "128");
-  set("model.width", std::to_string(kWidth));
+  set("model.width", "32");
   set("optim.lr", "0.05");
   set("optim.momentum", "0.9");
   set("data.dir", FashionMnistOptions{}.dir);
