@@ -20,6 +20,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
+#include "cohort/core/processor.h"
 #include "cohort/core/version.h"
 #include "recipes/recipe.h"
 
@@ -286,6 +287,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
   ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  cohort::describe_processor();
   int code = 0;
   try {
     code = cohort::cli::run(argc, argv);

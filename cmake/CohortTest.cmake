@@ -31,6 +31,14 @@ function(cohort_test NAME)
   elseif(COHORT_SANITIZE STREQUAL "address")
     list(APPEND env "ASAN_OPTIONS=detect_leaks=0")
   endif()
+  # Tests call kernels without the program that describes the processor to BLAS
+  # (core/processor.h).
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64" AND EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo neoverse_v1 REGEX "^CPU part.*: 0xd40" LIMIT_COUNT 1)
+    if(neoverse_v1)
+      list(APPEND env "NVPL_BLAS_DEBUG_CPU_TYPE=1")
+    endif()
+  endif()
   set_tests_properties(${NAME} PROPERTIES ENVIRONMENT "${env}")
   # Ranks need the cores for themselves: ctest runs nothing else beside them.
   if("multiproc" IN_LIST ARG_LABELS)

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/comm/session.h"
 
+#include "cohort/core/processor.h"
+
 namespace cohort {
 
 Session Session::from_env(const ConnectOptions& options) {
+  describe_processor();
   return Session(world_from_env(), options);
 }
 
