@@ -119,8 +119,8 @@ std::string missing_ranks(const World& world, Store& store) {
   return names;
 }
 
-// Leaves this rank's card and returns its place in the order of arrival.
-int64_t arrive(const Card& card, Store& store, Verdict& verdict) {
+// Leaves this rank's card; the first one is what the others are compared with.
+void arrive(const Card& card, Store& store, Verdict& verdict) {
   if (store.add(text("join/claim/", card.rank), 1) > 1) {
     const Card other = to_card(store.get(rank_key(card.rank), kVerdictWait));
     const std::string fault =
@@ -131,9 +131,7 @@ int64_t arrive(const Card& card, Store& store, Verdict& verdict) {
     throw ConfigError(fault);  // the world was whole already, without this one
   }
   store.set(rank_key(card.rank), to_text(card));
-  const int64_t place = store.add("join/arrived", 1);
-  if (place == 1) store.set("join/first", to_text(card));
-  return place;
+  if (store.add("join/arrived", 1) == 1) store.set("join/first", to_text(card));
 }
 
 }  // namespace
@@ -144,12 +142,13 @@ void meet(const World& world, Store& store, const ConnectOptions& options,
           const std::string& version) {
   const Card card{world.rank, world.size, version, host_name(), getpid()};
   Verdict verdict(store, world.size);
-  const int64_t place = arrive(card, store, verdict);
+  arrive(card, store, verdict);
   const Card first = to_card(store.get("join/first", kVerdictWait));
   const std::string fault = difference(card, first);
+  // Only who finds no fault is counted: a refusal cannot be overtaken.
   if (!fault.empty()) {
     verdict.refuse(fault);
-  } else if (place == world.size) {
+  } else if (store.add("join/agreed", 1) == world.size) {
     verdict.accept();
   }
   std::string result;
@@ -162,6 +161,7 @@ void meet(const World& world, Store& store, const ConnectOptions& options,
     result = verdict.read(kVerdictWait);
   }
   Verdict::enforce(result);
+  if (!fault.empty()) throw ConfigError(fault);  // the world is whole without this one
 }
 
 std::unique_ptr<Store> join_as(const World& world, const ConnectOptions& options,
