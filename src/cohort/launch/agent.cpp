@@ -115,9 +115,7 @@ bool Agent::run_generation() {
     if (!zygote_.alive()) generation.lost();
     generation.advance();
     for (const std::string& notice : generation.notices()) say(notice);
-    if (generation.any_failed() && !generation.stopping()) {
-      generation.stop(SIGTERM);
-    }
+    if (generation.should_stop()) generation.stop(SIGTERM);
     if (meeting_) watch_meeting(generation);
   }
   if (meeting_ && zygote_.alive()) wait_for_other_nodes(generation);

@@ -21,6 +21,8 @@ constexpr std::chrono::seconds kKillLimit{10};
 constexpr size_t kLongestMessage = 500;
 // How much later than its peers' consequences a rank's death may be seen, in ns.
 constexpr int64_t kDeathLimit = 1'000'000'000;
+// How long the others go on when a rank has only lost a peer.
+constexpr std::chrono::milliseconds kEchoLimit{200};
 
 int code_of(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -110,6 +112,7 @@ void Generation::add_polls(std::vector<pollfd>& polls) const {
 
 Clock::time_point Generation::next_deadline() const {
   Clock::time_point next = std::min(kill_at_, abandon_at_);
+  if (!failed_.empty() && !stopping_) next = std::min(next, first_failed_ + kEchoLimit);
   for (const Rank& rank : ranks_) {
     const bool draining = rank.ended && (rank.out->open() || rank.err->open());
     if (draining) next = std::min(next, rank.drain_until);
@@ -181,7 +184,9 @@ void Generation::end(int index, const Report& report) {
   rank.killed_by_others = WIFSIGNALED(rank.status) && rank.given_up.empty() &&
                           !(sent_ >> WTERMSIG(rank.status) & 1);
   const bool ours = rank.asked_to_end && !rank.killed_by_others;
-  if (!is_fine(rank) && !ours) failed_.push_back(index);
+  if (is_fine(rank) || ours) return;
+  if (failed_.empty()) first_failed_ = Clock::now();
+  failed_.push_back(index);
 }
 
 void Generation::lost() {
@@ -240,6 +245,13 @@ int Generation::running() const {
 bool Generation::is_fine(const Rank& rank) const {
   const int code = code_of(rank.status);
   return code == 0 || (code == kStoppedOnRequest && plan_.options.body);
+}
+
+bool Generation::should_stop() const {
+  if (failed_.empty() || stopping_) return false;
+  const bool known = std::any_of(failed_.begin(), failed_.end(),
+                                 [&](int index) { return !is_echo(ranks_[index]); });
+  return known || Clock::now() >= first_failed_ + kEchoLimit;
 }
 
 bool Generation::is_echo(const Rank& rank) const {

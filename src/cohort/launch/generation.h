@@ -55,6 +55,10 @@ class Generation {
   // All ranks have ended and their output is drained.
   bool done() const;
   bool any_failed() const { return !failed_.empty(); }
+  // A rank failed, and the others may be told to stop. Where it only says that it lost a
+  // peer, that peer's death gets a moment to be seen: once a signal is sent, a death of
+  // the same signal tells nothing.
+  bool should_stop() const;
   int running() const;
 
   // After done(): first cause first. Empty if no rank failed by itself.
@@ -102,6 +106,7 @@ class Generation {
   int number_;
   std::vector<Rank> ranks_;
   std::vector<int> failed_;  // in the order seen
+  Clock::time_point first_failed_{};
   bool stopping_ = false;
   bool suspended_ = false;
   uint64_t sent_ = 0;  // signals, a bit each
