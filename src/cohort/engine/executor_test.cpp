@@ -185,6 +185,56 @@ TEST_P(ExecutorTest, OneRankAskedToStopIsHeardByAll) {
   });
 }
 
+TEST_P(ExecutorTest, ReplicasThatDriftApartAreNamed) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    Chain chain = make_cnn({.width = 4}, {.seed = 5});
+    const auto rule = make_sgd({});
+    Executor executor(
+        chain, generate(specs_of(chain), {.dp = comm.size()}, {.slices = kSlices}),
+        *rule, comm, {});
+    executor.check_replicas(7);  // equal so far
+    const int last = comm.size() - 1;
+    const NamedTensor damaged = chain.parameters()[3];  // a bias
+    if (comm.rank() == last) damaged.tensor.detach().flatten()[3] += 1;
+    if (comm.size() == 1) return executor.check_replicas(8);
+    try {
+      executor.check_replicas(8);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("step 8"),
+                                               testing::HasSubstr(damaged.name),
+                                               testing::HasSubstr(
+                                                   text("rank ", last))));
+    }
+  });
+}
+
+// float16 overflows at 65,504: such a step is left out on every rank, the scale falls,
+// and the next one counts.
+TEST_P(ExecutorTest, AStepThatOverflowsIsSkippedEverywhere) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    Chain chain = make_linear_stack({.width = 16, .depth = 2}, {});
+    const auto rule = make_sgd({});
+    Executor executor(chain,
+                      generate(specs_of(chain), {.dp = comm.size()},
+                               {.slices = comm.size(),
+                                .vote = true,
+                                .precision = {.compute = at::kHalf, .reduce = at::kHalf}}),
+                      *rule, comm, {.loss_scale = {.initial = 0x1p20}});
+    const auto before = executor.weights();
+    std::vector<Tensor> first;
+    for (const auto& weight : before) first.push_back(weight.tensor.clone());
+    const auto batch = [](int) { return Batch{at::ones({2, 16}), {}}; };
+    EXPECT_TRUE(executor.run({.step = 0, .rate = 0.1, .batch = batch}).skipped);
+    const auto after = executor.weights();
+    for (size_t i = 0; i < after.size(); ++i)
+      EXPECT_TRUE(after[i].tensor.equal(first[i])) << after[i].name;
+    int64_t step = 1;
+    while (executor.run({.step = step, .rate = 0.1, .batch = batch}).skipped) ++step;
+    EXPECT_LT(step, 20);
+  });
+}
+
 TEST_P(ExecutorTest, RanksWithDifferentProgramsNeverStart) {
   if (GetParam().size == 1) return;  // nobody to differ from
   test::run_ranks(GetParam(), [](Communicator& comm) {
