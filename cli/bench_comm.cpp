@@ -72,8 +72,9 @@ int run_bench_comm(const BenchCommArgs& args) {
 }
 
 std::string format_header() {
-  return format("%-8s %-15s %12s %6s %-9s %12s %12s %9s %9s\n", "backend", "op",
-                "bytes", "ranks", "memory", "p50 us", "p99 us", "algbw", "busbw");
+  return format("%-8s %-15s %12s %6s %-9s %12s %12s %12s %9s %9s\n", "backend", "op",
+                "bytes", "ranks", "memory", "p50 us", "p99 us", "mean us", "algbw",
+                "busbw");
 }
 
 std::string format_row(const BenchCommRow& row, bool json) {
@@ -86,14 +87,16 @@ std::string format_row(const BenchCommRow& row, bool json) {
                .add("memory", row.memory)
                .add("p50", row.p50)
                .add("p99", row.p99)
+               .add("mean", row.mean)
                .add("algbw", row.algbw)
                .add("busbw", row.busbw)
                .text() +
            "\n";
   }
-  return format("%-8s %-15s %12lld %6d %-9s %12.2f %12.2f %9.3f %9.3f\n",
+  return format("%-8s %-15s %12lld %6d %-9s %12.2f %12.2f %12.2f %9.3f %9.3f\n",
                 row.backend.c_str(), row.op.c_str(), static_cast<long long>(row.bytes),
-                row.ranks, row.memory.c_str(), row.p50, row.p99, row.algbw, row.busbw);
+                row.ranks, row.memory.c_str(), row.p50, row.p99, row.mean, row.algbw,
+                row.busbw);
 }
 
 }  // namespace cohort::cli

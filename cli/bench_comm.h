@@ -36,6 +36,7 @@ struct BenchCommRow {
   std::string memory;
   double p50 = 0;
   double p99 = 0;
+  double mean = 0;
   double algbw = 0;
   double busbw = 0;
 };

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "cli/bench_comm.h"
@@ -174,6 +175,8 @@ BenchCommRow summarize(Candidate& candidate) {
   };
   row.p50 = at(0.5) * 1e6;
   row.p99 = at(0.99) * 1e6;
+  row.mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) /
+             static_cast<double>(seconds.size()) * 1e6;
   row.algbw = static_cast<double>(row.bytes) / at(0.5) / 1e9;
   row.busbw = row.algbw * bus_factor(row.op, row.ranks);
   return row;

@@ -42,6 +42,7 @@ TEST(BenchCommTest, MeasuresEveryOperationAndTheLimit) {
       [&](const BenchCommRow& row) {
         EXPECT_GT(row.p50, 0);
         EXPECT_GE(row.p99, row.p50);
+        EXPECT_GE(row.mean, row.p50 / 2);  // half of the calls take p50 or more
         EXPECT_EQ(row.ranks, 1);
         seen.insert(row.backend + " " + row.op + " " + row.memory);
       });
@@ -58,11 +59,11 @@ TEST(BenchCommTest, RatesAreThoseOfNcclTests) {
 }
 
 TEST(BenchCommTest, ARowIsOneJsonObject) {
-  const BenchCommRow row{"shm", "all_reduce", 4000, 2, "shared", 1.5, 2.5, 3, 4};
+  const BenchCommRow row{"shm", "all_reduce", 4000, 2, "shared", 1.5, 2.5, 1.75, 3, 4};
   EXPECT_EQ(format_row(row, true),
             "{\"backend\":\"shm\",\"op\":\"all_reduce\",\"bytes\":4000,\"ranks\":2,"
-            "\"memory\":\"shared\",\"p50\":1.5,\"p99\":2.5,\"algbw\":3.0,"
-            "\"busbw\":4.0}\n");
+            "\"memory\":\"shared\",\"p50\":1.5,\"p99\":2.5,\"mean\":1.75,"
+            "\"algbw\":3.0,\"busbw\":4.0}\n");
 }
 
 }  // namespace

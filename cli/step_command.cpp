@@ -72,13 +72,6 @@ GeneratorOptions options_of(const Config& config, const Layout& layout, bool exa
   return options;
 }
 
-// What was measured in float32, in a type of half the size.
-void halve(BlockSpec& spec) {
-  spec.activation_bytes /= 2;
-  spec.output_bytes /= 2;
-  spec.scratch_bytes /= 2;
-}
-
 // Runs the blocks here, on a few samples of the right form that need no files.
 void measure(const Recipe& recipe, Config config, const Chain& chain,
              const GeneratorOptions& options, std::vector<BlockSpec>& specs,
@@ -92,12 +85,8 @@ void measure(const Recipe& recipe, Config config, const Chain& chain,
     std::iota(ids.begin(), ids.end(), 0);
     return data.train->gather(ids);
   };
-  // In float32, whatever the run will compute in: a processor without instructions for
-  // a narrow type may take minutes.
-  const auto measures = measure_blocks(chain, batch, kFew, at::kFloat);
-  set_bytes(measures, costs.samples, specs);
-  if (c10::elementSize(options.precision.compute) == 2)
-    for (auto& spec : specs) halve(spec);
+  const auto measures = measure_blocks(chain, batch, kFew);
+  set_bytes(measures, costs.samples, options.precision.compute, specs);
   for (size_t b = 0; b < specs.size(); ++b) costs.blocks[b] = measures[b].seconds;
 }
 

@@ -51,6 +51,16 @@ void require_writable(std::string_view flag, const std::string& path) {
                            "there and writable"));
 }
 
+// Weights are written beside and renamed: over a regular file, or none.
+void require_replaceable(std::string_view flag, const std::string& path) {
+  require_writable(flag, path);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) &&
+      !std::filesystem::is_regular_file(path, ignored))
+    throw ConfigError(text("[train] ", flag, " ", path,
+                           ": is no regular file; legal: a new file, or one to replace"));
+}
+
 // What depends on the number of ranks, where it is known before they start.
 void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   if (options.min_nodes != options.max_nodes) return;
@@ -106,8 +116,8 @@ TrainPlan make_plan(const TrainArgs& args) {
   for (const auto& assignment : args.set) plan.config.set_assignment(assignment);
   find_backend(args.backend, World{});
   refuse_what_is_not_there(args, plan.config);
-  require_writable("--save-initial", args.save_initial);
-  require_writable("--save-final", args.save_final);
+  require_replaceable("--save-initial", args.save_initial);
+  require_replaceable("--save-final", args.save_final);
   require_writable("--sample-log", args.sample_log);
   if (!args.out.empty()) {
     make_folder(args.out, ErrorKind::kConfig);

@@ -7,7 +7,7 @@
   compare.py --json                   a JSON object a row
 
 Every row is a time, so a ratio above 1 says how many times as fast Cohort is. A ratio
-with a star sets Cohort's median of calls or steps against the other's mean, which
+with a star sets Cohort's median of steps against the other's mean, which
 counts every disturbance: it flatters Cohort, on a busy machine by any factor, and is
 no result. See README.md here for the cases and for what has to be installed.
 """
@@ -74,14 +74,14 @@ class Programs:
         result = {}
         for row in rows:
             if row["backend"] == backend and row["memory"] == "ordinary":
-                result[f"all_reduce {row['bytes']} bytes", "us"] = row["p50"]
+                result[f"all_reduce {row['bytes']} bytes", "us"] = row["mean"]
         if not result:
             raise RunFailed(f"bench comm has no row of {backend} in ordinary memory")
         return result
 
-    def bench_train(self, case):
+    def bench_train(self, case, *flags):
         (row,) = json_rows(execute([self.cohort, "bench", "train", case, "-n",
-                                    self.ranks, "--json"]))
+                                    self.ranks, "--json", *flags]))
         return {("step", "ms"): row["step_ms"]}
 
     def train_first_step(self):
@@ -113,6 +113,11 @@ class Programs:
             ["mpirun", "--oversubscribe", "-n", self.ranks, program],
             OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
+    def fsdp2(self):
+        script = Path(__file__).resolve().parent / "fsdp2.py"
+        text = execute([*self.torchrun_command(), script])
+        return {("step", "ms"): float(re.search(r"([\d.]+) ms/step", text)[1])}
+
     def ddp(self, starter, case, metrics):
         """baseline_ddp_cpu.py under torchrun, or any other command that starts ranks."""
         text = execute([*starter, self.measure / "baseline_ddp_cpu.py", case],
@@ -140,11 +145,13 @@ def make_cases(programs):
 
     both = ["step", "first step"]
     return {
-        "comm": ([("shm", lambda: p.bench_comm("shm"), "median"),
-                  ("gloo", lambda: p.bench_comm("gloo"), "median")], peers),
+        "comm": ([("shm", lambda: p.bench_comm("shm"), "mean"),
+                  ("gloo", lambda: p.bench_comm("gloo"), "mean")], peers),
         "mlp100": train("mlp100", "mlp"),
         "resnet50-cifar": train("resnet50-cifar", "resnet50"),
         "fashion": train("fashion", "fashion"),
+        "fsdp": ([("shard=3", lambda: p.bench_train("mlp100", "--layout", "shard=3"),
+                   "median")], [("FSDP2, gloo", p.fsdp2, "median")]),
         "first-step": ([("train", p.train_first_step, "mean")],  # of one step
                        ddp("DDP", p.torchrun_command(), "fashion", ["first step"])),
         "launch": (ddp("launch", p.launch_command(), "mlp", both),

@@ -60,6 +60,43 @@ TEST_P(FailureTest, WhatCannotBeIsRefusedAndBreaksNothing) {
   });
 }
 
+// Counts itself in only after it has given others time to be ready too early.
+class LateStore : public Store {
+ public:
+  explicit LateStore(Store& store) : store_(store) {}
+  void set(const std::string& key, const std::string& value) override {
+    store_.set(key, value);
+  }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    return store_.get(key, timeout);
+  }
+  bool has(const std::string& key) override { return store_.has(key); }
+  int64_t add(const std::string& key, int64_t amount) override {
+    EXPECT_THROW(store_.get("ready", std::chrono::milliseconds(200)), CommError);
+    counted_ = true;
+    return store_.add(key, amount);
+  }
+  bool counted() const { return counted_; }
+
+ private:
+  Store& store_;
+  bool counted_ = false;
+};
+
+// One that leaves at once would close connections which others are still making.
+TEST_P(FailureTest, NoRankIsReadyBeforeAllAreConnected) {
+  const auto& world = GetParam();
+  if (world.backend != "gloo") return;  // others meet in their own memory
+  test::run_ranks(world, [&](Communicator& comm, Store& store) {
+    LateStore late(store);
+    const bool last = comm.rank() == comm.size() - 1;
+    auto next = test::connect_again(world, comm.rank(), 1, last ? late : store);
+    EXPECT_EQ(late.counted(), last);
+    store.set("ready", "");
+    next->barrier().wait();
+  });
+}
+
 TEST_P(FailureTest, GenerationsDoNotMeet) {
   if (GetParam().backend == "local") return;  // it has no way to find another
   const auto& world = GetParam();

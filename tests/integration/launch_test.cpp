@@ -2,12 +2,15 @@
 // `cohort launch` from outside: what a user sees, and what is left afterwards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <thread>
 
 #include "process.h"
 
@@ -199,11 +202,40 @@ TEST(Launch, DoesNotWaitForAChildThatHoldsTheStreams) {
   EXPECT_TRUE(run.all_gone());
 }
 
+// One that never answers, and one that hangs up on everybody.
+TEST(Launch, SaysThatAStrangerHasTheMeetingPort) {
+  for (const bool answers : {false, true}) {
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    ASSERT_EQ(::bind(listener, generic, size), 0);
+    ASSERT_EQ(::listen(listener, 64), 0);
+    ASSERT_EQ(::getsockname(listener, generic, &size), 0);
+    std::thread stranger([&] {
+      for (int guest; answers && (guest = ::accept(listener, nullptr, nullptr)) >= 0;) {
+        ::close(guest);
+      }
+    });
+    Program run(shell({"-n", "1", "--nnodes", "2", "--rdzv",
+                       "127.0.0.1:" + std::to_string(ntohs(address.sin_port))},
+                      "true"));
+    EXPECT_EQ(run.wait(), 2);
+    EXPECT_THAT(run.err(), HasSubstr("is in use, and not by an agent"));
+    EXPECT_EQ(count(run.err(), "\n"), 1) << run.err();
+    ::shutdown(listener, SHUT_RDWR);
+    stranger.join();
+    ::close(listener);
+  }
+}
+
 TEST(Launch, RefusesOptionsThatMakeNoSense) {
-  for (const Args& flags :
-       {Args{"-n", "0"}, Args{"-n", "x"}, Args{"--nnodes", "2"},
-        Args{"--nnodes", "3:2", "--rdzv", "127.0.0.1:1"}, Args{"--rdzv", "nowhere"},
-        Args{"--grace", "-1"}, Args{"--log-dir", "/proc/none"}}) {
+  for (const Args& flags : {Args{"-n", "0"}, Args{"-n", "x"}, Args{"--nnodes", "2"},
+                            Args{"--nnodes", "3:2", "--rdzv", "127.0.0.1:1"},
+                            Args{"--rdzv", "nowhere"}, Args{"--grace", "-1"},
+                            Args{"--log-dir", "/proc/none"}, Args{"-n", "1000000"}}) {
     Program run(shell(flags, "true"));
     EXPECT_EQ(run.wait(), 2) << flags[0] << " " << flags[1];
     EXPECT_THAT(run.err(), HasSubstr("[launch"));

@@ -109,6 +109,11 @@ class EventsTest(TrainTest):
             orders.append(epochs)
         self.assertEqual(*orders)  # one order at every world size
 
+    def test_a_width_of_0_is_the_recipes_own(self):
+        hashes = {train_run.train(1, "--max-steps", 1, keys={**SMALL, "model.width": w})
+                  .done["weights_hash"] for w in (0, 32)}
+        self.assertEqual(len(hashes), 1)
+
     def test_two_runs_side_by_side_do_not_meet(self):
         def go(name):
             return train_run.start("train", "fashion-mnist", "-n", 2, "--json",
@@ -168,10 +173,34 @@ class RefusalTest(TrainTest):
     def test_values_that_cannot_be_are_refused(self):
         for args in (["-n", 0], ["-n", 2, "--set", "batch=x"],
                      ["-n", 2, "--layout", "dp=3"], ["-n", 3, "--set", "slices=2"],
+                     ["-n", 2, "--grace", "nan"], ["-n", 2, "--grace", "1e30"],
+                     ["-n", 2, "--max-steps", 0], ["-n", 2, "--layout", "dp=2,dp=2"],
+                     ["-n", 2, "--set", f"epochs={2**63 - 1}"],
+                     ["-n", 2, "--set", "threads=1000000"],
+                     ["-n", 2, "--set", "comm.timeout_s=1e30"],
                      ["-n", 2, "--watch"], ["-n", 2, "--layout", "tp=2"],
                      ["-n", 2, "--sample-log", self.scratch / "none/log"]):
             with self.subTest(args=args):
                 self.refused(2, *args)
+
+    def test_weights_replace_nothing_but_files(self):
+        pipe = self.scratch / "pipe"
+        os.mkfifo(pipe)
+        for flag in ("--save-initial", "--save-final"):
+            self.assertIn(str(pipe), self.refused(2, "-n", 2, flag, pipe))
+        self.assertTrue(pipe.is_fifo())
+
+    def test_a_pipe_is_no_data_file(self):
+        for file in DATA.iterdir():
+            (self.scratch / file.name).symlink_to(file)
+        pipe = self.scratch / "train-labels-idx1-ubyte.gz"
+        pipe.unlink()
+        os.mkfifo(pipe)
+        self.assertIn(str(pipe), self.refused(3, "-n", 2, "--set",
+                                              f"data.dir={self.scratch}"))
+
+    def test_ends_of_ranges_are_readable(self):
+        self.assertLess(len(self.refused(2, "-n", 2, "--grace", -1)), 200)
 
     def test_a_truncated_file_is_named(self):
         for file in DATA.iterdir():
@@ -202,6 +231,36 @@ class SignalTest(TrainTest):
                 self.assert_fields(events)
                 self.assertIn(f"rank {victim} ", err)
                 self.assertIn("SIGKILL", err)
+
+    def test_the_killed_rank_is_named_though_its_peer_is_seen_dead_first(self):
+        for name in ("SIGKILL", "SIGSEGV"):
+            with self.subTest(signal=name):
+                run, events, pids = self.start_endless(2)
+                zygote = train_run.parent(pids[1])
+                for pid in (run.pid, zygote):  # they see both ends at once
+                    os.kill(pid, signal.SIGSTOP)
+                os.kill(pids[1], getattr(signal, name))
+                train_run.wait_dead(pids[0])
+                for pid in (zygote, run.pid):
+                    os.kill(pid, signal.SIGCONT)
+                code, events, err = self.finish(run, events, pids)
+                self.assertEqual(code, 4, err)
+                self.assertEqual(events[-1]["rank"], 1, events[-1])
+                self.assertIn(name, events[-1]["cause"])
+
+    def test_a_stop_stays_a_stop_if_the_zygote_dies_meanwhile(self):
+        run, events, pids = self.start_endless(2)
+        zygote = train_run.parent(pids[0])
+        for pid in pids.values():
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(zygote, signal.SIGSTOP)
+        run.send_signal(signal.SIGTERM)
+        while "stopping" not in run.stderr.readline():
+            self.assertIsNone(run.poll())
+        os.kill(zygote, signal.SIGKILL)
+        code, _, err = self.finish(run, events, pids)
+        self.assertEqual(code, 143, err)
+        self.assertIn("zygote", err)
 
     def test_a_stop_finishes_the_step_and_says_what_was_done(self):
         for name, code in (("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)):

@@ -11,6 +11,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,28 @@ def cohort(*args):
 def train(ranks, *args, keys={}):
     return cohort("train", "fashion-mnist", "-n", ranks, "--json", *assignments(keys),
                   *args)
+
+
+def process_state(pid):
+    """State and parent as /proc has them; ("Z", 0) once it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z", 0
+    state, parent_pid = stat[stat.rfind(")") + 2:].split()[:2]
+    return state, int(parent_pid)
+
+
+def parent(pid):
+    return process_state(pid)[1]
+
+
+def wait_dead(pid):
+    """Until it has ended, reaped or not."""
+    until = time.monotonic() + DEADLINE_S
+    while process_state(pid)[0] != "Z":
+        assert time.monotonic() < until, f"process {pid} does not end"
+        time.sleep(0.01)
 
 
 def read_weights(path):

@@ -150,6 +150,7 @@ TEST(TcpStore, AFrozenStoreIsReportedByTheDeadline) {
     TcpStore store({.port = port, .timeout = 300ms});
     store.set("a", "b");
     kill(host, SIGSTOP);
+    ASSERT_EQ(waitpid(host, nullptr, WUNTRACED), host);  // its threads stop one by one
     EXPECT_THAT(error_of<CommError>([&] { store.get("a", 100ms); }),
                 HasSubstr("no answer in 100 ms"));
     EXPECT_THAT(error_of<CommError>([&] { store.has("a"); }), HasSubstr("lost"));

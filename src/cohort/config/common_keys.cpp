@@ -6,11 +6,14 @@ namespace {
 
 void add_run(Keys& keys) {
   keys.add_int("seed", 0, "of every random number of the run", {.lowest = 0})
-      .add_int("epochs", 1, "passes over the training set", {.lowest = 1})
-      .add_int("batch", 128, "samples a step, over all ranks", {.lowest = 1})
+      .add_int("epochs", 1, "passes over the training set",
+               {.lowest = 1, .highest = 1'000'000'000})
+      .add_int("batch", 128, "samples a step, over all ranks",
+               {.lowest = 1, .highest = 1'000'000'000})
       .add_int("slices", 0, "parts of the batch; 0: one a data-parallel rank",
-               {.lowest = 0})
-      .add_int("threads", 0, "of computation a rank; 0: cores / ranks", {.lowest = 0})
+               {.lowest = 0, .highest = 1 << 20})
+      .add_int("threads", 0, "of computation a rank; 0: cores / ranks",
+               {.lowest = 0, .highest = 1024})
       .add_choice("precision", "float32", {"float32", "bf16", "fp16"},
                   "of forward and backward; masters stay float32")
       .add_choice("elastic", "off", {"on", "off"}, "go on when a rank is lost");
@@ -93,7 +96,8 @@ void add_data_and_model(Keys& keys) {
                   "folder of the data set; empty: where packages put it")
       .add_bool("data.normalize", false, "subtract the mean, divide by the deviation")
       .add_bool("data.synthetic", false, "made-up samples of the same shape")
-      .add_int("model.width", 0, "0: the recipe's own", {.lowest = 0})
+      .add_int("model.width", 0, "0: the recipe's own",
+               {.lowest = 0, .highest = 1 << 20})
       .add_int("model.depth", 0, "0: the recipe's own", {.lowest = 0})
       .add_float("model.dropout", -1, "share of values dropped; -1: the recipe's own",
                  {.lowest = -1, .highest = 1, .below_highest = true})
@@ -113,7 +117,7 @@ void add_output(Keys& keys) {
                {.lowest = 0})
       .add_float("comm.timeout_s", 30,
                  "a rank without a sign of progress for so long is given up",
-                 {.lowest = 0.1});
+                 {.lowest = 0.1, .highest = 1e6});
 }
 
 }  // namespace

@@ -40,7 +40,10 @@ class Descriptor {
     if (fd_ >= 0) ::close(fd_);
   }
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
   int get() const { return fd_; }
   // Some file systems report a failed write only here.
   bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
@@ -54,15 +57,22 @@ struct Temporary {
   fs::path path;
   bool keep = false;
   ~Temporary() {
-    if (!keep) ::unlink(path.c_str());
+    if (!keep && !path.empty()) ::unlink(path.c_str());
   }
 };
+
+fs::path temporary_name(fs::path path, int n) {
+  return path += text(".tmp.", ::getpid(), ".", n);
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
 
 // A new file beside `path`. A leftover of a dead process with our pid is stepped over.
 Descriptor create_beside(const fs::path& path, fs::path& name, ErrorKind kind) {
   for (int n = 0; n < 1000; ++n) {
-    name = path;
-    name += text(".tmp.", ::getpid(), ".", n);
+    name = temporary_name(path, n);
     const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0) return Descriptor(fd);
     if (errno != EEXIST) break;
@@ -79,11 +89,49 @@ void write_all(int fd, std::string_view bytes, const fs::path& path, ErrorKind k
   }
 }
 
+// The file that `path` means: behind a link, whose name stays a link. Devices, pipes
+// and sockets are never replaced: /dev/null would become a file for everyone.
+fs::path file_behind(const fs::path& path, ErrorKind kind) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    fail(kind, "cannot replace what is no regular file:", path,
+         S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
+  }
+  fs::path target = path;
+  std::error_code code;
+  for (int links = 0; links < 40 && fs::is_symlink(target, code); ++links) {
+    target = folder_of(target) / fs::read_symlink(target, code);
+  }
+  return target;
+}
+
+// A file without a name, of which nothing stays when the process is killed; -1 where
+// the file system has none.
+Descriptor create_nameless(const fs::path& path) {
+  const int flags = O_WRONLY | O_TMPFILE | O_CLOEXEC;
+  return Descriptor(::open(folder_of(path).c_str(), flags, 0666));
+}
+
+// Gives it a name: its own if that is free (true), else one beside it.
+bool link_at(const Descriptor& fd, const fs::path& path, fs::path& name,
+             ErrorKind kind) {
+  const std::string self = text("/proc/self/fd/", fd.get());
+  for (int n = -1; n < 1000; ++n) {
+    name = n < 0 ? path : temporary_name(path, n);
+    if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) ==
+        0) {
+      return n < 0;
+    }
+    if (errno != EEXIST) break;
+  }
+  fail(kind, "cannot write", path, errno);
+}
+
 // A rename is on disk when its folder is. Some network file systems cannot sync a
 // folder (EINVAL); nothing more can be done there.
 void sync_folder_of(const fs::path& path, ErrorKind kind) {
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor fd(
+      ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.get() < 0 || (::fsync(fd.get()) != 0 && errno != EINVAL)) {
     fail(kind, "cannot sync the folder of", path, errno);
   }
@@ -118,15 +166,19 @@ void write_file_atomically(const fs::path& path, std::string_view bytes,
   write_file_atomically(path, std::span(&bytes, 1), kind);
 }
 
-void write_file_atomically(const fs::path& path,
+void write_file_atomically(const fs::path& name,
                            std::span<const std::string_view> pieces, ErrorKind kind) {
-  fs::path name;
-  Descriptor fd = create_beside(path, name, kind);
-  Temporary temporary{name};
+  const fs::path path = file_behind(name, kind);
+  Temporary temporary;
+  Descriptor fd = create_nameless(path);
+  const bool nameless = fd.get() >= 0;
+  if (!nameless) fd = create_beside(path, temporary.path, kind);
   for (const auto piece : pieces) write_all(fd.get(), piece, path, kind);
   if (::fsync(fd.get()) != 0) fail(kind, "cannot sync", path, errno);
+  const bool in_place = nameless && link_at(fd, path, temporary.path, kind);
+  temporary.keep = in_place;
   if (!fd.close()) fail(kind, "cannot write", path, errno);
-  if (::rename(name.c_str(), path.c_str()) != 0) {
+  if (!in_place && ::rename(temporary.path.c_str(), path.c_str()) != 0) {
     fail(kind, "cannot write", path, errno);
   }
   temporary.keep = true;

@@ -19,8 +19,10 @@ std::string read_file(const std::filesystem::path& path,
                       ErrorKind kind = ErrorKind::kData);
 
 // Replaces the file: whoever reads `path`, also after a crash or a power cut at any
-// instant, finds the old bytes or the new ones, whole. Writes a temporary file beside
-// it, syncs, renames, syncs the folder. On failure nothing is left behind.
+// instant, finds the old bytes or the new ones, whole. Writes a file without a name in
+// the same folder (or one beside it, where the file system has no such files), syncs,
+// names it, syncs the folder. On failure nothing is left behind. A link is followed and
+// stays; what is no regular file (a device, a pipe) is refused and stays as well.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes,
                            ErrorKind kind = ErrorKind::kData);
 // The same from pieces that lie apart, without joining them in memory first.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +78,26 @@ TEST_F(File, AFailedWriteLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(entries(), 1);
 }
 
+TEST_F(File, OnlyRegularFilesAreReplaced) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  fs::create_symlink(folder_ / "pipe", folder_ / "link_to_pipe");
+  for (const char* name : {"pipe", "link_to_pipe"}) {
+    EXPECT_THROW(write_file_atomically(folder_ / name, "x"), DataError);
+  }
+  EXPECT_TRUE(fs::is_fifo(folder_ / "pipe"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link_to_pipe"));
+}
+
+TEST_F(File, ALinkIsFollowedAndStays) {
+  fs::create_directory(folder_ / "there");
+  fs::create_symlink(folder_ / "there" / "x", folder_ / "link");
+  for (const char* bytes : {"new", "newer"}) {  // the target is missing at first
+    write_file_atomically(folder_ / "link", bytes);
+    EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+    EXPECT_EQ(read_file(folder_ / "there" / "x"), bytes);
+  }
+}
+
 TEST_F(File, AFullDiskIsReported) {
   // /dev/full itself cannot be renamed over: the limit on file size acts the same.
   const pid_t child = ::fork();
@@ -92,6 +113,28 @@ TEST_F(File, AFullDiskIsReported) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(entries(), 0);
+}
+
+TEST_F(File, AKilledWriterLeavesNothing) {
+  fs::remove_all(folder_);
+  std::string name = "/dev/shm/cohort_file_XXXXXX";  // has files without a name
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  folder_ = name;
+  for (const bool replaces : {false, true}) {
+    if (replaces) write_file_atomically(folder_ / "x", "old");
+    const pid_t child = ::fork();
+    if (child == 0) {
+      rlimit limit{100, 100};  // SIGXFSZ comes in the middle of the file
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+      write_file_atomically(folder_ / "x", std::string(500, 'x'));
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(WTERMSIG(status), SIGXFSZ);
+    EXPECT_EQ(entries(), replaces ? 1 : 0);
+  }
+  EXPECT_EQ(read_file(folder_ / "x"), "old");
 }
 
 TEST_F(File, FoldersAreMadeWithThoseAbove) {

@@ -45,7 +45,8 @@ Tensor allocate_bytes(int64_t size) {
 class File {
  public:
   explicit File(const std::string& path)
-      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    // O_NONBLOCK: a pipe of that name would be waited for, and is refused below.
     if (fd_ < 0) fail_errno(path_, "cannot open");
   }
   ~File() { ::close(fd_); }

@@ -33,27 +33,6 @@ class ScratchSink final : public GradSink {
   std::unordered_map<const void*, Tensor> targets_;
 };
 
-// Parameters in the dtype of computation for as long as it lives.
-class CastParameters {
- public:
-  CastParameters(const Chain& chain, at::ScalarType dtype) {
-    for (const auto& [name, tensor] : chain.parameters()) {
-      kept_.push_back({name, tensor});
-      data_.push_back(tensor.detach());
-      tensor.set_data(tensor.detach().to(dtype));
-    }
-  }
-  ~CastParameters() {
-    for (size_t i = 0; i < kept_.size(); ++i) kept_[i].tensor.set_data(data_[i]);
-  }
-  CastParameters(const CastParameters&) = delete;
-  CastParameters& operator=(const CastParameters&) = delete;
-
- private:
-  std::vector<NamedTensor> kept_;
-  std::vector<Tensor> data_;
-};
-
 struct Sample {
   double activation = 0, output = 0, scratch = 0;
   double forward_s = 0, backward_s = 0;
@@ -175,18 +154,12 @@ Line line(double x1, double y1, double x2, double y2) {
 
 std::vector<BlockMeasure> measure_blocks(const Chain& chain,
                                          const std::function<Batch(int64_t)>& batch,
-                                         int64_t samples, at::ScalarType compute) {
+                                         int64_t samples) {
   COHORT_CHECK(samples > 0, "measured with no sample");
-  const CastParameters cast(chain, compute);
   ScratchSink sink;
   for (const auto& parameter : chain.parameters()) sink.add(parameter.tensor);
-  const auto get = [&](int64_t count) {
-    Batch some = batch(count);
-    if (some.input.is_floating_point()) some.input = some.input.to(compute);
-    return some;
-  };
-  const auto few = measure(chain, get(samples), sink);
-  const auto more = measure(chain, get(2 * samples), sink);
+  const auto few = measure(chain, batch(samples), sink);
+  const auto more = measure(chain, batch(2 * samples), sink);
   std::vector<BlockMeasure> measures;
   for (size_t b = 0; b < few.size(); ++b) {
     const auto through = [&](double Sample::* what) {
@@ -207,10 +180,11 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain,
 }
 
 void set_bytes(std::span<const BlockMeasure> measures, double samples,
-               std::span<BlockSpec> specs) {
+               at::ScalarType compute, std::span<BlockSpec> specs) {
   COHORT_CHECK(measures.size() == specs.size(), "one measure a block");
+  const double width = static_cast<double>(c10::elementSize(compute)) / sizeof(float);
   const auto bytes = [&](const Line& of) {
-    return static_cast<int64_t>(std::llround(of.at(samples)));
+    return static_cast<int64_t>(std::llround(width * of.at(samples)));
   };
   for (size_t b = 0; b < specs.size(); ++b) {
     specs[b].activation_bytes = bytes(measures[b].activation_bytes);

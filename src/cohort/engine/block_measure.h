@@ -29,13 +29,16 @@ struct BlockMeasure {
 };
 
 // Runs forward and backward of every block on few samples and on twice as many, and
-// draws a line through both. Changes nothing. `batch(n)` gives n samples.
+// draws a line through both. Changes nothing. `batch(n)` gives n samples. In float32,
+// whatever the run will compute in: a processor without instructions for a narrow type
+// may take minutes.
 std::vector<BlockMeasure> measure_blocks(const Chain& chain,
                                          const std::function<Batch(int64_t)>& batch,
-                                         int64_t samples, at::ScalarType compute);
+                                         int64_t samples);
 
-// Writes what slices of `samples` samples need into the specs of the same chain.
+// Writes what slices of `samples` samples, computed in that dtype, need into the specs
+// of the same chain.
 void set_bytes(std::span<const BlockMeasure> measures, double samples,
-               std::span<BlockSpec> specs);
+               at::ScalarType compute, std::span<BlockSpec> specs);
 
 }  // namespace cohort

@@ -5,39 +5,19 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
 #include <unordered_set>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/engine/agreement.h"
-#include "cohort/engine/norm.h"
 #include "cohort/engine/statistics.h"
-#include "cohort/optim/gradient_norm.h"
-#include "cohort/step/generator.h"
+#include "cohort/engine/timed.h"
 
 namespace cohort {
 namespace {
 
 using Seconds = std::chrono::duration<double>;
 using Clock = std::chrono::steady_clock;
-
-constexpr int64_t kStretch = 131'072;  // elements that are updated at once
-
-// Adds the time until it goes out of scope to one part of the split.
-class Timed {
- public:
-  explicit Timed(double& sum) : sum_(sum), start_(Clock::now()) {}
-  ~Timed() { sum_ += Seconds(Clock::now() - start_).count(); }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-
- private:
-  double& sum_;
-  Clock::time_point start_;
-};
 
 // Cuts the graph at a block's border: each block's backward is a graph of its own.
 Values cut_graph(const Values& values, bool needs_gradient) {
@@ -130,39 +110,6 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
 }
 
 Executor::~Executor() = default;
-
-void Executor::make_groups() {
-  if (schedule_.groups.size() < 3) return;
-  shard_comm_ = comm_.split(schedule_.groups[1].first_of(comm_.rank()));
-  replicate_comm_ = comm_.split(schedule_.groups[2].first_of(comm_.rank()));
-}
-
-// Rank 0's buffers are everyone's.
-void Executor::start_buffers_equal() {
-  for (auto& [name, tensor] : chain_.buffers()) {
-    Tensor buffer = tensor;
-    comm_.broadcast(buffer, 0).wait();
-  }
-}
-
-void Executor::find_shared_places() {
-  const auto& places = state_.places();
-  shared_.assign(places.size(), false);
-  written_.assign(places.size(), false);
-  last_to_add_.assign(state_.buckets().size(), kNone);
-  std::vector<bool> seen(places.size(), false);
-  bool trained = false;
-  for (int b = 0; b < static_cast<int>(chain_.blocks.size()); ++b) {
-    input_has_gradient_.push_back(trained);
-    for (int p : state_.places_of_block(b)) {
-      if (seen[p]) shared_[p] = true;
-      seen[p] = true;
-      trained |= places[p].parameter.requires_grad();
-      int& last = last_to_add_[places[p].bucket];
-      if (last == kNone) last = b;
-    }
-  }
-}
 
 void Executor::begin(const Role& role) {
   pending_.clear();
@@ -388,120 +335,6 @@ PendingWork Executor::gather(const Action& action) {
   return {groups_.shard->all_gather(state.whole, share), [share] {}};
 }
 
-// The loss was reduced before any bucket in the same lane, so its count is global.
-StepScalars Executor::scalars() const {
-  double scale = 1.0 / (loss_.const_data_ptr<double>()[1] * seed_scale());
-  if (options_.clip > 0) scale *= clip_factor(norm_, options_.clip);
-  return {.rate = rate_, .grad_scale = scale, .step = step_ + 1};
-}
-
-// Sums over many samples overflow float16: they are scaled down by the power of two
-// that keeps them near the mean.
-double Executor::seed_scale() const {
-  if (!loss_scale_) return 1;
-  const auto count = static_cast<uint64_t>(std::max(1.0, options_.usual_count));
-  return loss_scale_->value() / static_cast<double>(std::bit_ceil(count));
-}
-
-// Updates a stretch of this rank's share and hands the parameters to every other rank.
-// The optimizer's state of a share is its owner's alone: nobody else reads it.
-void Executor::visit_share(int bucket, int64_t begin, int64_t count, float* sum) {
-  check_sum(bucket, begin, count, sum);
-  BucketState& mine = state_.buckets()[bucket];
-  update_range(rule_, mine, begin, count, sum, scalars());
-  const float* updated = mine.master.const_data_ptr<float>() + (begin - mine.begin);
-  const Tensor& visible = schedule_.shard == 3 ? mine.travels : mine.whole;
-  const auto width = static_cast<int64_t>(visible.element_size());
-  const int64_t at = schedule_.shard == 3 ? begin - mine.begin : begin;
-  auto* const own = static_cast<std::byte*>(visible.data_ptr()) + at * width;
-  if (own != reinterpret_cast<const std::byte*>(updated))
-    narrow(visible.scalar_type(), updated, count, own);
-  if (schedule_.shard == 3) return;
-  for (int r = 0; r < groups_.shard->size(); ++r)
-    if (r != groups_.shard->rank())
-      std::memcpy(static_cast<std::byte*>(peer_parameters_[bucket][r].data_ptr()) +
-                      begin * width,
-                  own, static_cast<size_t>(count * width));
-}
-
-// Padding between parameters may hold anything; only an element of a parameter counts.
-void Executor::check_sum(int bucket, int64_t begin, int64_t count, const float* sum) {
-  if (all_finite(sum, count) || !not_finite_.empty()) return;
-  for (const auto& place : state_.places()) {
-    if (place.bucket != bucket) continue;
-    const int64_t from = std::max(begin, place.offset);
-    const int64_t to =
-        std::min(begin + count, place.offset + place.parameter.numel());
-    for (int64_t i = from; i < to; ++i) {
-      if (std::isfinite(sum[i - begin])) continue;
-      const auto rank = gradients_.blame(bucket, i);
-      not_finite_ = text("[engine] step ", step_ + 1, ": the gradient of ", place.name,
-                         rank ? text(" on rank ", *rank) : " (summed over ranks)",
-                         " is ", sum[i - begin],
-                         "; a lower optim.lr or a warm-up may help, and nan=skip leaves "
-                         "such steps out");
-      return;
-    }
-  }
-}
-
-void Executor::update(const Action& action) {
-  if (fused_ || skipped_) return;
-  Timed timed(split_.update);
-  const int bucket = action.buckets[0];
-  BucketState& state = state_.buckets()[bucket];
-  const Tensor& sum = gradients_.sum(bucket);
-  const bool wide = sum.scalar_type() == at::kFloat;
-  std::vector<float> widened(wide ? 0 : std::min(kStretch, state.count));
-  for (int64_t at = 0; at < state.count; at += kStretch) {
-    const int64_t count = std::min(kStretch, state.count - at);
-    const Tensor part = sum.narrow(0, at, count);
-    if (!wide) widen(sum.scalar_type(), part.const_data_ptr(), count, widened.data());
-    const float* gradient = wide ? part.const_data_ptr<float>() : widened.data();
-    check_sum(bucket, state.begin + at, count, gradient);
-    update_range(rule_, state, state.begin + at, count, gradient, scalars());
-  }
-  if (!not_finite_.empty()) throw Error(ErrorKind::kBug, not_finite_);
-  state_.publish(bucket);
-}
-
-void Executor::norm() {
-  Timed timed(split_.update);
-  const bool cut = schedule_.shard > 0 && options_.communicate;
-  norm_ = gradient_norm(state_, gradients_, cut ? groups_.shard : nullptr,
-                        1 / (loss_.const_data_ptr<double>()[1] * seed_scale()));
-}
-
-bool Executor::sums_are_finite() const {
-  std::vector<float> widened(kChunk);
-  for (const auto& place : state_.places()) {
-    const BucketState& bucket = state_.buckets()[place.bucket];
-    if (!bucket.trained) continue;
-    const Tensor& sum = gradients_.sum(place.bucket);
-    const int64_t from = std::max<int64_t>(0, place.offset - bucket.begin);
-    const int64_t to = std::min(
-        bucket.count, place.offset + place.parameter.numel() - bucket.begin);
-    for (int64_t at = from; at < to; at += kChunk) {
-      const int64_t count = std::min(kChunk, to - at);
-      widen(sum.scalar_type(), sum.narrow(0, at, count).const_data_ptr(), count,
-            widened.data());
-      if (!all_finite(widened.data(), count)) return false;
-    }
-  }
-  return true;
-}
-
-PendingWork Executor::vote() {
-  int64_t* const against = votes_.data_ptr<int64_t>();
-  *against = sums_are_finite() ? 0 : 1;
-  const auto count = [this, against] { skipped_ = *against > 0; };
-  if (comm_.size() == 1 || !options_.communicate) {
-    count();
-    return {};
-  }
-  return {comm_.all_reduce(votes_, ReduceOp::kSum), count};
-}
-
 void Executor::fold_buffers() {
   Timed timed(split_.update);
   if (options_.communicate)
@@ -529,37 +362,6 @@ WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
   return {.sum = at::full({}, sums[0], at::kDouble),
           .count = sums[1],
           .correct = correct_};
-}
-
-// The float32 weights of a whole bucket, from the ranks that own them.
-Tensor Executor::master_of(int bucket) {
-  const BucketState& state = state_.buckets()[bucket];
-  const bool owned_apart = fused_ && schedule_.precision.compute != at::kFloat;
-  if (schedule_.shard == 0 && !owned_apart) return state.master;
-  if (schedule_.precision.compute == at::kFloat && schedule_.shard < 3)
-    return state.whole;
-  const int64_t count = state.numel / groups_.shard->size();
-  const Tensor mine = schedule_.shard == 0
-                          ? state.master.narrow(0, count * groups_.shard->rank(), count)
-                          : state.master;
-  Tensor whole = at::empty({state.numel}, at::kFloat);
-  groups_.shard->all_gather(whole, mine.clone()).wait();
-  return whole;
-}
-
-std::vector<NamedTensor> Executor::weights() {
-  const c10::NoGradGuard no_grad;
-  std::vector<NamedTensor> all(state_.places().size());
-  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
-    const Tensor whole = master_of(i);
-    for (size_t p = 0; p < all.size(); ++p)
-      if (const Place& place = state_.places()[p];
-          place.bucket == i && comm_.rank() == 0)
-        all[p] = {place.name, FlatState::view(whole, place)};
-  }
-  if (comm_.rank() != 0) return {};
-  for (const auto& buffer : chain_.buffers()) all.push_back(buffer);
-  return all;
 }
 
 std::chrono::duration<double> Executor::time_communication() {

@@ -41,8 +41,8 @@ Figures figures_of(int shard, Communicator& comm) {
   Chain chain = make_linear_stack({.width = width(), .depth = kBlocks}, {});
   const auto rule = make_update_rule({.name = "adamw"});
   auto specs = specs_of(chain);
-  const auto measures = measure_blocks(chain, samples, kSamples, at::kBFloat16);
-  set_bytes(measures, kSamples, specs);
+  const auto measures = measure_blocks(chain, samples, kSamples);
+  set_bytes(measures, kSamples, at::kBFloat16, specs);
   Schedule schedule = generate(
       specs, {.dp = kRanks, .shard = shard},
       {.slices = kRanks,

@@ -21,7 +21,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kMeetingInterval{150};
-constexpr int kLostPeer = 4;
 
 class Agent {
  public:
@@ -155,7 +154,7 @@ void Agent::conclude(Generation& generation) {
     return;
   }
   const Failure& cause = result_.failures[0];
-  result_.exit_code = cause.exit_code;
+  result_.exit_code = result_.stop_signal ? 128 + result_.stop_signal : cause.exit_code;
   if (cause.rank < 0) {
     say(cause.message);
   } else {

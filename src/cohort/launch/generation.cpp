@@ -9,7 +9,6 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
-#include "cohort/launch/error_file.h"
 
 namespace cohort::process {
 namespace {
@@ -20,6 +19,8 @@ constexpr std::chrono::milliseconds kDrainLimit{500};
 // For SIGKILL to be carried out; a process stuck in the kernel takes longer.
 constexpr std::chrono::seconds kKillLimit{10};
 constexpr size_t kLongestMessage = 500;
+// How much later than its peers' consequences a rank's death may be seen, in ns.
+constexpr int64_t kDeathLimit = 1'000'000'000;
 
 int code_of(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -177,7 +178,10 @@ void Generation::end(int index, const Report& report) {
   rank.drain_until = Clock::now() + kDrainLimit;
   rank.out->pump();
   rank.err->pump();
-  if (!is_fine(rank) && !rank.asked_to_end) failed_.push_back(index);
+  rank.killed_by_others = WIFSIGNALED(rank.status) && rank.given_up.empty() &&
+                          !(sent_ >> WTERMSIG(rank.status) & 1);
+  const bool ours = rank.asked_to_end && !rank.killed_by_others;
+  if (!is_fine(rank) && !ours) failed_.push_back(index);
 }
 
 void Generation::lost() {
@@ -191,6 +195,7 @@ void Generation::lost() {
 }
 
 void Generation::signal_running(int signal) {
+  sent_ |= uint64_t{1} << signal;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (!ranks_[i].ended) zygote_.signal(static_cast<int>(i), signal);
   }
@@ -237,6 +242,10 @@ bool Generation::is_fine(const Rank& rank) const {
   return code == 0 || (code == kStoppedOnRequest && plan_.options.body);
 }
 
+bool Generation::is_echo(const Rank& rank) const {
+  return plan_.options.body && code_of(rank.status) == kLostPeer;
+}
+
 std::string Generation::name(int index) const {
   return text("rank ", plan_.world.first_rank + index, " on ", host_name(), " (pid ",
               ranks_[index].pid, ")");
@@ -263,19 +272,19 @@ Failure Generation::failure_of(int index) const {
 
 Failure Generation::first_failure() const { return failure_of(failed_.front()); }
 
+ErrorReport Generation::report_of(int index) const {
+  const Rank& rank = ranks_[index];
+  ErrorReport report{"", rank.ended_ns, rank.ended_ns};
+  if (auto own = read_error_file(rank.error_file.get())) {
+    report = *own;
+    report.latest_ns = std::min(report.latest_ns, rank.ended_ns);
+  }
+  return report;
+}
+
 // The first one seen is the cause, unless another rank's own report shows that it
 // failed before: it may only have taken longer to die.
-std::vector<Failure> Generation::failures() const {
-  if (failed_.empty()) return {};
-  const auto report_of = [&](int index) {
-    const Rank& rank = ranks_[index];
-    ErrorReport report{"", rank.ended_ns, rank.ended_ns};
-    if (auto own = read_error_file(rank.error_file.get())) {
-      report = *own;
-      report.latest_ns = std::min(report.latest_ns, rank.ended_ns);
-    }
-    return report;
-  };
+int Generation::first_cause() const {
   int cause = failed_.front();
   ErrorReport earliest = report_of(cause);
   for (int i = 0; i < static_cast<int>(ranks_.size()); ++i) {
@@ -284,6 +293,35 @@ std::vector<Failure> Generation::failures() const {
     cause = i;
     earliest = report;
   }
+  return cause_behind(cause);
+}
+
+// Peers may notice a rank's end, and end themselves, before its end or its report is
+// seen here. So what can be no consequence of another rank's failure goes first: the
+// death by a signal from outside, and for ranks of ours that lost a peer, any failure
+// of another kind.
+int Generation::cause_behind(int first) const {
+  const auto from_outside = [](const Rank& rank) {
+    return rank.killed_by_others && !explains_itself(WTERMSIG(rank.status));
+  };
+  if (from_outside(ranks_[first])) return first;
+  int cause = first;
+  int64_t earliest = ranks_[first].ended_ns + kDeathLimit;
+  for (int i = 0; i < static_cast<int>(ranks_.size()); ++i) {
+    const Rank& rank = ranks_[i];
+    const bool own =
+        rank.killed_by_others || (!is_echo(rank) && !report_of(i).message.empty());
+    if (!from_outside(rank) && !(is_echo(ranks_[first]) && own)) continue;
+    if (rank.ended_ns >= earliest) continue;
+    cause = i;
+    earliest = rank.ended_ns;
+  }
+  return cause;
+}
+
+std::vector<Failure> Generation::failures() const {
+  if (failed_.empty()) return {};
+  const int cause = first_cause();
   std::vector<Failure> failures{failure_of(cause)};
   for (int index : failed_) {
     if (index != cause) failures.push_back(failure_of(index));

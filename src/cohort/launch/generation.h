@@ -10,10 +10,14 @@
 
 #include "cohort/launch/agent.h"
 #include "cohort/launch/environment.h"
+#include "cohort/launch/error_file.h"
 #include "cohort/launch/output.h"
 #include "cohort/launch/zygote.h"
 
 namespace cohort::process {
+
+// The exit code of a rank of ours that lost a peer (docs/commands.md).
+inline constexpr int kLostPeer = 4;
 
 // Everything ranks of one node need to start, the same in each generation.
 struct RankPlan {
@@ -71,6 +75,7 @@ class Generation {
     int status = 0;
     int64_t ended_ns = 0;
     bool asked_to_end = false;
+    bool killed_by_others = false;  // of a signal that nobody here had sent
     std::optional<Clock::time_point> stopped;
     std::string given_up;  // why the agent ended it
     UniqueFd error_file;
@@ -82,6 +87,11 @@ class Generation {
   void end(int index, const Report& report);
   void signal_running(int signal);
   bool is_fine(const Rank& rank) const;
+  // It says that a peer was lost: that peer is the cause.
+  bool is_echo(const Rank& rank) const;
+  ErrorReport report_of(int index) const;
+  int first_cause() const;
+  int cause_behind(int first) const;
   Failure failure_of(int index) const;
   std::string name(int index) const;
 
@@ -94,6 +104,7 @@ class Generation {
   std::vector<int> failed_;  // in the order seen
   bool stopping_ = false;
   bool suspended_ = false;
+  uint64_t sent_ = 0;  // signals, a bit each
   Clock::time_point kill_at_ = Clock::time_point::max();
   Clock::time_point abandon_at_ = Clock::time_point::max();
   std::vector<std::string> notices_;

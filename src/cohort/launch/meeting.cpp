@@ -19,6 +19,7 @@ constexpr seconds kLastCall{2};  // after the minimum has come, for more nodes
 constexpr seconds kBeat{1};      // a sign of life of each agent
 constexpr seconds kSilent{10};   // without one for so long: lost
 constexpr milliseconds kStoreTimeout{5'000};  // of one request
+constexpr seconds kGoing{1};                  // for an agent that ends
 constexpr milliseconds kKnock{200};           // for a connection
 
 std::string one_line(std::string text) {
@@ -135,14 +136,25 @@ void Meeting::find_store() {
       last_error_ = refusal;
       return;
     }
+    const auto begin = Clock::now();
     try {
       store_ = std::make_unique<TcpStore>(options);
     } catch (const CommError& error) {
       last_error_ = error.what();
+      if (is_here(address_)) suspect_stranger(begin);
       return;
     }
   }
   publish_self();
+}
+
+// An agent of this machine would answer at once; it may just be going, though.
+void Meeting::suspect_stranger(Clock::time_point since) {
+  if (!stranger_since_) stranger_since_ = since;
+  if (Clock::now() < *stranger_since_ + kGoing) return;
+  throw ConfigError(text("[launch.rdzv] ", options_.rdzv,
+                         " is in use, and not by an agent: ", last_error_,
+                         "; legal: a port that is free"));
 }
 
 void Meeting::publish_self() {

@@ -65,6 +65,7 @@ class Meeting {
 
  private:
   void find_store();
+  void suspect_stranger(Clock::time_point since);
   void publish_self();
   void close_meeting();
   NodeWorld read_world(const std::string& world);
@@ -79,6 +80,7 @@ class Meeting {
   bool server_ = false;
   int node_ = 0;
   int num_nodes_ = 0;
+  std::optional<Clock::time_point> stranger_since_;
   std::string last_error_;
   Clock::time_point enough_since_{};  // when the minimum had come
   Clock::time_point last_beat_{};

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -33,6 +34,20 @@ std::vector<UniqueFd> open_logs(const std::string& folder, const NodeWorld& worl
   return logs;
 }
 
+// Two pipes and an error file a rank, and its logs.
+void check_open_files(const LaunchOptions& options) {
+  constexpr int64_t kOwn = 64;
+  const int64_t needed = kOwn + options.ranks * (options.log_dir.empty() ? 3L : 5L);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      needed <= static_cast<int64_t>(limit.rlim_cur)) {
+    return;
+  }
+  throw ConfigError(text("[launch] ", options.ranks, " ranks on this node need ",
+                         needed, " open files; legal: up to ", limit.rlim_cur,
+                         " (`ulimit -n`)"));
+}
+
 }  // namespace
 
 void check_options(const LaunchOptions& o) {
@@ -41,6 +56,7 @@ void check_options(const LaunchOptions& o) {
   };
   if (o.program.empty() == !o.body) refuse("give a program or a body; legal: just one");
   if (o.ranks < 1) refuse("ranks on this node: ", o.ranks, "; legal: 1 or more");
+  check_open_files(o);
   if (o.min_nodes < 1 || o.max_nodes < o.min_nodes) {
     refuse("nodes: ", o.min_nodes, ":", o.max_nodes, "; legal: 1 <= MIN <= MAX");
   }

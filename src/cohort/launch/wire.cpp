@@ -2,6 +2,7 @@
 #include "cohort/launch/wire.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -16,8 +17,8 @@ constexpr size_t kMaxFds = 3;
 
 }  // namespace
 
-bool send_message(int socket, const void* head, size_t head_size, std::string_view text,
-                  std::span<const int> fds) {
+int try_send_message(int socket, const void* head, size_t head_size,
+                     std::string_view text, std::span<const int> fds) {
   iovec parts[2] = {{const_cast<void*>(head), head_size},
                     {const_cast<char*>(text.data()), text.size()}};
   msghdr message{};
@@ -35,9 +36,20 @@ bool send_message(int socket, const void* head, size_t head_size, std::string_vi
   }
   ssize_t n;
   do {
-    n = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+    n = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (n < 0 && errno == EINTR);
-  return n >= 0;
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
+  return n >= 0 ? 1 : -1;
+}
+
+bool send_message(int socket, const void* head, size_t head_size, std::string_view text,
+                  std::span<const int> fds) {
+  int sent;
+  while ((sent = try_send_message(socket, head, head_size, text, fds)) == 0) {
+    pollfd room{socket, POLLOUT, 0};
+    ::poll(&room, 1, 1'000);
+  }
+  return sent > 0;
 }
 
 int receive_message(int socket, void* head, size_t head_size, std::string& text,

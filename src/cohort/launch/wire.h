@@ -35,7 +35,11 @@ struct Report {
   int64_t time_ns = 0;  // wall clock
 };
 
-// False when the other side is gone.
+// Does not wait. 1: sent; 0: the other side has to read first; -1: it is gone.
+int try_send_message(int socket, const void* head, size_t head_size,
+                     std::string_view text = {}, std::span<const int> fds = {});
+
+// Waits until it is sent. False when the other side is gone.
 bool send_message(int socket, const void* head, size_t head_size,
                   std::string_view text = {}, std::span<const int> fds = {});
 

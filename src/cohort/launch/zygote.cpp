@@ -54,24 +54,46 @@ Zygote::~Zygote() {
 bool Zygote::spawn(int index, const SpawnText& spawn, int in, int out, int err) {
   const Request request{Request::kSpawn, index, 0};
   const int fds[] = {in, out, err};
-  return alive_ &&
-         send_message(socket_.get(), &request, sizeof request, encode(spawn), fds);
+  return send(request, encode(spawn), fds);
 }
 
 bool Zygote::signal(int index, int signal) {
-  const Request request{Request::kSignal, index, signal};
-  return alive_ && send_message(socket_.get(), &request, sizeof request);
+  return send({Request::kSignal, index, signal});
 }
 
-std::optional<Report> Zygote::next_report() {
+// While the zygote does not read, it may be waiting for us to do so.
+bool Zygote::send(const Request& request, std::string_view text,
+                  std::span<const int> fds) {
+  while (alive_) {
+    const int sent =
+        try_send_message(socket_.get(), &request, sizeof request, text, fds);
+    if (sent != 0) return sent > 0;
+    receive();
+    check();
+    pollfd events{socket_.get(), POLLIN | POLLOUT, 0};
+    ::poll(&events, 1, 100);
+  }
+  return false;
+}
+
+void Zygote::receive() {
   Report report;
   std::string text;
   std::vector<UniqueFd> fds;
-  if (!alive_) return std::nullopt;
-  const int got = receive_message(socket_.get(), &report, sizeof report, text, fds);
-  if (got > 0) return report;
+  int got = 0;
+  while (alive_ && (got = receive_message(socket_.get(), &report, sizeof report, text,
+                                          fds)) > 0) {
+    reports_.push_back(report);
+  }
   if (got < 0) lost();
-  return std::nullopt;
+}
+
+std::optional<Report> Zygote::next_report() {
+  if (reports_.empty()) receive();
+  if (reports_.empty()) return std::nullopt;
+  const Report report = reports_.front();
+  reports_.pop_front();
+  return report;
 }
 
 void Zygote::check() {

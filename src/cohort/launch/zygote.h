@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -54,6 +55,9 @@ class Zygote {
   int status() const { return status_; }
 
  private:
+  bool send(const Request& request, std::string_view text = {},
+            std::span<const int> fds = {});
+  void receive();
   void lost();
 
   UniqueFd socket_;
@@ -61,7 +65,8 @@ class Zygote {
   bool alive_ = true;
   bool reaped_ = false;
   int status_ = 0;
-  std::set<pid_t> spare_;  // children of this process that are not ours
+  std::deque<Report> reports_;  // received and not yet asked for
+  std::set<pid_t> spare_;       // children of this process that are not ours
 };
 
 // The zygote's own life; never returns.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>

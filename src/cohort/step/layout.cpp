@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/step/layout.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <vector>
@@ -57,6 +58,7 @@ std::string Layout::text() const {
 Layout parse_layout(std::string_view keys, int world) {
   Layout layout;
   layout.dp = 0;
+  std::vector<const Key*> seen;
   while (!keys.empty()) {
     const auto item = keys.substr(0, keys.find(','));
     keys.remove_prefix(std::min(keys.size(), item.size() + 1));
@@ -65,6 +67,9 @@ Layout parse_layout(std::string_view keys, int world) {
       throw ConfigError(
           text("[step] layout '", item, "'; legal: key=value, as in dp=2,shard=0"));
     const Key& key = find_key(item.substr(0, equals));
+    if (std::find(seen.begin(), seen.end(), &key) != seen.end())
+      throw ConfigError(text("[step] layout ", key.name, " twice; legal: once"));
+    seen.push_back(&key);
     layout.*key.field = parse_value(key, item.substr(equals + 1));
   }
   if (layout.dp == 0) layout.dp = std::max(1, world / (layout.tp * layout.pp));

@@ -41,6 +41,7 @@ TEST(Layout, BadValueSaysWhatIsLegal) {
   EXPECT_THAT(error_of("dp=two", 2), HasSubstr("'two'"));
   EXPECT_THAT(error_of("dp=0", 2), HasSubstr("legal"));
   EXPECT_THAT(error_of("dp", 2), HasSubstr("key=value"));
+  EXPECT_THAT(error_of("dp=2,dp=2", 2), HasSubstr("dp twice"));
 }
 
 }  // namespace

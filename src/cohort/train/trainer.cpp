@@ -59,7 +59,7 @@ Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& option
   step.optimizer_states = states;
   step.shares_memory = options.shares_memory;
   const int64_t samples = (batch + options.slices - 1) / options.slices;
-  set_bytes(measures, static_cast<double>(samples), specs);
+  set_bytes(measures, static_cast<double>(samples), step.precision.compute, specs);
   return generate(specs, options.layout, step);
 }
 
@@ -89,7 +89,7 @@ Schedule make_schedule(const Chain& chain, const Dataset& data,
           ids[i] = static_cast<int64_t>(i) % data.size();
         return data.gather(ids);
       },
-      kMeasured, options.step.precision.compute);
+      kMeasured);
   const auto states = static_cast<int>(rule.states().size());
   const auto specs = specs_of(chain);
   Schedule schedule = generate_for(specs, options, measures, states, options.batch);

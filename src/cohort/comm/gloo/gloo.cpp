@@ -58,11 +58,21 @@ std::string missing_at_start(Store& store, const GroupOptions& options) {
   return missing.empty() ? "" : describe_missing(missing) + ": ";
 }
 
+// A rank that ends at once would close connections which a peer is still making, so
+// nobody has the group before everybody has.
+void await_all(Store& store, const GroupOptions& options) {
+  const std::string all = options.prefix + "connected/all";
+  if (store.add(options.prefix + "connected", 1) == options.size) store.set(all, "");
+  store.get(all, options.timeout);
+}
+
 c10::intrusive_ptr<c10d::Backend> open_or_explain(Store& store,
                                                   const GroupOptions& options) {
   try {
     store.set(text(options.prefix, "here/", options.rank), "");
-    return open_group(store, options);
+    auto group = open_group(store, options);
+    await_all(store, options);
+    return group;
   } catch (const std::exception& error) {
     const std::string what = error.what();
     throw CommError(text("[comm.gloo] connect: ", missing_at_start(store, options),

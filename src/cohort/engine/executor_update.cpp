@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a step: sums of gradients are looked at, voted on, and change the weights.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "cohort/core/error.h"
+#include "cohort/engine/executor.h"
+#include "cohort/engine/norm.h"
+#include "cohort/engine/timed.h"
+#include "cohort/optim/gradient_norm.h"
+#include "cohort/step/generator.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kStretch = 131'072;  // elements that are updated at once
+
+}  // namespace
+
+// The loss was reduced before any bucket in the same lane, so its count is global.
+StepScalars Executor::scalars() const {
+  double scale = 1.0 / (loss_.const_data_ptr<double>()[1] * seed_scale());
+  if (options_.clip > 0) scale *= clip_factor(norm_, options_.clip);
+  return {.rate = rate_, .grad_scale = scale, .step = step_ + 1};
+}
+
+// Sums over many samples overflow float16: they are scaled down by the power of two
+// that keeps them near the mean.
+double Executor::seed_scale() const {
+  if (!loss_scale_) return 1;
+  const auto count = static_cast<uint64_t>(std::max(1.0, options_.usual_count));
+  return loss_scale_->value() / static_cast<double>(std::bit_ceil(count));
+}
+
+// Updates a stretch of this rank's share and hands the parameters to every other rank.
+// The optimizer's state of a share is its owner's alone: nobody else reads it.
+void Executor::visit_share(int bucket, int64_t begin, int64_t count, float* sum) {
+  check_sum(bucket, begin, count, sum);
+  BucketState& mine = state_.buckets()[bucket];
+  update_range(rule_, mine, begin, count, sum, scalars());
+  const float* updated = mine.master.const_data_ptr<float>() + (begin - mine.begin);
+  const Tensor& visible = schedule_.shard == 3 ? mine.travels : mine.whole;
+  const auto width = static_cast<int64_t>(visible.element_size());
+  const int64_t at = schedule_.shard == 3 ? begin - mine.begin : begin;
+  auto* const own = static_cast<std::byte*>(visible.data_ptr()) + at * width;
+  if (own != reinterpret_cast<const std::byte*>(updated))
+    narrow(visible.scalar_type(), updated, count, own);
+  if (schedule_.shard == 3) return;
+  for (int r = 0; r < groups_.shard->size(); ++r)
+    if (r != groups_.shard->rank())
+      std::memcpy(static_cast<std::byte*>(peer_parameters_[bucket][r].data_ptr()) +
+                      begin * width,
+                  own, static_cast<size_t>(count * width));
+}
+
+// Padding between parameters may hold anything; only an element of a parameter counts.
+void Executor::check_sum(int bucket, int64_t begin, int64_t count, const float* sum) {
+  if (all_finite(sum, count) || !not_finite_.empty()) return;
+  for (const auto& place : state_.places()) {
+    if (place.bucket != bucket) continue;
+    const int64_t from = std::max(begin, place.offset);
+    const int64_t to =
+        std::min(begin + count, place.offset + place.parameter.numel());
+    for (int64_t i = from; i < to; ++i) {
+      if (std::isfinite(sum[i - begin])) continue;
+      const auto rank = gradients_.blame(bucket, i);
+      not_finite_ = text("[engine] step ", step_ + 1, ": the gradient of ", place.name,
+                         rank ? text(" on rank ", *rank) : " (summed over ranks)",
+                         " is ", sum[i - begin],
+                         "; a lower optim.lr or a warm-up may help, and nan=skip leaves "
+                         "such steps out");
+      return;
+    }
+  }
+}
+
+void Executor::update(const Action& action) {
+  if (fused_ || skipped_) return;
+  Timed timed(split_.update);
+  const int bucket = action.buckets[0];
+  BucketState& state = state_.buckets()[bucket];
+  const Tensor& sum = gradients_.sum(bucket);
+  const bool wide = sum.scalar_type() == at::kFloat;
+  std::vector<float> widened(wide ? 0 : std::min(kStretch, state.count));
+  for (int64_t at = 0; at < state.count; at += kStretch) {
+    const int64_t count = std::min(kStretch, state.count - at);
+    const Tensor part = sum.narrow(0, at, count);
+    if (!wide) widen(sum.scalar_type(), part.const_data_ptr(), count, widened.data());
+    const float* gradient = wide ? part.const_data_ptr<float>() : widened.data();
+    check_sum(bucket, state.begin + at, count, gradient);
+    update_range(rule_, state, state.begin + at, count, gradient, scalars());
+  }
+  if (!not_finite_.empty()) throw Error(ErrorKind::kBug, not_finite_);
+  state_.publish(bucket);
+}
+
+void Executor::norm() {
+  Timed timed(split_.update);
+  const bool cut = schedule_.shard > 0 && options_.communicate;
+  norm_ = gradient_norm(state_, gradients_, cut ? groups_.shard : nullptr,
+                        1 / (loss_.const_data_ptr<double>()[1] * seed_scale()));
+}
+
+bool Executor::sums_are_finite() const {
+  std::vector<float> widened(kChunk);
+  for (const auto& place : state_.places()) {
+    const BucketState& bucket = state_.buckets()[place.bucket];
+    if (!bucket.trained) continue;
+    const Tensor& sum = gradients_.sum(place.bucket);
+    const int64_t from = std::max<int64_t>(0, place.offset - bucket.begin);
+    const int64_t to = std::min(
+        bucket.count, place.offset + place.parameter.numel() - bucket.begin);
+    for (int64_t at = from; at < to; at += kChunk) {
+      const int64_t count = std::min(kChunk, to - at);
+      widen(sum.scalar_type(), sum.narrow(0, at, count).const_data_ptr(), count,
+            widened.data());
+      if (!all_finite(widened.data(), count)) return false;
+    }
+  }
+  return true;
+}
+
+PendingWork Executor::vote() {
+  int64_t* const against = votes_.data_ptr<int64_t>();
+  *against = sums_are_finite() ? 0 : 1;
+  const auto count = [this, against] { skipped_ = *against > 0; };
+  if (comm_.size() == 1 || !options_.communicate) {
+    count();
+    return {};
+  }
+  return {comm_.all_reduce(votes_, ReduceOp::kSum), count};
+}
+
+}  // namespace cohort

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over ranks: by reaching into each other's memory, or by collectives.
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cohort/engine/gradient_sums.h"
+
+namespace cohort {
+namespace {
+
+// What is summed at once: 512 KB of float32, what the visitor finds hot in a
+// second-level cache. Shorter stretches make the processor's prefetching start anew too
+// often: 4,096 elements made an update of 100 MB take twice as long.
+constexpr int64_t kStretch = 131'072;
+
+const float* floats(const Tensor& tensor) { return tensor.const_data_ptr<float>(); }
+
+const void* element(const Tensor& tensor, int64_t index) {
+  return static_cast<const std::byte*>(tensor.const_data_ptr()) +
+         index * static_cast<int64_t>(tensor.element_size());
+}
+
+}  // namespace
+
+PendingWork GradientSums::reduce(int bucket, int slice, const Visitor* visitor) {
+  const c10::NoGradGuard no_grad;
+  if (shard_->size() == 1) return {};
+  if (level_ == 0 && !visitor) return reduce_whole(bucket);
+  if (peers_)
+    return {peers_->meet(state_.buckets()[bucket].numel,
+                         [=, this] { work_on_share(bucket, slice, visitor); }),
+            nullptr};
+  if (!exact_) return reduce_scatter(bucket, slice);
+  if (in_rounds())
+    exchange_leaves(bucket, slice);
+  else
+    exchange_partials(bucket);
+  return {};
+}
+
+// Positions: `begin` counts in the bucket, `at` in this rank's share.
+void GradientSums::work_on_share(int bucket, int slice, const Visitor* visitor) {
+  BucketSums& sums = buckets_[bucket];
+  const int64_t share = share_count(bucket);
+  const int64_t first = share * shard_->rank();
+  scratch_.resize(static_cast<size_t>(std::min(kStretch, share)));
+  const bool last = slice == kNone || slice + 1 == rounds_;
+  for (int64_t at = 0; at < share; at += kStretch) {
+    const int64_t count = std::min(kStretch, share - at);
+    const int64_t begin = first + at;
+    if (in_rounds()) {
+      add_round(bucket, slice, at, count, scratch_.data());
+    } else if (exact_) {
+      fold_group(sums, peer_pointers(sums, begin), at, count, scratch_.data());
+    } else {
+      std::vector<const void*> inputs;
+      for (const auto& peer : sums.peers) inputs.push_back(element(peer[0], begin));
+      sum_in_order(sums.peers[0][0].scalar_type(), inputs, count, scratch_.data());
+    }
+    if (!last) continue;
+    if (visitor)
+      (*visitor)(bucket, begin, count, scratch_.data());
+    else
+      keep(sums, at, count, scratch_.data());
+  }
+}
+
+// The gradients of one slice of each rank that has one; in the last round the sum of
+// all of them is left in `out`.
+void GradientSums::add_round(int bucket, int round, int64_t at, int64_t count,
+                             float* out) {
+  BucketSums& sums = buckets_[bucket];
+  const int64_t begin = share_count(bucket) * shard_->rank() + at;
+  std::vector<const void*> leaves(shard_->size(), nullptr);
+  for (int m = 0; m < shard_->size(); ++m)
+    if (has_slice(m, round)) leaves[m] = element(ring_peers_[sums.slot][m], begin);
+  const bool last = round + 1 == rounds_;
+  if (exact_) {
+    push_round(sums, round, at, count, leaves);
+    if (last) fold_group(sums, stack_pointers(sums, at), at, count, out);
+    return;
+  }
+  std::erase(leaves, nullptr);
+  sum_in_order(precision_.compute, leaves, count, out);
+  if (rounds_ == 1) return;
+  float* const kept = sums.share.data_ptr<float>() + at;
+  if (round > 0) widen_add(at::kFloat, kept, count, out);
+  if (!last) std::copy_n(out, count, kept);
+}
+
+void GradientSums::push_round(BucketSums& sums, int round, int64_t at, int64_t count,
+                              const std::vector<const void*>& leaves) {
+  for (int m = 0; m < shard_->size(); ++m) {
+    if (!leaves[m]) continue;
+    const SliceRange range = slices_of_member(m);
+    SliceTree tree(slices_);
+    for (int s = 0; s < round; ++s) tree.push({0, range.begin + s});
+    int top = static_cast<int>(tree.nodes().size());
+    int merges = tree.push({0, range.begin + round});
+    const auto sum = [&](int i) { return sums.stacks[m][i].data_ptr<float>() + at; };
+    if (merges == 0) {
+      widen(precision_.compute, leaves[m], count, sum(top));
+      continue;
+    }
+    widen_add(precision_.compute, leaves[m], count, sum(--top));
+    for (--merges; merges > 0; --merges, --top)
+      widen_add(at::kFloat, sum(top), count, sum(top - 1));
+  }
+}
+
+GradientSums::Pointers GradientSums::stack_pointers(const BucketSums& sums,
+                                                    int64_t at) const {
+  Pointers pointers;
+  for (int m = 0; m < shard_->size(); ++m)
+    for (size_t i = 0; i < partials_of(slices_of_member(m), slices_).size(); ++i)
+      pointers.push_back(floats(sums.stacks[m][i]) + at);
+  return pointers;
+}
+
+GradientSums::Pointers GradientSums::peer_pointers(const BucketSums& sums,
+                                                   int64_t begin) const {
+  Pointers pointers;
+  for (int m = 0; m < shard_->size(); ++m)
+    for (size_t i = 0; i < partials_of(slices_of_member(m), slices_).size(); ++i)
+      pointers.push_back(floats(sums.peers[m][i]) + begin);
+  return pointers;
+}
+
+// Of one group alone that is the sum; of several, what the replicas will add up.
+void GradientSums::fold_group(BucketSums& sums, const Pointers& inputs, int64_t at,
+                              int64_t count, float* out) {
+  std::vector<float*> outputs{out};
+  if (replicate_) {
+    outputs.clear();
+    for (int64_t i = 0; i < sums.partials.size(0); ++i)
+      outputs.push_back(sums.partials.data_ptr<float>() + i * sums.partials.size(1) + at);
+  }
+  (*fold_)(inputs, count, outputs);
+}
+
+void GradientSums::keep(BucketSums& sums, int64_t at, int64_t count, const float* sum) {
+  if (exact_ && replicate_) return;  // kept as partials
+  narrow(sums.share.scalar_type(), sum, count,
+         static_cast<std::byte*>(sums.share.data_ptr()) +
+             at * static_cast<int64_t>(sums.share.element_size()));
+}
+
+// What this rank added up alone.
+Tensor GradientSums::own_sum(const BucketSums& sums) const {
+  return sums.sums.empty() ? sums.leaf : sums.sums[0];
+}
+
+const Tensor& GradientSums::sum(int bucket) const {
+  const BucketSums& sums = buckets_[bucket];
+  if (sums.share.defined()) return sums.share;
+  return sums.sums.empty() ? sums.leaf : sums.sums[0];
+}
+
+PendingWork GradientSums::reduce_whole(int bucket) {
+  BucketSums& sums = buckets_[bucket];
+  if (exact_ && peers_)
+    return {peers_->meet(state_.buckets()[bucket].numel,
+                         [=, this] { write_everywhere(bucket); }),
+            nullptr};
+  if (exact_) {
+    exchange_partials(bucket);
+    return {};
+  }
+  Tensor own = own_sum(sums);
+  if (own.scalar_type() == precision_.reduce)
+    return {dp_->all_reduce(own, ReduceOp::kSum), nullptr};
+  Tensor travels = own.to(precision_.reduce);
+  Work work = dp_->all_reduce(travels, ReduceOp::kSum);
+  return {std::move(work), [own, travels] { own.copy_(travels); }};
+}
+
+// Nobody but its owner reads a share of the partial sums, so the owner may put the sum
+// in the place of the first of them, on every rank.
+void GradientSums::write_everywhere(int bucket) {
+  BucketSums& sums = buckets_[bucket];
+  const int64_t share = share_count(bucket);
+  const int64_t first = share * shard_->rank();
+  scratch_.resize(static_cast<size_t>(std::min(kStretch, share)));
+  for (int64_t at = 0; at < share; at += kStretch) {
+    const int64_t count = std::min(kStretch, share - at);
+    fold_group(sums, peer_pointers(sums, first + at), at, count, scratch_.data());
+    for (const auto& peer : sums.peers)
+      std::copy_n(scratch_.data(), count, peer[0].data_ptr<float>() + first + at);
+  }
+}
+
+PendingWork GradientSums::reduce_scatter(int bucket, int slice) {
+  BucketSums& sums = buckets_[bucket];
+  const int64_t numel = state_.buckets()[bucket].numel;
+  Tensor in = in_rounds() ? ring_[sums.slot].narrow(0, 0, numel) : own_sum(sums);
+  if (in_rounds() && !has_slice(shard_->rank(), slice)) in.zero_();
+  in = in.to(precision_.reduce);
+  const bool first = slice == kNone || slice == 0;
+  Tensor share = sums.share;
+  if (first && share.scalar_type() == precision_.reduce)
+    return {shard_->reduce_scatter(share, in, ReduceOp::kSum), [in] {}};
+  Tensor part = at::empty({share_count(bucket)}, in.options());
+  Work work = shard_->reduce_scatter(part, in, ReduceOp::kSum);
+  return {std::move(work), [=] {
+            const c10::NoGradGuard no_grad;
+            if (first)
+              share.copy_(part);
+            else
+              share.add_(part);
+          }};
+}
+
+// Without shared memory, each rank sends every other one the gradients of its share.
+void GradientSums::exchange_leaves(int bucket, int round) {
+  BucketSums& sums = buckets_[bucket];
+  const int64_t share = share_count(bucket);
+  const int64_t numel = state_.buckets()[bucket].numel;
+  const bool mine = has_slice(shard_->rank(), round);
+  const Tensor in = ring_[sums.slot].narrow(0, 0, mine ? numel : 0);
+  std::vector<int64_t> out_rows, in_rows(shard_->size(), mine ? share : 0);
+  int64_t rows = 0;
+  for (int m = 0; m < shard_->size(); ++m) {
+    out_rows.push_back(has_slice(m, round) ? share : 0);
+    rows += out_rows.back();
+  }
+  Tensor out = at::empty({rows}, in.options());
+  shard_->all_to_all(out, in, out_rows, in_rows).wait();
+  std::vector<const void*> leaves(shard_->size(), nullptr);
+  int64_t at = 0;
+  for (int m = 0; m < shard_->size(); ++m) {
+    if (out_rows[m] > 0) leaves[m] = element(out, at);
+    at += out_rows[m];
+  }
+  push_round(sums, round, 0, share, leaves);
+  if (round + 1 != rounds_) return;
+  float* const result = sums.share.data_ptr<float>();
+  fold_group(sums, stack_pointers(sums, 0), 0, share, result);
+}
+
+// The partial sums of all ranks, each at the owner of its share; then, at level 0, the
+// sums of all shares everywhere.
+void GradientSums::exchange_partials(int bucket) {
+  BucketSums& sums = buckets_[bucket];
+  const int64_t share = share_count(bucket);
+  const auto own =
+      static_cast<int64_t>(partials_of(slices_of_member(shard_->rank()), slices_).size());
+  Tensor in = at::empty({shard_->size(), own, share});
+  for (int64_t i = 0; i < own; ++i)
+    in.select(1, i).copy_(sums.sums[i].view({shard_->size(), share}));
+  std::vector<int64_t> in_rows(shard_->size(), own * share), out_rows;
+  int64_t rows = 0;
+  for (int m = 0; m < shard_->size(); ++m) {
+    const auto nodes = partials_of(slices_of_member(m), slices_).size();
+    out_rows.push_back(static_cast<int64_t>(nodes) * share);
+    rows += out_rows.back();
+  }
+  Tensor out = at::empty({rows});
+  shard_->all_to_all(out, in.view({-1}), out_rows, in_rows).wait();
+  Pointers inputs;
+  for (int64_t at = 0; at < rows; at += share) inputs.push_back(floats(out) + at);
+  Tensor result = level_ > 0 ? sums.share : at::empty({share});
+  fold_group(sums, inputs, 0, share, result.data_ptr<float>());
+  if (level_ == 0) shard_->all_gather(sums.sums[0], result).wait();
+}
+
+PendingWork GradientSums::reduce_replicas(int bucket) {
+  const c10::NoGradGuard no_grad;
+  BucketSums& sums = buckets_[bucket];
+  if (!exact_) return {replicate_->all_reduce(sums.share, ReduceOp::kSum), nullptr};
+  std::vector<TreeNode> nodes;
+  std::vector<size_t> left;
+  for (int g = 0; g < replicate_->size(); ++g) {
+    const TreeFold group(slices_, nodes_of_group(g));
+    for (const TreeNode& node : group.left()) nodes.push_back(node);
+    left.push_back(group.left().size());
+  }
+  const auto most = static_cast<int64_t>(*std::max_element(left.begin(), left.end()));
+  const int64_t share = share_count(bucket);
+  Tensor mine = at::zeros({most, share});
+  mine.narrow(0, 0, sums.partials.size(0)).copy_(sums.partials);
+  Tensor all = at::empty({replicate_->size(), most, share});
+  replicate_->all_gather(all, mine).wait();
+  Pointers inputs;
+  for (int g = 0; g < replicate_->size(); ++g)
+    for (size_t i = 0; i < left[g]; ++i)
+      inputs.push_back(floats(all) + (g * most + static_cast<int64_t>(i)) * share);
+  float* const result = sums.share.data_ptr<float>();
+  TreeFold(slices_, nodes)(inputs, share, std::vector<float*>{result});
+  return {};
+}
+
+std::optional<int> GradientSums::blame(int bucket, int64_t index) const {
+  const auto is_bad = [&](const Tensor& buffer) {
+    return !std::isfinite(buffer[index].item<float>());
+  };
+  const BucketSums& sums = buckets_[bucket];
+  for (int m = 0; peers_ && m < shard_->size(); ++m) {
+    std::vector<Tensor> buffers = in_rounds()
+                                      ? std::vector{ring_peers_[sums.slot][m]}
+                                      : sums.peers[m];
+    if (std::any_of(buffers.begin(), buffers.end(), is_bad)) return first_member_ + m;
+  }
+  return {};
+}
+
+}  // namespace cohort

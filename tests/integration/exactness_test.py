@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""--exact: one weights_hash a recipe and precision, however many ranks made the weights.
+
+Every pair of values of every two factors is tried; COHORT_LONG=1 tries all of them.
+"""
+import itertools
+import os
+import random
+import sys
+import unittest
+
+import train_run
+
+STEPS = 20
+FACTORS = {
+    "recipe": ["fashion-mnist", "mlp", "cifar-resnet50v2"],
+    "precision": ["float32", "bf16"],
+    "ranks": [1, 2, 3, 4, 8],
+    "shard": [0, 1, 2, 3],
+    "recompute": ["false", "true"],
+    "backend": ["shm", "gloo"],
+}
+SMALL = {  # a recipe's keys for seconds instead of minutes
+    "fashion-mnist": {"model.width": 4},
+    "mlp": {"model.width": 32},
+    "cifar-resnet50v2": {"model.width": 4, "model.depth": 1},
+}
+
+
+def all_pairs(factors, seed=1):
+    """Few rows in which every pair of values of every two factors occurs."""
+    names = list(factors)
+    missing = {(a, x, b, y) for a, b in itertools.combinations(names, 2)
+               for x in factors[a] for y in factors[b]}
+    choose, rows = random.Random(seed), []
+    while missing:
+        tries = []
+        a, x, b, y = next(iter(sorted(missing, key=str)))
+        for _ in range(60):
+            row = {name: choose.choice(values) for name, values in factors.items()}
+            row[a], row[b] = x, y
+            tries.append(row)
+        best = max(tries, key=lambda row: len(missing & pairs_of(names, row)))
+        missing -= pairs_of(names, best)
+        rows.append(best)
+    return rows
+
+
+def pairs_of(names, row):
+    return {(a, row[a], b, row[b]) for a, b in itertools.combinations(names, 2)}
+
+
+def weights_hash(case):
+    keys = {"slices": 8, "batch": 20, "data.synthetic": "true", "valid.every_epochs": 0,
+            "precision": case["precision"], "step.recompute": case["recompute"],
+            "threads": 1, **SMALL[case["recipe"]]}
+    run = train_run.cohort("train", case["recipe"], "-n", case["ranks"], "--exact",
+                           "--backend", case["backend"], "--max-steps", STEPS, "--json",
+                           "--layout", f"shard={case['shard']}",
+                           *train_run.assignments(keys))
+    assert run.code == 0, (case, run.code, run.err)
+    return run.done["weights_hash"]
+
+
+def cases():
+    if os.environ.get("COHORT_LONG"):
+        return [dict(zip(FACTORS, row)) for row in itertools.product(*FACTORS.values())]
+    return all_pairs(FACTORS)
+
+
+class Exactness(unittest.TestCase):
+    def test_weights_do_not_depend_on_who_made_them(self):
+        expected = {}
+        rows = cases()
+        for case in rows:
+            key = case["recipe"], case["precision"]
+            if key not in expected:
+                one = {**case, "ranks": 1, "shard": 0, "recompute": "false",
+                       "backend": "shm"}
+                expected[key] = weights_hash(one)
+            with self.subTest(**case):
+                self.assertEqual(weights_hash(case), expected[key])
+        self.assertEqual(len(set(expected.values())), len(expected), expected)
+        print(f"{len(rows)} runs, {len(expected)} hashes", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
