@@ -39,6 +39,10 @@ inline Batch batch_of(int64_t step) {
   return {pixels, at::arange(kBatch).add(step).remainder(10), {}};
 }
 
+inline double rate_of(const CudaStepOptions& options) {
+  return options.update.name == "sgd" ? kRate : kRate / 10;
+}
+
 inline Trained train_by_executor(const CudaStepOptions& options, int steps) {
   Chain chain = small_resnet();
   const auto rule = make_update_rule(options.update);
@@ -53,7 +57,7 @@ inline Trained train_by_executor(const CudaStepOptions& options, int steps) {
   for (int64_t step = 0; step < steps; ++step)
     trained.losses.push_back(executor
                                  .run({.step = step,
-                                       .rate = kRate,
+                                       .rate = rate_of(options),
                                        .batch = [&](int) { return batch_of(step); }})
                                  .loss);
   for (const auto& [name, tensor] : executor.weights())
@@ -67,7 +71,7 @@ inline Trained train_by_step(const CudaStepOptions& options, int steps) {
   Trained trained;
   for (int64_t i = 0; i < steps; ++i) {
     step.load(batch_of(i));
-    step.start(i, kRate);
+    step.start(i, rate_of(options));
     trained.losses.push_back(step.result().loss);
   }
   trained.weights = step.weights();
