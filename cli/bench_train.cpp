@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "cli/bench_cuda.h"
 #include "cli/exit_code.h"
 #include "cli/launch_command.h"
 #include "cli/plain_loop.h"
@@ -280,9 +281,14 @@ int bench_rank(const Case& bench, const BenchTrainArgs& args) {
 }  // namespace
 
 int run_bench_train(const BenchTrainArgs& args) {
+  if (args.device == "cuda") return run_bench_cuda(args);
+  if (args.device != "cpu")
+    throw ConfigError(text("[bench] --device ", args.device, "; legal: cpu, cuda"));
+  if (args.precision != "float32" || args.batch != 0)
+    throw ConfigError("[bench] --precision and --batch go with --device cuda");
   const Case& bench = find_case(args.name);
   LaunchOptions options;
-  options.ranks = parse_ranks(args.ranks);
+  options.ranks = parse_ranks(args.ranks.empty() ? "2" : args.ranks);
   options.json = args.json;
   options.threads = 1;
   options.pin = args.backend != "gloo";

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace cohort::cli {
 
 // The flags of `cohort bench train`.
 struct BenchTrainArgs {
-  std::string name;         // mlp100, resnet50-cifar or fashion
-  std::string ranks = "2";  // -n
+  std::string name;   // mlp100, resnet50-cifar or fashion; cuda: resnet50 too
+  std::string ranks;  // -n; empty: 2, with cuda 1
   std::string backend = "auto";
   std::string layout;  // as in train
   bool exact = false;
+  std::string device = "cpu";
+  std::string precision = "float32";  // with cuda
+  int64_t batch = 0;                  // with cuda; 0: the case's own
   bool json = false;
 };
 

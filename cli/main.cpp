@@ -171,15 +171,24 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
   add_bench_comm(*sub, args, command);
   BenchTrainArgs& train = args.train;
   auto* steps = sub->add_subcommand("train", "Whole training steps");
-  steps->add_option("case", train.name, "mlp100, resnet50-cifar or fashion")->required();
-  steps->add_option("-n", train.ranks, "Ranks")->capture_default_str();
+  steps->add_option("case", train.name, 
+                    "mlp100, resnet50-cifar or fashion; on a GPU resnet50 or "
+                    "resnet50-cifar")
+      ->required();
+  steps->add_option("-n", train.ranks, "Ranks; 2, or 1 on a GPU");
+  steps->add_option("--device", train.device, "cpu or cuda")->capture_default_str();
+  steps->add_option("--precision", train.precision, "On a GPU: float32, bf16 or fp16")
+      ->capture_default_str();
+  steps->add_option("--batch", train.batch, "On a GPU: samples a step")
+      ->check(CLI::PositiveNumber);
   steps->add_option("--backend", train.backend, "As in train")->capture_default_str();
   steps->add_option("--layout", train.layout, "As in train: shard=3");
   steps->add_flag("--exact", train.exact, "With the same bits at every number of ranks");
   steps->add_flag("--json", train.json, "One JSON object");
   steps->footer("Examples:\n  cohort bench train mlp100 -n 2\n"
                 "  cohort bench train mlp100 -n 2 --layout shard=3\n"
-                "  cohort bench train fashion -n 2 --json\n");
+                "  cohort bench train fashion -n 2 --json\n"
+                "  cohort bench train resnet50 --device cuda --precision bf16\n");
   steps->callback([&] { command = [&] { return run_bench_train(train); }; });
 }
 

@@ -14,13 +14,6 @@
 namespace cohort {
 namespace {
 
-double decay_of(const std::string& name, const DecayOptions& options) {
-  std::istringstream entries(options.no_decay);
-  for (std::string entry; std::getline(entries, entry, ',');)
-    if (!entry.empty() && name.find(entry) != std::string::npos) return 0;
-  return options.weight_decay;
-}
-
 void add_range(std::vector<DecayRange>& ranges, int64_t begin, int64_t end,
                double weight_decay) {
   if (!ranges.empty() && ranges.back().weight_decay == weight_decay)
@@ -37,6 +30,13 @@ void set_memory(const Tensor& tensor, c10::DataPtr memory, size_t bytes) {
 }
 
 }  // namespace
+
+double decay_of(const std::string& name, const DecayOptions& options) {
+  std::istringstream entries(options.no_decay);
+  for (std::string entry; std::getline(entries, entry, ',');)
+    if (!entry.empty() && name.find(entry) != std::string::npos) return 0;
+  return options.weight_decay;
+}
 
 FlatState::FlatState(const Chain& chain, const Schedule& schedule,
                      const UpdateRule& rule, const DecayOptions& decay,

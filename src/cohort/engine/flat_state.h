@@ -48,6 +48,9 @@ struct DecayOptions {
   std::string no_decay;  // comma list; a name that contains an entry is left alone
 };
 
+// Of the parameter with that name.
+double decay_of(const std::string& name, const DecayOptions& options);
+
 // The training state of a chain, laid out as a Schedule says. The blocks' parameters
 // become views of it; their handles stay.
 //

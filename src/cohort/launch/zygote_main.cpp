@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/Parallel.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -55,6 +56,14 @@ void pin_to(const std::vector<int>& cores) {
   const int error = errno;
   give_up(text("cannot execute '", program[0], "': ", strerror(error)),
           error == ENOENT ? 127 : 126);
+}
+
+// A body runs in a LibTorch that was loaded before the fork: one with MKL has counted
+// the machine's cores by then, and a variable comes too late.
+void set_threads() {
+  const char* given = ::getenv("OMP_NUM_THREADS");
+  const int threads = given ? ::atoi(given) : 0;
+  if (threads > 0) at::set_num_threads(threads);
 }
 
 // exit() would run destructors of things that belong to threads which a fork does
@@ -195,6 +204,7 @@ class ZygoteProcess {
     ::sigaction(SIGPIPE, &options_.on_pipe, nullptr);
     ::sigprocmask(SIG_SETMASK, &options_.mask, nullptr);
     if (!options_.program.empty()) execute(options_.program);
+    set_threads();
     call(options_.body);
   }
 

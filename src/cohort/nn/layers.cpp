@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <utility>
 
 #include "cohort/core/random.h"
 #include "cohort/nn/conv_function.h"
@@ -45,8 +46,11 @@ Tensor Linear::operator()(const Tensor& given, Context& context) const {
   const Tensor input = given.to(weight_.scalar_type());
   if (!context.grads || !c10::GradMode::is_enabled())
     return at::linear(input, weight_, bias_);
-  return linear_with_targets(input, weight_, bias_, context.grads->take(weight_),
-                             context.grads->take(bias_));
+  // In this order, which a call's arguments would not have with every compiler.
+  GradTarget weight_target = context.grads->take(weight_);
+  GradTarget bias_target = context.grads->take(bias_);
+  return linear_with_targets(input, weight_, bias_, std::move(weight_target),
+                             std::move(bias_target));
 }
 
 Conv2d::Conv2d(TensorLists& tensors, const std::string& name, int64_t in, int64_t out,

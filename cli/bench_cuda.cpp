@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench_cuda.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/core/format.h"
+#include "cohort/core/json.h"
+#include "cohort/core/nearest.h"
+#include "cohort/engine/cuda/cuda_step.h"
+#include "cohort/nn/models.h"
+
+namespace cohort::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kRounds = 3;  // the variants take turns
+constexpr int kSteps = 20;  // a round and variant
+constexpr int kWarmup = 3;  // before the capture
+constexpr double kRate = 0.01;
+
+struct Case {
+  std::string_view name;
+  int64_t batch;
+  int64_t pixels;
+  int64_t classes;
+  Chain (*make)();
+};
+
+Chain make_resnet50() { return make_resnet({}, {}); }
+Chain make_small_resnet50() {
+  return make_resnet({.classes = 10, .small_images = true}, {});
+}
+
+constexpr std::array<Case, 2> kCases = {
+    {{"resnet50", 256, 224, 1000, make_resnet50},
+     {"resnet50-cifar", 256, 32, 10, make_small_resnet50}}};
+
+const Case& find_case(const std::string& name) {
+  std::vector<std::string> legal;
+  for (const auto& entry : kCases) {
+    if (entry.name == name) return entry;
+    legal.emplace_back(entry.name);
+  }
+  throw ConfigError(text("[bench] unknown benchmark '", name, "' for GPUs; nearest: ",
+                         nearest(name, legal), "; legal: resnet50, resnet50-cifar"));
+}
+
+at::ScalarType dtype_of(const std::string& precision) {
+  if (precision == "float32") return at::kFloat;
+  if (precision == "bf16") return at::kBFloat16;
+  if (precision == "fp16") return at::kHalf;
+  throw ConfigError(
+      text("[bench] --precision ", precision, "; legal: float32, bf16, fp16"));
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// One way of running the same steps.
+class Variant {
+ public:
+  Variant(const Case& bench, const BenchTrainArgs& args, const Batch& batch,
+          bool capture)
+      : chain_(bench.make()) {
+    CudaStepOptions options;
+    options.compute = dtype_of(args.precision);
+    options.update.momentum = 0.9;
+    options.decay.weight_decay = 1e-4;
+    options.capture = capture;
+    options.warmup = kWarmup;
+    step_ = std::make_unique<CudaStep>(chain_, batch, options);
+    first_s_ = seconds_of([this] {
+      start();
+      step_->wait();
+    });
+    for (int i = 0; i < kWarmup + 2; ++i) start();
+    step_->wait();
+  }
+
+  // Steps behind one another, as training runs them.
+  void take_turn() {
+    step_s_.push_back(seconds_of([this] {
+                        for (int i = 0; i < kSteps; ++i) start();
+                        step_->wait();
+                      }) /
+                      kSteps);
+  }
+
+  // How long the host is busy with one step: nothing is queued before it.
+  double host_s() {
+    std::vector<double> times;
+    for (int i = 0; i < kSteps; ++i) {
+      times.push_back(seconds_of([this] { start(); }));
+      step_->wait();
+    }
+    return median(times);
+  }
+
+  double step_s() const { return median(step_s_); }
+  double first_s() const { return first_s_; }
+  double loss() { return step_->result().loss; }
+  int64_t peak_bytes() const { return step_->peak_bytes(); }
+
+ private:
+  void start() { step_->start(number_++, kRate); }
+
+  Chain chain_;
+  std::unique_ptr<CudaStep> step_;
+  std::vector<double> step_s_;
+  double first_s_ = 0;
+  int64_t number_ = 0;
+};
+
+struct Row {
+  int64_t batch = 0;
+  double step_s = 0, host_s = 0, uncaptured_s = 0, uncaptured_host_s = 0, first_s = 0;
+  double loss = 0;
+  int64_t peak_bytes = 0;
+};
+
+Row measure(const Case& bench, const BenchTrainArgs& args) {
+  Row row{.batch = args.batch > 0 ? args.batch : bench.batch};
+  const Batch batch{at::randn({row.batch, 3, bench.pixels, bench.pixels}),
+                    at::arange(row.batch).remainder(bench.classes),
+                    {}};
+  Variant captured(bench, args, batch, true);
+  row.peak_bytes = captured.peak_bytes();  // before there are two of them
+  Variant uncaptured(bench, args, batch, false);
+  for (int round = 0; round < kRounds; ++round) {
+    captured.take_turn();
+    uncaptured.take_turn();
+  }
+  row.step_s = captured.step_s();
+  row.uncaptured_s = uncaptured.step_s();
+  row.host_s = captured.host_s();
+  row.uncaptured_host_s = uncaptured.host_s();
+  row.first_s = captured.first_s();
+  row.loss = captured.loss();
+  return row;
+}
+
+std::string json_row(const Row& row, const Case& bench, const BenchTrainArgs& args) {
+  JsonObject object;
+  object.add("case", bench.name)
+      .add("device", "cuda")
+      .add("precision", args.precision)
+      .add("batch", row.batch)
+      .add("step_ms", 1e3 * row.step_s)
+      .add("samples_per_second", static_cast<double>(row.batch) / row.step_s)
+      .add("host_ms", 1e3 * row.host_s)
+      .add("host_share", row.host_s / row.step_s)
+      .add("uncaptured_step_ms", 1e3 * row.uncaptured_s)
+      .add("uncaptured_host_ms", 1e3 * row.uncaptured_host_s)
+      .add("first_step_s", row.first_s)
+      .add("peak_memory_bytes", row.peak_bytes)
+      .add("loss", row.loss);
+  return object.text();
+}
+
+std::string text_row(const Row& row, const Case& bench, const BenchTrainArgs& args) {
+  const auto ms = [](double seconds) { return format_fixed(1e3 * seconds, 2) + " ms"; };
+  const auto rate = [&](double seconds) {
+    return format_fixed(static_cast<double>(row.batch) / seconds, 0) + " samples/s";
+  };
+  return text(bench.name, ", batch ", row.batch, ", ", args.precision,
+              ", one GPU: ", ms(row.step_s), " a step, ", rate(row.step_s),
+              "\n  host busy            ", ms(row.host_s), ", ",
+              format_fixed(100 * row.host_s / row.step_s, 2), " % of the step",
+              "\n  kernel by kernel     ", ms(row.uncaptured_s), ", ",
+              rate(row.uncaptured_s), ", host ", ms(row.uncaptured_host_s),
+              "\n  memory, first step   ",
+              format_bytes(static_cast<double>(row.peak_bytes)), ", ",
+              format_duration(row.first_s));
+}
+
+}  // namespace
+
+int run_bench_cuda(const BenchTrainArgs& args) {
+  const Case& bench = find_case(args.name);
+  if (!args.layout.empty() || args.exact || (!args.ranks.empty() && args.ranks != "1"))
+    throw ConfigError(
+        "[bench] --device cuda with --layout, --exact or more than one "
+        "rank; a step on a GPU has one rank: -n 1");
+  set_cuda_math({.tf32 = true, .search = true});
+  const Row row = measure(bench, args);
+  const auto format = args.json ? &json_row : &text_row;
+  std::puts(format(row, bench, args).c_str());
+  return 0;
+}
+
+}  // namespace cohort::cli

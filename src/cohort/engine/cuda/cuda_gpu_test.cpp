@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "cohort/core/error.h"
+#include "cohort/engine/cuda/testing_steps.h"
+
+namespace cohort {
+namespace {
+
+using test::batch_of;
+using test::train_by_executor;
+using test::train_by_step;
+
+class CudaGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string why = why_no_cuda();
+    if (!why.empty()) GTEST_SKIP() << why;
+    set_cuda_math({.tf32 = false, .search = false, .exact = true});
+  }
+};
+
+CudaStepOptions options_of(bool capture, at::ScalarType dtype = at::kFloat) {
+  CudaStepOptions options;
+  options.decay.weight_decay = 0.01;
+  options.compute = dtype;
+  options.capture = capture;
+  options.warmup = 2;
+  return options;
+}
+
+TEST_F(CudaGpuTest, CapturedStepsGiveTheBitsOfUncapturedOnes) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const auto captured = train_by_step(options_of(true, dtype), 7);
+    const auto plain = train_by_step(options_of(false, dtype), 7);
+    EXPECT_EQ(captured.losses, plain.losses) << dtype;
+    test::expect_near(captured, plain, 0, 0);
+  }
+}
+
+TEST_F(CudaGpuTest, AgreesWithTheExecutorOnTheHost) {
+  for (const std::string name : {"sgd", "adamw"}) {
+    CudaStepOptions options = options_of(true);
+    options.update.name = name;
+    options.update.eps = 1e-3;  // else Adam makes much of the rounding of tiny ones
+    test::expect_near(train_by_step(options, 7), train_by_executor(options, 7), 1e-3,
+                      1e-2);
+  }
+}
+
+// The rate of a replay is that of its own step, not of the capture.
+TEST_F(CudaGpuTest, AReplayUsesTheRateItIsGiven) {
+  Chain chain = test::small_resnet();
+  CudaStep step(chain, batch_of(0), options_of(true));
+  for (int64_t i = 0; i < 3; ++i) step.start(i, test::kRate);
+  ASSERT_TRUE(step.captured());
+  const Tensor before = step.weights()[0].tensor;
+  step.start(3, 0);
+  EXPECT_TRUE(step.weights()[0].tensor.equal(before));
+  step.start(4, test::kRate);
+  EXPECT_FALSE(step.weights()[0].tensor.equal(before));
+}
+
+TEST_F(CudaGpuTest, ABadStepLeavesNoTraceInAReplay) {
+  Chain chain = test::small_resnet();
+  CudaStep step(chain, batch_of(0), options_of(true));
+  for (int64_t i = 0; i < 3; ++i) step.start(i, test::kRate);
+  const auto before = step.weights();
+  Batch bad = batch_of(1);
+  bad.input.fill_(std::numeric_limits<float>::quiet_NaN());
+  step.load(bad);
+  step.start(3, test::kRate);
+  EXPECT_TRUE(step.result().skipped);
+  const auto after = step.weights();
+  for (size_t i = 0; i < before.size(); ++i)
+    EXPECT_TRUE(before[i].tensor.equal(after[i].tensor)) << before[i].name;
+}
+
+TEST_F(CudaGpuTest, RefusesToCaptureRandomNumbersOfTheHost) {
+  Chain chain = make_mlp({.inputs = 4, .width = 8, .depth = 1, .dropout = 0.5}, {});
+  const Batch batch{at::ones({2, 4}), at::zeros({2}, at::kLong), {0, 1}};
+  CudaStep step(chain, batch, options_of(true));
+  step.start(0, test::kRate);
+  step.start(1, test::kRate);
+  EXPECT_THROW(step.start(2, test::kRate), ConfigError);
+}
+
+}  // namespace
+}  // namespace cohort
