@@ -212,6 +212,9 @@ def run_page(page, args, tally):
     with tempfile.TemporaryDirectory(prefix="cohort-docs-") as folder:
         scratch_copy(args.root, args.build, args.program, Path(folder))
         env = dict(os.environ, NO_COLOR="1", PATH=f"{folder}:{os.environ['PATH']}")
+        if "CPU part\t: 0xd40" in Path("/proc/cpuinfo").read_text():
+            # Examples without Cohort need it too (docs/install.md).
+            env.setdefault("NVPL_BLAS_DEBUG_CPU_TYPE", "1")
         for block in blocks(page, text):
             commands = block.commands() if block.language in LANGUAGES else []
             if block.problem:
