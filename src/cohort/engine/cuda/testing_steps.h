@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/comm/local/local.h"
+#include "cohort/comm/world.h"
 #include "cohort/engine/cuda/cuda_step.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
@@ -46,7 +46,9 @@ inline double rate_of(const CudaStepOptions& options) {
 inline Trained train_by_executor(const CudaStepOptions& options, int steps) {
   Chain chain = small_resnet();
   const auto rule = make_update_rule(options.update);
-  const auto comm = std::move(make_local(1, std::chrono::seconds(20))[0]);
+  const World world;
+  const auto store = join(world, {});
+  const auto comm = connect(world, *store, {.backend = "local"});
   Schedule schedule =
       generate(specs_of(chain), {},
                {.clip = options.clip > 0,
