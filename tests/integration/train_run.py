@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,11 +60,18 @@ def start(*args):
 
 
 def finish(process):
-    try:
-        out, err = process.communicate(timeout=DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
+    """Not by communicate(): it misses lines that readline() has read ahead."""
+    def rest(stream):
+        return "" if stream.closed else stream.read()
+
+    with ThreadPoolExecutor(2) as pool:
+        streams = [pool.submit(rest, s) for s in (process.stdout, process.stderr)]
+        try:
+            process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        out, err = (stream.result() for stream in streams)
     return Run(process.returncode, out, err)
 
 

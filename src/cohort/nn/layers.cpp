@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/core/random.h"
+#include "cohort/nn/batch_norm_function.h"
 #include "cohort/nn/conv_function.h"
 #include "cohort/nn/linear_function.h"
 
@@ -31,6 +32,15 @@ Tensor widened(const Tensor& tensor) {
   const auto dtype = tensor.scalar_type();
   const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
   return narrow ? tensor.to(at::kFloat) : tensor;
+}
+
+NormalizedBatch normalize(const Tensor& input, const Tensor& weight,
+                          const Tensor& bias) {
+  if (has_batch_norm_by_sums(input))
+    return batch_norm_by_sums(input, weight, bias, kBatchNormEps);
+  const auto [output, mean, invstd] = at::native_batch_norm(
+      input, weight, bias, {}, {}, true, kBatchNormMomentum, kBatchNormEps);
+  return {output, mean, invstd.detach().pow(-2).sub(kBatchNormEps)};
 }
 
 }  // namespace
@@ -84,16 +94,16 @@ Tensor BatchNorm2d::operator()(const Tensor& input, Context& context) const {
     return std::get<0>(at::native_batch_norm(input, weight, bias, running_mean_,
                                              running_var_, false, kBatchNormMomentum,
                                              kBatchNormEps));
-  auto [output, mean, invstd] = at::native_batch_norm(
-      input, weight, bias, {}, {}, true, kBatchNormMomentum, kBatchNormEps);
+  const NormalizedBatch batch = normalize(input, weight, bias);
   if (context.statistics) {
     const c10::NoGradGuard no_grad;
     const double n = static_cast<double>(input.numel() / input.size(1));
-    const Tensor var = invstd.pow(-2).sub(kBatchNormEps).mul(n / std::max(1.0, n - 1));
-    context.statistics->push_back({running_mean_, mean.detach(), kBatchNormMomentum});
+    const Tensor var = batch.var.mul(n / std::max(1.0, n - 1));
+    context.statistics->push_back(
+        {running_mean_, batch.mean.detach(), kBatchNormMomentum});
     context.statistics->push_back({running_var_, var, kBatchNormMomentum});
   }
-  return output;
+  return batch.output;
 }
 
 WeightedLoss cross_entropy(const Values& outputs, const Tensor& target) {

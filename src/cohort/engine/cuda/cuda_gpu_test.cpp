@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <limits>
 
 #include "cohort/core/error.h"
-#include "cohort/engine/cuda/testing_steps.h"
+#include "cohort/engine/cuda/train_steps_test.h"
+#include "cohort/nn/batch_norm_function.h"
 
 namespace cohort {
 namespace {
@@ -76,6 +78,40 @@ TEST_F(CudaGpuTest, ABadStepLeavesNoTraceInAReplay) {
   const auto after = step.weights();
   for (size_t i = 0; i < before.size(); ++i)
     EXPECT_TRUE(before[i].tensor.equal(after[i].tensor)) << before[i].name;
+}
+
+// Against float64 and LibTorch's own formula; channels that are far from zero.
+TEST_F(CudaGpuTest, BatchNormBySumsGivesTheNormAndItsGradients) {
+  const auto options = at::TensorOptions(at::kCUDA).dtype(at::kFloat);
+  const Tensor offset = at::linspace(-4, 4, 16, options).view({1, 16, 1, 1});
+  const Tensor wide = at::sin(at::arange(6 * 16 * 9 * 9, options).mul(0.37))
+                          .view({6, 16, 9, 9})
+                          .add(offset);
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    Values gradients[2];
+    Tensor outputs[2];
+    for (const bool narrow : {false, true}) {
+      const Tensor rounded = wide.to(dtype).contiguous(at::MemoryFormat::ChannelsLast);
+      const Tensor x =
+          rounded.to(narrow ? dtype : at::kDouble).detach().requires_grad_(true);
+      const auto type = options.dtype(narrow ? at::kFloat : at::kDouble);
+      const Tensor w = at::linspace(0.5, 1.5, 16, type).requires_grad_(true);
+      const Tensor b = at::linspace(-1, 1, 16, type).requires_grad_(true);
+      ASSERT_EQ(has_batch_norm_by_sums(x), narrow);
+      outputs[narrow] =
+          narrow ? batch_norm_by_sums(x, w, b, 1e-5).output
+                 : std::get<0>(at::native_batch_norm(x, w, b, {}, {}, true, 0.1, 1e-5));
+      const Tensor up =
+          at::cos(at::arange(x.numel(), options)).view_as(x).to(x.dtype());
+      gradients[narrow] = torch::autograd::grad({outputs[narrow]}, {x, w, b}, {up});
+    }
+    const double bound = dtype == at::kHalf ? 4e-3 : 3e-2;
+    EXPECT_TRUE(at::allclose(outputs[1].to(at::kDouble), outputs[0], bound, bound));
+    for (int i = 0; i < 3; ++i) {
+      const Tensor error = gradients[1][i].to(at::kDouble) - gradients[0][i];
+      EXPECT_LT((error.norm() / gradients[0][i].norm()).item<double>(), bound) << i;
+    }
+  }
 }
 
 TEST_F(CudaGpuTest, RefusesToCaptureRandomNumbersOfTheHost) {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "cohort/core/error.h"
-#include "cohort/engine/cuda/testing_steps.h"
+#include "cohort/engine/cuda/train_steps_test.h"
 
 namespace cohort {
 namespace {
