@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ResNet-50 in PyTorch on one GPU, as `cohort bench train resnet50 --device cuda` has it.
+
+Usage: gpu_resnet.py [eager] [compile]      needs torch, torchvision and a GPU
+"""
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+import torchvision
+
+BATCH = 256
+
+
+def seconds_a_step(step, count=20, warmup=5):
+    for _ in range(warmup):
+        step()
+    torch.cuda.synchronize()
+    begin = time.time()
+    for _ in range(count):
+        step()
+    torch.cuda.synchronize()
+    return (time.time() - begin) / count
+
+
+def measure(mode):
+    torch.manual_seed(0)
+    model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9,
+                                weight_decay=1e-4, foreach=True)
+    x = torch.randn(BATCH, 3, 224, 224, device="cuda")
+    x = x.to(memory_format=torch.channels_last)
+    y = torch.randint(0, 1000, (BATCH,), device="cuda")
+    run = model if mode == "eager" else torch.compile(model)
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(run(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    seconds = seconds_a_step(step)
+    print(f"resnet50, batch {BATCH}, bf16, {mode}: {1e3 * seconds:.2f} ms a step, "
+          f"{BATCH / seconds:.0f} samples/s", flush=True)
+
+
+def main():
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    for mode in sys.argv[1:] or ["eager"]:
+        measure(mode)
+
+
+if __name__ == "__main__":
+    main()
