@@ -3,7 +3,6 @@
 
 #include <ATen/Parallel.h>
 
-#include <numeric>
 #include <ostream>
 
 #include "cli/launch_command.h"
@@ -76,16 +75,10 @@ GeneratorOptions options_of(const Config& config, const Layout& layout, bool exa
 void measure(const Recipe& recipe, Config config, const Chain& chain,
              const GeneratorOptions& options, std::vector<BlockSpec>& specs,
              CostTable& costs) {
-  constexpr int64_t kFew = 2;
   config.set("data.synthetic", "true", "cohort step");
   const DataSets data = recipe.load(config, /*reader=*/true)->finish(nullptr);
   at::set_num_threads(1);
-  const auto batch = [&](int64_t samples) {
-    std::vector<int64_t> ids(static_cast<size_t>(samples));
-    std::iota(ids.begin(), ids.end(), 0);
-    return data.train->gather(ids);
-  };
-  const auto measures = measure_blocks(chain, batch, kFew);
+  const auto measures = measure_blocks(chain, *data.train);
   set_bytes(measures, costs.samples, options.precision.compute, specs);
   for (size_t b = 0; b < specs.size(); ++b) costs.blocks[b] = measures[b].seconds;
 }

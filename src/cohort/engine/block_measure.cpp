@@ -70,10 +70,7 @@ class Pass {
     Values values{batch_.input};
     bool trained = false;
     for (size_t b = 0; b < chain_.blocks.size(); ++b) {
-      Flight flight;
-      for (const auto& value : values)
-        flight.inputs.push_back(value.detach().requires_grad_(
-            trained && value.is_floating_point()));
+      Flight flight{.inputs = cut_graph(values, trained), .outputs = {}};
       values.clear();
       for (const auto& parameter : chain_.blocks[b]->parameters())
         trained |= parameter.tensor.requires_grad();
@@ -177,6 +174,16 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain,
                                     .recompute = ahead}});
   }
   return measures;
+}
+
+std::vector<BlockMeasure> measure_blocks(const Chain& chain, const Dataset& data) {
+  constexpr int64_t kFew = 2;
+  const auto batch = [&](int64_t samples) {
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < samples; ++i) ids.push_back(i % data.size());
+    return data.gather(ids);
+  };
+  return measure_blocks(chain, batch, kFew);
 }
 
 void set_bytes(std::span<const BlockMeasure> measures, double samples,

@@ -36,6 +36,9 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain,
                                          const std::function<Batch(int64_t)>& batch,
                                          int64_t samples);
 
+// The same with a few samples of a data set.
+std::vector<BlockMeasure> measure_blocks(const Chain& chain, const Dataset& data);
+
 // Writes what slices of `samples` samples, computed in that dtype, need into the specs
 // of the same chain.
 void set_bytes(std::span<const BlockMeasure> measures, double samples,

@@ -19,17 +19,6 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using Clock = std::chrono::steady_clock;
 
-// Cuts the graph at a block's border: each block's backward is a graph of its own.
-Values cut_graph(const Values& values, bool needs_gradient) {
-  Values cut;
-  for (const auto& value : values) {
-    Tensor leaf = value.detach();
-    leaf.requires_grad_(needs_gradient && value.is_floating_point());
-    cut.push_back(std::move(leaf));
-  }
-  return cut;
-}
-
 // An update may follow its reduction at once, in one pass over memory, if nothing
 // has to be known first: no norm to clip by, no vote.
 bool can_fuse(const Role& role) {
@@ -90,6 +79,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       first_slice_(slices_of(comm.rank(), comm.size(), schedule_.slices).begin),
       fused_(options.communicate && can_fuse(role_) &&
              GradientSums::can_visit(groups_)),
+      keeps_graph_(keeps_graph(role_)),
       state_(chain, schedule_, rule, options.decay, comm, *groups_.shard),
       gradients_(schedule_, state_, groups_, fused_),
       sink_(std::make_unique<Sink>(*this)),
@@ -222,7 +212,7 @@ void Executor::forward(const Action& action, const StepInput& input) {
   flight.inputs = action.block == 0 ? Values{batch_.input}
                                     : cut_graph(flights_[action.block - 1].outputs,
                                                 input_has_gradient_[action.block]);
-  const bool graph = !evaluating_ && keeps_graph(role_);
+  const bool graph = !evaluating_ && keeps_graph_;
   const c10::AutoGradMode mode(graph);
   const size_t before = statistics_.size();
   flight.outputs = compute(action, flight.inputs, /*again=*/false);

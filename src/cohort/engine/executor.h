@@ -126,6 +126,7 @@ class Executor {
   ExecutorOptions options_;
   int first_slice_;
   bool fused_;  // reduction and update are one pass over memory
+  bool keeps_graph_;  // of every forward until its backward: nothing is computed again
   FlatState state_;
   GradientSums gradients_;
   GradientSums::Visitor visitor_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a run as a whole: how it is set up, its weights, and replicas that drift apart (a flipped
-// bit, a kernel that is not deterministic).
+// The state of a run as a whole: how it is set up, its weights, and replicas that drift
+// apart (a flipped bit, a kernel that is not deterministic).
 #include <c10/core/GradMode.h>
 
 #include <map>

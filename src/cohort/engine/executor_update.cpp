@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a step: sums of gradients are looked at, voted on, and change the weights.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -13,12 +12,6 @@
 #include "cohort/step/generator.h"
 
 namespace cohort {
-namespace {
-
-constexpr int64_t kStretch = 131'072;  // elements that are updated at once
-
-}  // namespace
-
 // The loss was reduced before any bucket in the same lane, so its count is global.
 StepScalars Executor::scalars() const {
   double scale = 1.0 / (loss_.const_data_ptr<double>()[1] * seed_scale());
@@ -26,12 +19,8 @@ StepScalars Executor::scalars() const {
   return {.rate = rate_, .grad_scale = scale, .step = step_ + 1};
 }
 
-// Sums over many samples overflow float16: they are scaled down by the power of two
-// that keeps them near the mean.
 double Executor::seed_scale() const {
-  if (!loss_scale_) return 1;
-  const auto count = static_cast<uint64_t>(std::max(1.0, options_.usual_count));
-  return loss_scale_->value() / static_cast<double>(std::bit_ceil(count));
+  return loss_scale_ ? loss_scale_->value() * mean_scale(options_.usual_count) : 1;
 }
 
 // Updates a stretch of this rank's share and hands the parameters to every other rank.

@@ -10,11 +10,6 @@
 namespace cohort {
 namespace {
 
-// What is summed at once: 512 KB of float32, what the visitor finds hot in a
-// second-level cache. Shorter stretches make the processor's prefetching start anew too
-// often: 4,096 elements made an update of 100 MB take twice as long.
-constexpr int64_t kStretch = 131'072;
-
 const float* floats(const Tensor& tensor) { return tensor.const_data_ptr<float>(); }
 
 const void* element(const Tensor& tensor, int64_t index) {
@@ -28,16 +23,19 @@ PendingWork GradientSums::reduce(int bucket, int slice, const Visitor* visitor) 
   const c10::NoGradGuard no_grad;
   if (shard_->size() == 1) return {};
   if (level_ == 0 && !visitor) return reduce_whole(bucket);
-  if (peers_)
-    return {peers_->meet(state_.buckets()[bucket].numel,
-                         [=, this] { work_on_share(bucket, slice, visitor); }),
-            nullptr};
+  if (peers_) return meet(bucket, slice, visitor);
   if (!exact_) return reduce_scatter(bucket, slice);
   if (in_rounds())
     exchange_leaves(bucket, slice);
   else
     exchange_partials(bucket);
   return {};
+}
+
+PendingWork GradientSums::meet(int bucket, int slice, const Visitor* visitor) {
+  return {peers_->meet(state_.buckets()[bucket].numel,
+                       [=, this] { work_on_share(bucket, slice, visitor); }),
+          nullptr};
 }
 
 // Positions: `begin` counts in the bucket, `at` in this rank's share.
@@ -53,7 +51,7 @@ void GradientSums::work_on_share(int bucket, int slice, const Visitor* visitor) 
     if (in_rounds()) {
       add_round(bucket, slice, at, count, scratch_.data());
     } else if (exact_) {
-      fold_group(sums, peer_pointers(sums, begin), at, count, scratch_.data());
+      fold_group(sums, pointers(sums.peers, begin), at, count, scratch_.data());
     } else {
       std::vector<const void*> inputs;
       for (const auto& peer : sums.peers) inputs.push_back(element(peer[0], begin));
@@ -79,7 +77,7 @@ void GradientSums::add_round(int bucket, int round, int64_t at, int64_t count,
   const bool last = round + 1 == rounds_;
   if (exact_) {
     push_round(sums, round, at, count, leaves);
-    if (last) fold_group(sums, stack_pointers(sums, at), at, count, out);
+    if (last) fold_group(sums, pointers(sums.stacks, at), at, count, out);
     return;
   }
   std::erase(leaves, nullptr);
@@ -97,34 +95,19 @@ void GradientSums::push_round(BucketSums& sums, int round, int64_t at, int64_t c
     const SliceRange range = slices_of_member(m);
     SliceTree tree(slices_);
     for (int s = 0; s < round; ++s) tree.push({0, range.begin + s});
-    int top = static_cast<int>(tree.nodes().size());
-    int merges = tree.push({0, range.begin + round});
-    const auto sum = [&](int i) { return sums.stacks[m][i].data_ptr<float>() + at; };
-    if (merges == 0) {
-      widen(precision_.compute, leaves[m], count, sum(top));
-      continue;
-    }
-    widen_add(precision_.compute, leaves[m], count, sum(--top));
-    for (--merges; merges > 0; --merges, --top)
-      widen_add(at::kFloat, sum(top), count, sum(top - 1));
+    const int top = static_cast<int>(tree.nodes().size());
+    const int merges = tree.push({0, range.begin + round});
+    push_leaf(leaves[m], count, top, merges,
+              [&](int i) { return sums.stacks[m][i].data_ptr<float>() + at; });
   }
 }
 
-GradientSums::Pointers GradientSums::stack_pointers(const BucketSums& sums,
-                                                    int64_t at) const {
+// Element `at` of every sum that the members are left with.
+GradientSums::Pointers GradientSums::pointers(const Buffers& buffers, int64_t at) const {
   Pointers pointers;
   for (int m = 0; m < shard_->size(); ++m)
-    for (size_t i = 0; i < partials_of(slices_of_member(m), slices_).size(); ++i)
-      pointers.push_back(floats(sums.stacks[m][i]) + at);
-  return pointers;
-}
-
-GradientSums::Pointers GradientSums::peer_pointers(const BucketSums& sums,
-                                                   int64_t begin) const {
-  Pointers pointers;
-  for (int m = 0; m < shard_->size(); ++m)
-    for (size_t i = 0; i < partials_of(slices_of_member(m), slices_).size(); ++i)
-      pointers.push_back(floats(sums.peers[m][i]) + begin);
+    for (size_t i = 0; i < partials_[m]; ++i)
+      pointers.push_back(floats(buffers[m][i]) + at);
   return pointers;
 }
 
@@ -148,22 +131,18 @@ void GradientSums::keep(BucketSums& sums, int64_t at, int64_t count, const float
 }
 
 // What this rank added up alone.
-Tensor GradientSums::own_sum(const BucketSums& sums) const {
+const Tensor& GradientSums::own_sum(const BucketSums& sums) const {
   return sums.sums.empty() ? sums.leaf : sums.sums[0];
 }
 
 const Tensor& GradientSums::sum(int bucket) const {
   const BucketSums& sums = buckets_[bucket];
-  if (sums.share.defined()) return sums.share;
-  return sums.sums.empty() ? sums.leaf : sums.sums[0];
+  return sums.share.defined() ? sums.share : own_sum(sums);
 }
 
 PendingWork GradientSums::reduce_whole(int bucket) {
   BucketSums& sums = buckets_[bucket];
-  if (exact_ && peers_)
-    return {peers_->meet(state_.buckets()[bucket].numel,
-                         [=, this] { write_everywhere(bucket); }),
-            nullptr};
+  if (exact_ && peers_) return meet(bucket, kNone, &write_everywhere_);
   if (exact_) {
     exchange_partials(bucket);
     return {};
@@ -174,21 +153,6 @@ PendingWork GradientSums::reduce_whole(int bucket) {
   Tensor travels = own.to(precision_.reduce);
   Work work = dp_->all_reduce(travels, ReduceOp::kSum);
   return {std::move(work), [own, travels] { own.copy_(travels); }};
-}
-
-// Nobody but its owner reads a share of the partial sums, so the owner may put the sum
-// in the place of the first of them, on every rank.
-void GradientSums::write_everywhere(int bucket) {
-  BucketSums& sums = buckets_[bucket];
-  const int64_t share = share_count(bucket);
-  const int64_t first = share * shard_->rank();
-  scratch_.resize(static_cast<size_t>(std::min(kStretch, share)));
-  for (int64_t at = 0; at < share; at += kStretch) {
-    const int64_t count = std::min(kStretch, share - at);
-    fold_group(sums, peer_pointers(sums, first + at), at, count, scratch_.data());
-    for (const auto& peer : sums.peers)
-      std::copy_n(scratch_.data(), count, peer[0].data_ptr<float>() + first + at);
-  }
 }
 
 PendingWork GradientSums::reduce_scatter(int bucket, int slice) {
@@ -236,7 +200,7 @@ void GradientSums::exchange_leaves(int bucket, int round) {
   push_round(sums, round, 0, share, leaves);
   if (round + 1 != rounds_) return;
   float* const result = sums.share.data_ptr<float>();
-  fold_group(sums, stack_pointers(sums, 0), 0, share, result);
+  fold_group(sums, pointers(sums.stacks, 0), 0, share, result);
 }
 
 // The partial sums of all ranks, each at the owner of its share; then, at level 0, the
@@ -244,16 +208,14 @@ void GradientSums::exchange_leaves(int bucket, int round) {
 void GradientSums::exchange_partials(int bucket) {
   BucketSums& sums = buckets_[bucket];
   const int64_t share = share_count(bucket);
-  const auto own =
-      static_cast<int64_t>(partials_of(slices_of_member(shard_->rank()), slices_).size());
+  const auto own = static_cast<int64_t>(partials_[shard_->rank()]);
   Tensor in = at::empty({shard_->size(), own, share});
   for (int64_t i = 0; i < own; ++i)
     in.select(1, i).copy_(sums.sums[i].view({shard_->size(), share}));
   std::vector<int64_t> in_rows(shard_->size(), own * share), out_rows;
   int64_t rows = 0;
   for (int m = 0; m < shard_->size(); ++m) {
-    const auto nodes = partials_of(slices_of_member(m), slices_).size();
-    out_rows.push_back(static_cast<int64_t>(nodes) * share);
+    out_rows.push_back(static_cast<int64_t>(partials_[m]) * share);
     rows += out_rows.back();
   }
   Tensor out = at::empty({rows});

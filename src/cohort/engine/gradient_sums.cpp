@@ -50,6 +50,14 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
   if (exact_)
     fold_ = std::make_unique<TreeFold>(
         slices_, nodes_of_group(first_member_ / shard_->size()));
+  for (int m = 0; m < shard_->size(); ++m)
+    partials_.push_back(partials_of(slices_of_member(m), slices_).size());
+  // Nobody but its owner reads a share of the partial sums, so the owner may put the sum
+  // in the place of the first of them, on every rank.
+  write_everywhere_ = [this](int bucket, int64_t begin, int64_t count, float* sum) {
+    for (const auto& peer : buckets_[bucket].peers)
+      std::copy_n(sum, count, peer[0].data_ptr<float>() + begin);
+  };
   if (in_rounds()) allocate_ring(schedule);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (!state.buckets()[i].trained) continue;
@@ -158,20 +166,24 @@ void GradientSums::finish_slice(int bucket, int slice) {
   if (in_rounds() || sums.sums.empty()) return;
   const int64_t numel = state_.buckets()[bucket].numel;
   const auto sum = [&](int i) { return sums.sums[i].data_ptr<float>(); };
-  const auto take_leaf = [&](int into, bool add) {
-    const auto move = add ? widen_add : widen;
-    move(sums.leaf.scalar_type(), sums.leaf.const_data_ptr(), numel, sum(into));
-  };
-  if (!exact_) return take_leaf(0, slice > 0);
-  int top = static_cast<int>(sums.tree.nodes().size());
-  int merges = sums.tree.push({0, first_slice_ + slice});
-  if (sums.leaf.defined()) {
-    const bool add = merges > 0;
-    take_leaf(add ? --top : top, add);
-    merges -= add;
+  const void* const leaf = sums.leaf.defined() ? sums.leaf.const_data_ptr() : nullptr;
+  // As one sum, or one after another as the tree says.
+  if (!exact_) return push_leaf(leaf, numel, slice > 0 ? 1 : 0, slice > 0 ? 1 : 0, sum);
+  const int top = static_cast<int>(sums.tree.nodes().size());
+  push_leaf(leaf, numel, top, sums.tree.push({0, first_slice_ + slice}), sum);
+}
+
+// Puts the gradient of a slice on top of a stack of sums, and adds the last of them to
+// the one before `merges` times. Null: it was born there.
+void GradientSums::push_leaf(const void* leaf, int64_t count, int top, int merges,
+                             const std::function<float*(int)>& sum) const {
+  if (leaf && merges == 0) return widen(precision_.compute, leaf, count, sum(top));
+  if (leaf) {
+    widen_add(precision_.compute, leaf, count, sum(--top));
+    --merges;
   }
   for (; merges > 0; --merges, --top)
-    widen_add(at::kFloat, sum(top), numel, sum(top - 1));
+    widen_add(at::kFloat, sum(top), count, sum(top - 1));
 }
 
 }  // namespace cohort

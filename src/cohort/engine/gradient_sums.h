@@ -79,16 +79,17 @@ class GradientSums {
   std::optional<int> blame(int bucket, int64_t element) const;
 
  private:
+  using Buffers = std::vector<std::vector<Tensor>>;  // by member, then by buffer
+
   struct BucketSums {
     Tensor leaf;               // in the dtype of computation
     std::vector<Tensor> sums;  // of slices, up to level 1
     SliceTree tree{1};
     int slot = kNone;  // of the ring, from level 2 on
     Tensor share;      // the sum over ranks of this rank's share
-    std::vector<std::vector<Tensor>> stacks;  // by rank: sums of its slices (exact)
-    Tensor partials;                          // of the shard group (exact hybrid)
-    // By rank, then by buffer: what the others have for us to read.
-    std::vector<std::vector<Tensor>> peers;
+    Buffers stacks;   // sums of each member's slices (exact)
+    Tensor partials;  // of the shard group (exact hybrid)
+    Buffers peers;    // what the others have for us to read
   };
   using Pointers = std::vector<const float*>;
 
@@ -102,20 +103,21 @@ class GradientSums {
   bool has_slice(int member, int round) const;
   std::vector<TreeNode> nodes_of_group(int group) const;
 
+  PendingWork meet(int bucket, int slice, const Visitor* visitor);
   void work_on_share(int bucket, int slice, const Visitor* visitor);
   void add_round(int bucket, int round, int64_t at, int64_t count, float* out);
   void push_round(BucketSums& sums, int round, int64_t at, int64_t count,
                   const std::vector<const void*>& leaves);
-  Pointers stack_pointers(const BucketSums& sums, int64_t at) const;
-  Pointers peer_pointers(const BucketSums& sums, int64_t begin) const;
+  void push_leaf(const void* leaf, int64_t count, int top, int merges,
+                 const std::function<float*(int)>& sum) const;
+  Pointers pointers(const Buffers& buffers, int64_t at) const;
   void fold_group(BucketSums& sums, const Pointers& inputs, int64_t at, int64_t count,
                   float* out);
   void keep(BucketSums& sums, int64_t at, int64_t count, const float* sum);
-  Tensor own_sum(const BucketSums& sums) const;
+  const Tensor& own_sum(const BucketSums& sums) const;
 
   PendingWork reduce_scatter(int bucket, int slice);
   PendingWork reduce_whole(int bucket);
-  void write_everywhere(int bucket);
   void exchange_leaves(int bucket, int round);
   void exchange_partials(int bucket);
 
@@ -134,7 +136,9 @@ class GradientSums {
   std::vector<BucketSums> buckets_;
   std::vector<Tensor> ring_;  // leaves of slices, from level 2 on
   std::vector<std::vector<Tensor>> ring_peers_;  // by slot, by rank
+  std::vector<size_t> partials_;  // by member: sums it is left with
   std::unique_ptr<TreeFold> fold_;
+  Visitor write_everywhere_;
   std::vector<float> scratch_;
 };
 

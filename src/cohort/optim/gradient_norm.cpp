@@ -9,8 +9,7 @@
 namespace cohort {
 namespace {
 
-constexpr int kLanes = 8;        // sums side by side, for vector code
-constexpr double kSmall = 1e-6;  // PyTorch's guard against a division by zero
+constexpr int kLanes = 8;  // sums side by side, for vector code
 
 // Element i goes to lane i % kLanes, whatever the machine's vectors are.
 double square_sum(const float* values, int64_t count) {
@@ -50,7 +49,7 @@ double norm_of(std::span<const double> sums, double scale) {
 double clip_factor(double norm, double limit) {
   if (std::isnan(norm)) return norm;
   if (limit == 0) return 1;
-  return std::min(1.0, limit / (norm + kSmall));
+  return std::min(1.0, limit / (norm + kClipEps));
 }
 
 }  // namespace cohort

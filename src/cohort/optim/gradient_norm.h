@@ -28,6 +28,9 @@ void square_sums(const float* gradient, int64_t count, std::span<double> sums);
 // The root of all sums, added from first to last, times `scale` (1 / samples).
 double norm_of(std::span<const double> sums, double scale);
 
+// Guards the division below against zero, as torch.nn.utils.clip_grad_norm_ does.
+constexpr double kClipEps = 1e-6;
+
 // What a gradient of that norm is multiplied with so that its norm is at most `limit`,
 // as torch.nn.utils.clip_grad_norm_ has it; 1 for a limit of 0, which means none. Not a
 // number if the norm is none.

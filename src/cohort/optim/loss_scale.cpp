@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/optim/loss_scale.h"
 
+#include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "cohort/core/error.h"
 
 namespace cohort {
+
+double mean_scale(double count) {
+  const auto samples = static_cast<uint64_t>(std::max(1.0, count));
+  return 1 / static_cast<double>(std::bit_ceil(samples));
+}
 
 LossScale::LossScale(const LossScaleOptions& options)
     : options_(options), value_(options.initial) {

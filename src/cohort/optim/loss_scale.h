@@ -12,6 +12,10 @@ struct LossScaleOptions {
   double backoff = 0.5;
 };
 
+// Sums over `count` samples overflow float16: the power of two that brings them near their
+// mean, and so rounds nothing.
+double mean_scale(double count);
+
 // Dynamic loss scaling for float16 (Micikevicius et al. 2018), with the rule of
 // PyTorch's GradScaler. The loss is multiplied with value() before backward, and the
 // gradients with 1 / value() in the update; a step whose gradients are not finite is

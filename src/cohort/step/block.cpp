@@ -5,6 +5,14 @@
 
 namespace cohort {
 
+Values cut_graph(const Values& values, bool needs_gradient) {
+  Values cut;
+  for (const auto& value : values)
+    cut.push_back(
+        value.detach().requires_grad_(needs_gradient && value.is_floating_point()));
+  return cut;
+}
+
 std::vector<NamedTensor> Chain::parameters() const {
   std::vector<NamedTensor> all;
   std::set<const void*> seen;  // blocks may share parameters

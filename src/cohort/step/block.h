@@ -89,6 +89,10 @@ struct WeightedLoss {
 using LossFunction =
     std::function<WeightedLoss(const Values& outputs, const Tensor& target)>;
 
+// The same values as leaves of a new graph: each block's backward is a graph of its own,
+// which ends where the block begins.
+Values cut_graph(const Values& values, bool needs_gradient);
+
 // A model as a list of blocks, and the loss behind the last one.
 struct Chain {
   std::vector<std::unique_ptr<Block>> blocks;

@@ -13,10 +13,6 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;
 
-int64_t size_of(at::ScalarType dtype) {
-  return static_cast<int64_t>(c10::elementSize(dtype));
-}
-
 bool is_frozen(const BlockSpec& block, size_t parameter) {
   return parameter < block.frozen.size() && block.frozen[parameter];
 }
@@ -74,14 +70,6 @@ int most_slices(const Schedule& schedule) {
 }
 
 }  // namespace
-
-bool owns(std::span<const BlockSpec> blocks, int block, size_t parameter) {
-  const std::string& name = blocks[block].parameters[parameter].name;
-  for (int b = 0; b < block; ++b)
-    for (const auto& other : blocks[b].parameters)
-      if (other.name == name) return false;
-  return true;
-}
 
 std::vector<Bucket> make_buckets(std::span<const BlockSpec> blocks,
                                  const BucketOptions& options) {

@@ -20,10 +20,6 @@ struct BucketOptions {
 std::vector<Bucket> make_buckets(std::span<const BlockSpec> blocks,
                                  const BucketOptions& options);
 
-// Whether a parameter of a block lies in a bucket that holds the block. False for a
-// parameter that an earlier block shares and owns.
-bool owns(std::span<const BlockSpec> blocks, int block, size_t parameter);
-
 // The buckets each block's parameters lie in, shared ones too.
 std::vector<std::vector<int>> bucket_uses(std::span<const BlockSpec> blocks,
                                           std::span<const Bucket> buckets);

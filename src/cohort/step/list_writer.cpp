@@ -16,10 +16,6 @@ void drop_none(std::vector<int>& waits) {
   waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
 }
 
-int64_t size_of(at::ScalarType dtype) {
-  return static_cast<int64_t>(c10::elementSize(dtype));
-}
-
 }  // namespace
 
 ListWriter::ListWriter(const StepPlan& plan, int slices)

@@ -73,7 +73,6 @@ class ListWriter {
   int add(Action action);
   int64_t share(int bucket) const;
   int64_t gradient_of(int bucket) const;
-  int vote_or_loss() const;
   void take_gradient(Action& action);
   std::vector<int> ends_of_lanes() const;
 

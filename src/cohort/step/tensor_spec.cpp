@@ -11,9 +11,11 @@ int64_t TensorSpec::numel() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-int64_t TensorSpec::bytes() const {
-  return numel() * static_cast<int64_t>(c10::elementSize(dtype));
+int64_t size_of(at::ScalarType dtype) {
+  return static_cast<int64_t>(c10::elementSize(dtype));
 }
+
+int64_t TensorSpec::bytes() const { return numel() * size_of(dtype); }
 
 TensorSpec spec_of(std::string name, const Tensor& whole) {
   return {.name = std::move(name),

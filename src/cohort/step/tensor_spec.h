@@ -25,6 +25,9 @@ struct TensorSpec {
   int64_t bytes() const;
 };
 
+// Bytes of one element.
+int64_t size_of(at::ScalarType dtype);
+
 TensorSpec spec_of(std::string name, const Tensor& whole);
 
 }  // namespace cohort

@@ -49,8 +49,6 @@ int64_t steps_of(const TrainerOptions& options, const Sampler& sampler) {
   return options.max_steps > 0 ? std::min(all, options.max_steps) : all;
 }
 
-constexpr int64_t kMeasured = 2;  // samples, and twice as many
-
 Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
                       std::span<const BlockMeasure> measures, int states,
                       int64_t batch) {
@@ -79,23 +77,14 @@ int64_t largest_batch(const std::vector<BlockSpec>& specs, const TrainerOptions&
 
 // The step, proved before anything is allocated for it.
 Schedule make_schedule(const Chain& chain, const Dataset& data,
-                       const TrainerOptions& options, const UpdateRule& rule,
-                       int ranks_here) {
-  const auto measures = measure_blocks(
-      chain,
-      [&](int64_t count) {
-        std::vector<int64_t> ids(static_cast<size_t>(count));
-        for (size_t i = 0; i < ids.size(); ++i)
-          ids[i] = static_cast<int64_t>(i) % data.size();
-        return data.gather(ids);
-      },
-      kMeasured);
+                       const TrainerOptions& options, const UpdateRule& rule) {
+  const auto measures = measure_blocks(chain, data);
   const auto states = static_cast<int>(rule.states().size());
   const auto specs = specs_of(chain);
   Schedule schedule = generate_for(specs, options, measures, states, options.batch);
   const int64_t limit = options.memory_limit > 0
                             ? options.memory_limit
-                            : available_memory() / std::max(1, ranks_here);
+                            : available_memory() / std::max(1, options.ranks_here);
   const MemoryParts most =
       check(schedule, {.elastic = options.elastic}).largest().parts;
   if (most.total() <= limit) return schedule;
@@ -143,8 +132,8 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
                 .seed = options_.seed}),
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
-      executor_(chain, make_schedule(chain, train, options_, *rule_, options_.ranks_here),
-                *rule_, comm, executor_options(options_)),
+      executor_(chain, make_schedule(chain, train, options_, *rule_), *rule_, comm,
+                executor_options(options_)),
       forward_only_(make_forward_schedule(chain, options_)),
       total_steps_(steps_of(options_, sampler_)) {
   if (reporter_ && !options_.sample_log.empty())

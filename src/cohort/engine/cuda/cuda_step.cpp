@@ -6,25 +6,15 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/optim/gradient_norm.h"
 #include "cohort/step/generator.h"
 
 namespace cohort {
 namespace {
-
-constexpr double kClipEps = 1e-6;  // as torch.nn.utils.clip_grad_norm_ has it
-
-// Each block's backward is a graph of its own.
-Values cut_graph(const Values& values) {
-  Values cut;
-  for (const auto& value : values)
-    cut.push_back(value.detach().requires_grad_(value.is_floating_point()));
-  return cut;
-}
 
 Tensor to_device(const Tensor& value, at::Device device) {
   return value.detach().to(value.options().device(device));
@@ -204,7 +194,7 @@ void CudaStep::forward() {
   const c10::AutoGradMode mode(true);
   for (size_t b = 0; b < chain_.blocks.size(); ++b) {
     Flight& flight = flights_[b];
-    flight.inputs = b == 0 ? Values{input_} : cut_graph(flights_[b - 1].outputs);
+    flight.inputs = b == 0 ? Values{input_} : cut_graph(flights_[b - 1].outputs, true);
     flight.outputs = chain_.blocks[b]->forward(flight.inputs, context);
   }
   const WeightedLoss loss = chain_.loss(flights_.back().outputs, target_);
@@ -212,11 +202,8 @@ void CudaStep::forward() {
   count_ = loss.count;
   const c10::NoGradGuard no_grad;
   control_.loss.copy_(loss.sum.detach().view({1}));
-  // As Executor::seed_scale(): sums over many samples would overflow float16.
-  const auto samples = static_cast<uint64_t>(std::max(1.0, count_));
   const bool half = options_.compute == at::kHalf;
-  seed_ = control_.loss_scale *
-          (half ? 1.0 / static_cast<double>(std::bit_ceil(samples)) : 1.0);
+  seed_ = control_.loss_scale * (half ? mean_scale(count_) : 1.0);
   control_.unscale.copy_(seed_.mul(count_).reciprocal_());
 }
 
