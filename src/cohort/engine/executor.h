@@ -72,8 +72,8 @@ class Executor {
   // rank 0 gets them.
   std::vector<NamedTensor> weights();
 
-  // Collective. Throws unless parameters that several ranks hold are the same on all of
-  // them: rank, tensor and step.
+  // Collective. Throws, on every rank, unless parameters and buffers that several ranks
+  // hold are the same on all of them: rank, tensor and step.
   void check_replicas(int64_t step);
 
   // Time that reducing all buckets takes with nothing beside it; collective.
@@ -115,6 +115,7 @@ class Executor {
   void start_buffers_equal();
   void find_shared_places();
   Tensor master_of(int bucket);
+  Tensor held_of(const Place& place) const;
 
   Chain& chain_;
   Schedule schedule_;

@@ -3,11 +3,13 @@
 // apart (a flipped bit, a kernel that is not deterministic).
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <map>
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
 #include "cohort/engine/executor.h"
+#include "cohort/step/checks/role_view.h"
 
 namespace cohort {
 namespace {
@@ -19,15 +21,24 @@ int64_t hash_of(const Tensor& tensor) {
                               static_cast<size_t>(flat.nbytes()))));
 }
 
-// The member that differs from most; -1 if all are equal.
-int odd_one(const int64_t* hashes, int size) {
-  std::map<int64_t, int> count;
-  for (int r = 0; r < size; ++r) ++count[hashes[r]];
-  if (count.size() == 1) return -1;
-  int odd = 0;
-  for (int r = 0; r < size; ++r)
-    if (count[hashes[r]] <= count[hashes[odd]]) odd = r;
-  return odd;
+// Whose copy of a tensor is another than those of most ranks, or that nobody can tell.
+// Empty: all of them are equal.
+std::string odd_ones(const std::map<int, int64_t>& hashes) {
+  std::map<int64_t, std::vector<int>> holders;
+  std::vector<int> all;
+  for (const auto& [rank, hash] : hashes) {
+    holders[hash].push_back(rank);
+    all.push_back(rank);
+  }
+  if (holders.size() < 2) return "";
+  const auto most = std::max_element(
+      holders.begin(), holders.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  if (2 * most->second.size() <= all.size())
+    return text(" differs between ranks ", ranks_text(all));
+  std::erase_if(all, [&](int rank) { return hashes.at(rank) == most->first; });
+  return text(all.size() == 1 ? " of rank " : " of ranks ", ranks_text(all),
+              all.size() == 1 ? " differs" : " differ", " from the others'");
 }
 
 }  // namespace
@@ -96,34 +107,43 @@ std::vector<NamedTensor> Executor::weights() {
   return all;
 }
 
-// At shard level 3 only hybrid runs hold anything twice: the shares of replicas.
+// What of a parameter this rank holds between steps. At level 3: where its share and
+// the parameter meet, which may be nowhere.
+Tensor Executor::held_of(const Place& place) const {
+  const BucketState& state = state_.buckets()[place.bucket];
+  if (schedule_.shard < 3) return place.parameter;
+  const int64_t begin = std::clamp(place.offset - state.begin, int64_t{0}, state.count);
+  const int64_t end = std::clamp(place.offset + place.parameter.numel() - state.begin,
+                                 begin, state.count);
+  return state.travels.narrow(0, begin, end - begin);
+}
+
+// Ranks with equal shares hold equal parameters; at level 3 only hybrid runs have such.
+// Everyone sees all hashes, so that all ranks come to the same end.
 void Executor::check_replicas(int64_t step) {
-  Communicator* group = schedule_.shard == 3 ? groups_.replicate : &comm_;
-  if (!group || group->size() == 1) return;
-  const auto& buckets = state_.buckets();
-  Tensor mine = at::empty({static_cast<int64_t>(buckets.size())}, at::kLong);
-  for (size_t i = 0; i < buckets.size(); ++i)
-    mine[static_cast<int64_t>(i)] =
-        hash_of(schedule_.shard == 3 ? buckets[i].travels : buckets[i].whole);
-  Tensor all = at::empty({group->size(), mine.numel()}, at::kLong);
-  group->all_gather(all, mine).wait();
-  for (int64_t i = 0; i < mine.numel(); ++i) {
-    const Tensor column = all.select(1, i).contiguous();
-    const int odd = odd_one(column.const_data_ptr<int64_t>(), group->size());
-    if (odd < 0) continue;
-    std::string where = text("bucket ", i);
-    for (const auto& place : state_.places()) {
-      if (place.bucket != i || schedule_.shard == 3) continue;
-      Tensor own = at::full({1}, hash_of(place.parameter), at::kLong);
-      Tensor hashes = at::empty({group->size()}, at::kLong);
-      group->all_gather(hashes, own).wait();
-      if (odd_one(hashes.const_data_ptr<int64_t>(), group->size()) < 0) continue;
-      where = place.name;
-      break;
+  if (comm_.size() == 1) return;
+  const auto buffers = chain_.buffers();
+  const auto places = static_cast<int64_t>(state_.places().size());
+  const auto count = places + static_cast<int64_t>(buffers.size());
+  std::vector<int64_t> hashes;
+  for (const auto& place : state_.places()) hashes.push_back(hash_of(held_of(place)));
+  for (const auto& [name, tensor] : buffers) hashes.push_back(hash_of(tensor));
+  Tensor all = at::empty({comm_.size(), count}, at::kLong);
+  comm_.all_gather(all, at::tensor(hashes, at::kLong)).wait();
+  const int64_t* const known = all.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < count; ++i) {
+    const int shares = schedule_.shard == 3 && i < places ? groups_.shard->size() : 1;
+    for (int share = 0; share < shares; ++share) {
+      std::map<int, int64_t> copies;
+      for (int r = share; r < comm_.size(); r += shares)
+        copies[r] = known[r * count + i];
+      const std::string odd = odd_ones(copies);
+      if (odd.empty()) continue;
+      throw Error(
+          ErrorKind::kBug,
+          text("[engine] step ", step, ": replicas drifted apart: ",
+               i < places ? state_.places()[i].name : buffers[i - places].name, odd));
     }
-    throw Error(ErrorKind::kBug,
-                text("[engine] step ", step, ": replicas drifted apart: ", where,
-                     " of rank ", odd, " differs from the others'"));
   }
 }
 
