@@ -196,6 +196,14 @@ TEST(Config, TablesForPeople) {
               HasSubstr("optim.name      sgd    sgd, adam or adamw"));
 }
 
+TEST(Keys, WithoutOthersAreTheRest) {
+  Keys keys = common_keys();
+  keys.add_bool("data.more", false, "more of it");
+  const Keys rest = keys.without(common_keys());
+  ASSERT_EQ(rest.all().size(), 1u);
+  EXPECT_EQ(rest.all()[0].name, "data.more");
+}
+
 TEST(CommonKeys, AreThoseOfTheContract) {
   Config config(common_keys());
   config.load_text(R"(

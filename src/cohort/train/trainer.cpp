@@ -184,6 +184,7 @@ void Trainer::step(int64_t index) {
     step_seconds_.add(seconds);
   speed_.add(result.count, seconds);
   split_.add(result.split);
+             if (options_.augment) options_.augment(batch, position.epoch);
   if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
   done_.steps = index + 1;
   done_.epoch = position.epoch + 1;
