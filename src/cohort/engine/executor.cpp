@@ -12,6 +12,8 @@
 #include "cohort/engine/agreement.h"
 #include "cohort/engine/statistics.h"
 #include "cohort/engine/timed.h"
+#include "cohort/step/buckets.h"
+#include "cohort/step/generator.h"
 
 namespace cohort {
 namespace {
@@ -84,6 +86,8 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       gradients_(schedule_, state_, groups_, fused_),
       sink_(std::make_unique<Sink>(*this)),
       flights_(chain.blocks.size()),
+      last_to_add_(last_to_add(bucket_uses(specs_of(chain), schedule_.buckets),
+                               schedule_.buckets.size())),
       loss_(comm.allocate({3}, at::kDouble)),
       votes_(comm.allocate({1}, at::kLong)) {
   require_equal(comm_, schedule_.hash(), "schedule");

@@ -61,7 +61,6 @@ void Executor::find_shared_places() {
   const auto& places = state_.places();
   shared_.assign(places.size(), false);
   written_.assign(places.size(), false);
-  last_to_add_.assign(state_.buckets().size(), kNone);
   std::vector<bool> seen(places.size(), false);
   bool trained = false;
   for (int b = 0; b < static_cast<int>(chain_.blocks.size()); ++b) {
@@ -70,8 +69,6 @@ void Executor::find_shared_places() {
       if (seen[p]) shared_[p] = true;
       seen[p] = true;
       trained |= places[p].parameter.requires_grad();
-      int& last = last_to_add_[places[p].bucket];
-      if (last == kNone) last = b;
     }
   }
 }

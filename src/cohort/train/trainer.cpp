@@ -29,10 +29,7 @@ TrainerOptions completed(TrainerOptions options, const Communicator& comm) {
     throw ConfigError(text("[train] layout ", options.layout.text(), " is for ",
                            options.layout.world(), " ranks; the world has ",
                            comm.size()));
-  if (options.batch < options.slices)
-    throw ConfigError(text("[train] batch=", options.batch, " cannot be cut into ",
-                           options.slices, " slices; legal: a batch of at least ",
-                           options.slices));
+  require_slices(options.batch, options.slices);
   return options;
 }
 
