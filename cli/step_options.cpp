@@ -29,7 +29,8 @@ GeneratorOptions step_options(const Config& config, bool exact) {
   options.clip = config.get_float("optim.clip") > 0;
   options.vote = half || config.get_string("elastic") == "on" ||
                  config.get_string("nan") == "skip";
-  options.recompute = config.get_bool("step.recompute");
+  options.recompute =
+      BlockChoice::parse(config.get_string("step.recompute"), "step.recompute");
   options.prefetch = static_cast<int>(config.get_int("step.prefetch"));
   options.offload = config.get_string("step.offload") != "none";
   options.exact = exact;

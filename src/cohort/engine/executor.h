@@ -127,7 +127,7 @@ class Executor {
   ExecutorOptions options_;
   int first_slice_;
   bool fused_;  // reduction and update are one pass over memory
-  bool keeps_graph_;  // of every forward until its backward: nothing is computed again
+  std::vector<bool> recomputed_;  // by block: its forward keeps no graph
   FlatState state_;
   GradientSums gradients_;
   GradientSums::Visitor visitor_;
