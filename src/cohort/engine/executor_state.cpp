@@ -104,15 +104,16 @@ std::vector<NamedTensor> Executor::weights() {
   return all;
 }
 
-// What of a parameter this rank holds between steps. At level 3: where its share and
-// the parameter meet, which may be nowhere.
+// What of a parameter this rank holds between steps, flat. At level 3: where its share
+// and the parameter meet, which may be nowhere.
 Tensor Executor::held_of(const Place& place) const {
   const BucketState& state = state_.buckets()[place.bucket];
-  if (schedule_.shard < 3) return place.parameter;
-  const int64_t begin = std::clamp(place.offset - state.begin, int64_t{0}, state.count);
-  const int64_t end = std::clamp(place.offset + place.parameter.numel() - state.begin,
-                                 begin, state.count);
-  return state.travels.narrow(0, begin, end - begin);
+  const bool cut = schedule_.shard == 3;
+  const Tensor& held = cut ? state.travels : state.whole;
+  const int64_t offset = place.offset - (cut ? state.begin : 0);
+  const int64_t begin = std::clamp<int64_t>(offset, 0, held.numel());
+  const int64_t end = std::clamp(offset + place.parameter.numel(), begin, held.numel());
+  return held.narrow(0, begin, end - begin);
 }
 
 // Ranks with equal shares hold equal parameters; at level 3 only hybrid runs have such.

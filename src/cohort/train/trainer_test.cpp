@@ -2,6 +2,7 @@
 #include "cohort/train/trainer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -144,6 +145,29 @@ TEST_P(TrainerTest, AugmentsEachSampleOnceAnEpochInTraining) {
     EXPECT_TRUE(seen.eq(1).all().item<bool>()) << seen;
     // Black images teach nothing but how frequent a class is.
     EXPECT_NEAR(done.loss, std::log(10), 0.4);
+  });
+}
+
+// Two epochs: another crop in each.
+TEST_P(TrainerTest, CropsAndFlipsAreTheSameOnAnyNumberOfRanks) {
+  test::run_ranks(world(), [](Communicator& comm) {
+    at::set_num_threads(1);
+    const auto hash = [](Communicator& ranks, const Augment& augment) {
+      SmallRun run;
+      TrainerOptions options = small_run(ranks.size());
+      options.step.exact = true;
+      options.augment = augment;
+      return run.fit(ranks, options).weights_hash;
+    };
+    const Augment augment = crop_and_flip({.seed = 4});
+    const Augment first_epoch = [&](Batch& batch, int64_t) { augment(batch, 0); };
+    const std::string together = hash(comm, augment);
+    auto solo = comm.split(comm.rank());
+    const std::string alone = hash(*solo, augment);
+    if (comm.rank() != 0) return;
+    EXPECT_EQ(together, alone);
+    EXPECT_NE(alone, hash(*solo, nullptr));
+    EXPECT_NE(alone, hash(*solo, first_epoch));
   });
 }
 
