@@ -24,6 +24,11 @@ struct Case {
   bool clip = false;
 };
 
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << "shard=" << c.shard << " recompute=" << c.recompute
+             << " clip=" << c.clip;
+}
+
 Chain make_chain() { return make_cnn({.width = 2}, {.seed = 3}); }
 
 Batch slice(int index) {

@@ -88,6 +88,7 @@ class Executor {
  private:
   class Sink;
   struct Flight;  // a block's forward that waits for its backward
+  struct Copy;    // what other ranks hold too
 
   void perform(const Role& role, size_t index, const StepInput& input);
   void begin(const Role& role);
@@ -115,7 +116,8 @@ class Executor {
   void start_buffers_equal();
   void find_shared_places();
   Tensor master_of(int bucket);
-  Tensor held_of(const Place& place) const;
+  static Tensor part_of(const Place& place, const Tensor& flat, int64_t begin);
+  std::vector<Copy> copies();
 
   Chain& chain_;
   Schedule schedule_;

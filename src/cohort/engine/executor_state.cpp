@@ -43,6 +43,13 @@ std::string odd_ones(const std::map<int, int64_t>& hashes) {
 
 }  // namespace
 
+// The same on all ranks r with equal r % shares.
+struct Executor::Copy {
+  std::string name;
+  Tensor tensor;
+  int shares;
+};
+
 void Executor::make_groups() {
   if (schedule_.groups.size() < 3) return;
   shard_comm_ = comm_.split(schedule_.groups[1].first_of(comm_.rank()));
@@ -104,45 +111,55 @@ std::vector<NamedTensor> Executor::weights() {
   return all;
 }
 
-// What of a parameter this rank holds between steps, flat. At level 3: where its share
-// and the parameter meet, which may be nowhere.
-Tensor Executor::held_of(const Place& place) const {
-  const BucketState& state = state_.buckets()[place.bucket];
-  const bool cut = schedule_.shard == 3;
-  const Tensor& held = cut ? state.travels : state.whole;
-  const int64_t offset = place.offset - (cut ? state.begin : 0);
-  const int64_t begin = std::clamp<int64_t>(offset, 0, held.numel());
-  const int64_t end = std::clamp(offset + place.parameter.numel(), begin, held.numel());
-  return held.narrow(0, begin, end - begin);
+// Where a parameter and elements [begin, ...) of its bucket meet, which may be nowhere.
+Tensor Executor::part_of(const Place& place, const Tensor& flat, int64_t begin) {
+  const int64_t offset = place.offset - begin;
+  const int64_t from = std::clamp<int64_t>(offset, 0, flat.numel());
+  const int64_t to = std::clamp(offset + place.parameter.numel(), from, flat.numel());
+  return flat.narrow(0, from, to - from);
 }
 
-// Ranks with equal shares hold equal parameters; at level 3 only hybrid runs have such.
+// At level 3 parameters are held twice in hybrid runs alone. Masters are compared where
+// they are memory of their own, and everyone updates all of what he holds: a bit of
+// theirs may not show in the parameters for long.
+std::vector<Executor::Copy> Executor::copies() {
+  std::vector<Copy> all;
+  const int shares = groups_.shard->size();
+  const bool masters = schedule_.precision.compute != at::kFloat && !fused_;
+  for (const auto& place : state_.places()) {
+    const BucketState& state = state_.buckets()[place.bucket];
+    if (schedule_.shard == 3)
+      all.push_back({place.name, part_of(place, state.travels, state.begin), shares});
+    else
+      all.push_back({place.name, part_of(place, state.whole, 0), 1});
+    if (masters)
+      all.push_back({place.name, part_of(place, state.master, state.begin),
+                     schedule_.shard > 0 ? shares : 1});
+  }
+  for (const auto& [name, tensor] : chain_.buffers()) all.push_back({name, tensor, 1});
+  return all;
+}
+
 // Everyone sees all hashes, so that all ranks come to the same end.
 void Executor::check_replicas(int64_t step) {
   if (comm_.size() == 1) return;
-  const auto buffers = chain_.buffers();
-  const auto places = static_cast<int64_t>(state_.places().size());
-  const auto count = places + static_cast<int64_t>(buffers.size());
+  const auto mine = copies();
   std::vector<int64_t> hashes;
-  for (const auto& place : state_.places()) hashes.push_back(hash_of(held_of(place)));
-  for (const auto& [name, tensor] : buffers) hashes.push_back(hash_of(tensor));
-  Tensor all = at::empty({comm_.size(), count}, at::kLong);
+  for (const auto& copy : mine) hashes.push_back(hash_of(copy.tensor));
+  Tensor all =
+      at::empty({comm_.size(), static_cast<int64_t>(hashes.size())}, at::kLong);
   comm_.all_gather(all, at::tensor(hashes, at::kLong)).wait();
   const int64_t* const known = all.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < count; ++i) {
-    const int shares = schedule_.shard == 3 && i < places ? groups_.shard->size() : 1;
-    for (int share = 0; share < shares; ++share) {
-      std::map<int, int64_t> copies;
-      for (int r = share; r < comm_.size(); r += shares)
-        copies[r] = known[r * count + i];
-      const std::string odd = odd_ones(copies);
-      if (odd.empty()) continue;
-      throw Error(
-          ErrorKind::kBug,
-          text("[engine] step ", step, ": replicas drifted apart: ",
-               i < places ? state_.places()[i].name : buffers[i - places].name, odd));
+  for (size_t i = 0; i < mine.size(); ++i)
+    for (int share = 0; share < mine[i].shares; ++share) {
+      std::map<int, int64_t> holders;
+      for (int r = share; r < comm_.size(); r += mine[i].shares)
+        holders[r] = known[static_cast<size_t>(r) * mine.size() + i];
+      if (const std::string odd = odd_ones(holders); !odd.empty())
+        throw Error(ErrorKind::kBug,
+                    text("[engine] step ", step,
+                         ": replicas drifted apart: ", mine[i].name, odd));
     }
-  }
 }
 
 }  // namespace cohort

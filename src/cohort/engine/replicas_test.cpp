@@ -32,16 +32,17 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 // An update that goes wrong in one element, once.
 class Faulty final : public UpdateRule {
  public:
-  explicit Faulty(bool faulty) : waits_(faulty) {}
+  explicit Faulty(bool faulty, float by = 1) : waits_(faulty), by_(by) {}
   std::string_view name() const override { return "faulty"; }
   std::span<const std::string_view> states() const override { return {}; }
   void apply(float* parameter, const float*, std::span<float* const>, int64_t, double,
              const StepScalars&) const override {
-    if (std::exchange(waits_, false)) *parameter += 1;
+    if (std::exchange(waits_, false)) *parameter += by_;
   }
 
  private:
   mutable bool waits_;
+  float by_;
 };
 
 Batch batch_of(int) { return {at::ones({1, 1, 28, 28}), at::zeros({1}, at::kLong)}; }
@@ -119,6 +120,34 @@ INSTANTIATE_TEST_SUITE_P(Hybrid, ShardedReplicas,
                          testing::Values(Case{4, 3, 2, 1, " differs between ranks 1;3"},
                                          Case{6, 3, 3, 1,
                                               " of rank 1 differs from the others'"}));
+
+// A difference that bfloat16 does not show yet.
+TEST(ReplicasOfMasters, AreComparedWhereEveryoneUpdatesThem) {
+  for (const int replicate : {1, 2})
+    test::run_ranks({.backend = "local", .size = 4}, [&](Communicator& comm) {
+      Chain chain = make_linear_stack({.width = 16, .depth = 1}, {});
+      const Faulty rule(comm.rank() == 2, 1e-6f);
+      Executor executor(
+          chain,
+          generate(specs_of(chain),
+                   {.dp = 4, .shard = replicate - 1, .replicate = replicate},
+                   {.slices = 4,
+                    .clip = true,
+                    .precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16}}),
+          rule, comm, {});
+      const auto batch = [](int) { return Batch{at::ones({2, 16}), {}}; };
+      EXPECT_EQ(drift_message(executor, 0), "no error");
+      executor.run({.step = 0, .rate = 0, .batch = batch});
+      for (const auto& [name, tensor] : chain.parameters()) {
+        Tensor first = tensor.detach().clone();
+        comm.broadcast(first, 0).wait();
+        EXPECT_TRUE(first.equal(tensor)) << name;
+      }
+      EXPECT_THAT(drift_message(executor, 1),
+                  HasSubstr(replicate == 1 ? "weight of rank 2 differs"
+                                           : "weight differs between ranks 0;2"));
+    });
+}
 
 TEST(ReplicasOfBuffers, AreComparedToo) {
   test::run_ranks({.backend = "local", .size = 3}, [](Communicator& comm) {
