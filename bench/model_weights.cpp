@@ -2,29 +2,16 @@
 // model_weights MODEL OUT [IN]: writes the weights of a model as safetensors, the first
 // ones or those of the file IN. For bench/peers/torchvision_weights.py.
 #include <cstdio>
-#include <string>
 
 #include "cohort/checkpoint/load_weights.h"
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
 #include "cohort/nn/models.h"
 
-namespace {
-
-cohort::Chain make(const std::string& name) {
-  using cohort::ResNetBlock;
-  if (name == "resnet50") return cohort::make_resnet({}, {.seed = 7});
-  if (name == "resnet18")
-    return cohort::make_resnet({.depths = {2, 2, 2, 2}, .block = ResNetBlock::kBasic},
-                               {.seed = 7});
-  throw cohort::ConfigError("model '" + name + "'; legal: resnet18, resnet50");
-}
-
-}  // namespace
-
 int main(int argc, char** argv) try {
   if (argc < 3) throw cohort::ConfigError("usage: model_weights MODEL OUT [IN]");
-  const cohort::Chain chain = make(argv[1]);
+  const cohort::Chain chain =
+      cohort::make_resnet(cohort::resnet_options(argv[1]), {.seed = 7});
   if (argc > 3) cohort::load_weights(argv[3], chain);
   auto state = chain.parameters();
   for (const auto& buffer : chain.buffers()) state.push_back(buffer);

@@ -3,17 +3,17 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <vector>
 
+#include "cli/bench_parts.h"
+#include "cli/step_options.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
-#include "cohort/core/nearest.h"
 #include "cohort/engine/cuda/cuda_step.h"
 #include "cohort/nn/models.h"
 
@@ -43,27 +43,11 @@ constexpr std::array<Case, 2> kCases = {
     {{"resnet50", 256, 224, 1000, make_resnet50},
      {"resnet50-cifar", 256, 32, 10, make_small_resnet50}}};
 
-const Case& find_case(const std::string& name) {
-  std::vector<std::string> legal;
-  for (const auto& entry : kCases) {
-    if (entry.name == name) return entry;
-    legal.emplace_back(entry.name);
-  }
-  throw ConfigError(text("[bench] unknown benchmark '", name, "' for GPUs; nearest: ",
-                         nearest(name, legal), "; legal: resnet50, resnet50-cifar"));
-}
-
 at::ScalarType dtype_of(const std::string& precision) {
-  if (precision == "float32") return at::kFloat;
-  if (precision == "bf16") return at::kBFloat16;
-  if (precision == "fp16") return at::kHalf;
+  const at::ScalarType dtype = parse_dtype(precision, at::ScalarType::Undefined);
+  if (dtype != at::ScalarType::Undefined) return dtype;
   throw ConfigError(
       text("[bench] --precision ", precision, "; legal: float32, bf16, fp16"));
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 double seconds_of(const std::function<void()>& work) {
@@ -192,7 +176,7 @@ std::string text_row(const Row& row, const Case& bench, const BenchTrainArgs& ar
 }  // namespace
 
 int run_bench_cuda(const BenchTrainArgs& args) {
-  const Case& bench = find_case(args.name);
+  const Case& bench = find_case(kCases, args.name, " for GPUs");
   if (!args.layout.empty() || args.exact || (!args.ranks.empty() && args.ranks != "1"))
     throw ConfigError(
         "[bench] --device cuda with --layout, --exact or more than one "

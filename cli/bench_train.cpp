@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/bench_cuda.h"
+#include "cli/bench_parts.h"
 #include "cli/exit_code.h"
 #include "cli/launch_command.h"
 #include "cli/plain_loop.h"
@@ -18,7 +19,6 @@
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
-#include "cohort/core/nearest.h"
 #include "cohort/core/random.h"
 #include "cohort/data/fashion_mnist.h"
 #include "cohort/data/sampler.h"
@@ -52,23 +52,6 @@ constexpr std::array<Case, 3> kCases = {
     {{"mlp100", 8, 3, 10, 0.01, make_mlp100},
      {"resnet50-cifar", 16, 1, 3, 0.01, make_resnet50},
      {"fashion", 64, 20, 150, 0.05, make_fashion}}};
-
-const Case& find_case(const std::string& name) {
-  std::vector<std::string> legal;
-  for (const auto& entry : kCases) {
-    if (entry.name == name) return entry;
-    legal.emplace_back(entry.name);
-  }
-  throw ConfigError(text("[bench] unknown benchmark '", name, "'; nearest: ",
-                         nearest(name, legal),
-                         "; legal: mlp100, resnet50-cifar, fashion"));
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 Tensor noise(at::IntArrayRef shape, int rank) {
   Tensor x = at::empty(shape);
@@ -286,7 +269,7 @@ int run_bench_train(const BenchTrainArgs& args) {
     throw ConfigError(text("[bench] --device ", args.device, "; legal: cpu, cuda"));
   if (args.precision != "float32" || args.batch != 0)
     throw ConfigError("[bench] --precision and --batch go with --device cuda");
-  const Case& bench = find_case(args.name);
+  const Case& bench = find_case(kCases, args.name, "");
   LaunchOptions options;
   options.ranks = parse_ranks(args.ranks.empty() ? "2" : args.ranks);
   options.json = args.json;

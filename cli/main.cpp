@@ -17,6 +17,7 @@
 #include "cli/step_command.h"
 #include "cli/train_command.h"
 #include "cohort/comm/backends.h"
+#include "cohort/config/common_keys.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
@@ -37,9 +38,19 @@ std::string recipe_list() {
   return list;
 }
 
+// Keys that some recipe has beyond those of all.
+std::string own_keys() {
+  std::string list;
+  for (const Recipe* recipe : all_recipes())
+    if (const Keys own = recipe->defaults().keys().without(common_keys());
+        !own.all().empty())
+      list += text("\nKeys of ", recipe->name(), ":\n", own.describe());
+  return list;
+}
+
 std::string train_footer() {
   return text(recipe_list(), "\nKeys for --set and --config:\n",
-              all_recipes()[0]->defaults().keys().describe(), R"(
+              common_keys().describe(), own_keys(), R"(
 Examples:
   cohort train fashion-mnist -n 2
   cohort train fashion-mnist -n 2 --max-steps 100 --set optim.lr=0.1 --json

@@ -61,10 +61,7 @@ Config resolve(const Recipe& recipe, const StepArgs& args) {
 GeneratorOptions options_of(const Config& config, const Layout& layout, bool exact) {
   GeneratorOptions options = step_options(config, exact);
   if (options.slices == 0) options.slices = layout.dp;
-  if (config.get_int("batch") < options.slices)
-    throw ConfigError(text("[step] batch=", config.get_int("batch"),
-                           " cannot be cut into ", options.slices,
-                           " slices; legal: a batch of at least ", options.slices));
+  require_slices(config.get_int("batch"), options.slices);
   const auto rule = make_update_rule({.name = config.get_string("optim.name"),
                                       .momentum = config.get_float("optim.momentum")});
   options.optimizer_states = static_cast<int>(rule->states().size());

@@ -113,5 +113,24 @@ TEST_F(StepCommand, ActivationsGrowWithTheBatch) {
               0.2 * static_cast<double>(once.activations));
 }
 
+TEST_F(StepCommand, RecomputesTheBlocksThatAreChosen) {
+  StepArgs args = small_mlp();  // three blocks; at most two slices a rank
+  args.svg = path("some.svg");
+  args.set.push_back("step.recompute=every=2");
+  EXPECT_THAT(shown(args), HasSubstr("Recompute 4,"));
+  const std::string svg = read_file(args.svg, ErrorKind::kConfig);
+  EXPECT_THAT(svg, HasSubstr("Recompute"));
+  for (const char* all : {"step.recompute=all", "step.recompute=true"}) {
+    args.set.back() = all;
+    EXPECT_THAT(shown(args), HasSubstr("Recompute 6,")) << all;
+  }
+  args.set.back() = "step.recompute=false";
+  EXPECT_THAT(shown(args), testing::Not(HasSubstr("Recompute")));
+  args.set.back() = "step.recompute=blocks=3";
+  EXPECT_THAT(refusal(args), HasSubstr("names block 3; legal: 0 to 2"));
+  args.set.back() = "step.recompute=some";
+  EXPECT_THAT(refusal(args), HasSubstr("step.recompute is 'some'; legal: none, all"));
+}
+
 }  // namespace
 }  // namespace cohort::cli

@@ -9,17 +9,17 @@ namespace {
 
 constexpr int kExactSlices = 8;
 
-at::ScalarType dtype_of(const std::string& name, at::ScalarType automatic) {
+}  // namespace
+
+at::ScalarType parse_dtype(const std::string& name, at::ScalarType otherwise) {
   if (name == "float32") return at::kFloat;
   if (name == "bf16") return at::kBFloat16;
   if (name == "fp16") return at::kHalf;
-  return automatic;
+  return otherwise;
 }
 
-}  // namespace
-
 GeneratorOptions step_options(const Config& config, bool exact) {
-  const auto compute = dtype_of(config.get_string("precision"), at::kFloat);
+  const auto compute = parse_dtype(config.get_string("precision"), at::kFloat);
   const bool half = compute == at::kHalf;
   GeneratorOptions options;
   options.slices = static_cast<int>(config.get_int("slices"));
@@ -29,14 +29,15 @@ GeneratorOptions step_options(const Config& config, bool exact) {
   options.clip = config.get_float("optim.clip") > 0;
   options.vote = half || config.get_string("elastic") == "on" ||
                  config.get_string("nan") == "skip";
-  options.recompute = config.get_bool("step.recompute");
+  options.recompute =
+      BlockChoice::parse(config.get_string("step.recompute"), "step.recompute");
   options.prefetch = static_cast<int>(config.get_int("step.prefetch"));
   options.offload = config.get_string("step.offload") != "none";
   options.exact = exact;
   options.precision = {
       .compute = compute,
-      .reduce = dtype_of(config.get_string("dtype.reduce"), compute),
-      .accumulate = dtype_of(config.get_string("dtype.accumulate"), at::kFloat)};
+      .reduce = parse_dtype(config.get_string("dtype.reduce"), compute),
+      .accumulate = parse_dtype(config.get_string("dtype.accumulate"), at::kFloat)};
   if (exact && options.precision.accumulate != at::kFloat)
     throw ConfigError(text("[step] dtype.accumulate=",
                            config.get_string("dtype.accumulate"),

@@ -148,7 +148,7 @@ ConnectOptions connect_options(const TrainPlan& plan) {
 int run_train_rank(const TrainPlan& plan) {
   const World world = world_from_env();
   stop_on_signals(world);
-  const TrainerOptions options = trainer_options(plan, world);
+  TrainerOptions options = trainer_options(plan, world);
   auto loading = plan.recipe->load(plan.config, world.local_rank == 0);
   const ConnectOptions connecting = connect_options(plan);
   const auto store = join(world, connecting);
@@ -159,6 +159,7 @@ int run_train_rank(const TrainPlan& plan) {
   const std::string weights = plan.config.get_string("model.weights");
   if (!weights.empty()) load_weights(weights, chain);
   const DataSets data = loading->finish(node ? node.get() : comm.get());
+  options.augment = data.augment;
   const auto reporter = world.rank == 0 ? make_reporter(plan) : nullptr;
   Trainer trainer(chain, *data.train, data.valid.get(), *comm, options, reporter.get(),
                   stop_signal);

@@ -9,7 +9,8 @@ namespace cohort {
 // a cosine after five epochs of warm-up:
 //   cohort train cifar-resnet50v2 -n 2 --set data.dir=cifar-10-batches-bin
 // model.width is that of the first stage, model.depth the blocks of each of the four
-// stages (0: 3, 4, 6, 3); 8 and 1 make a small one of the same form.
+// stages (0: 3, 4, 6, 3); 8 and 1 make a small one of the same form. model.name makes
+// torchvision's resnet18 and resnet50 instead, with model.stem=large to the last shape.
 class CifarResNet50V2Recipe final : public Recipe {
  public:
   std::string_view name() const override { return "cifar-resnet50v2"; }

@@ -38,6 +38,22 @@ class SyntheticLoading final : public DataLoading {
   SyntheticOptions options_;
 };
 
+class AugmentedLoading final : public DataLoading {
+ public:
+  AugmentedLoading(std::unique_ptr<DataLoading> data, Augment augment)
+      : data_(std::move(data)), augment_(std::move(augment)) {}
+
+  DataSets finish(Communicator* node) override {
+    DataSets sets = data_->finish(node);
+    sets.augment = augment_;
+    return sets;
+  }
+
+ private:
+  std::unique_ptr<DataLoading> data_;
+  Augment augment_;
+};
+
 }  // namespace
 
 std::unique_ptr<DataLoading> load_images(ImageSource train, ImageSource test,
@@ -47,6 +63,11 @@ std::unique_ptr<DataLoading> load_images(ImageSource train, ImageSource test,
 
 std::unique_ptr<DataLoading> load_synthetic(const SyntheticOptions& options) {
   return std::make_unique<SyntheticLoading>(options);
+}
+
+std::unique_ptr<DataLoading> load_augmented(std::unique_ptr<DataLoading> data,
+                                            Augment augment) {
+  return std::make_unique<AugmentedLoading>(std::move(data), std::move(augment));
 }
 
 }  // namespace cohort

@@ -16,4 +16,8 @@ std::unique_ptr<DataLoading> load_images(ImageSource train, ImageSource test,
 // Samples of the same form that need no files, and no validation.
 std::unique_ptr<DataLoading> load_synthetic(const SyntheticOptions& options);
 
+// The same data, with something done to every training batch.
+std::unique_ptr<DataLoading> load_augmented(std::unique_ptr<DataLoading> data,
+                                            Augment augment);
+
 }  // namespace cohort

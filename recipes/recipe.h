@@ -9,6 +9,7 @@
 
 #include "cohort/comm/communicator.h"
 #include "cohort/config/config.h"
+#include "cohort/data/augment.h"
 #include "cohort/data/dataset.h"
 #include "cohort/step/block.h"
 
@@ -17,6 +18,7 @@ namespace cohort {
 struct DataSets {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> valid;  // may be null
+  Augment augment;                 // of training batches; none: as they are
 };
 
 // Data on its way from disk while the ranks find one another.

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "cohort/core/error.h"
+#include "cohort/nn/models.h"
 #include "recipes/recipe.h"
 
 namespace cohort {
@@ -42,6 +45,63 @@ TEST(Recipes, WidthAndDepthScaleTheModel) {
     config.set_assignment("model.depth=2");
     EXPECT_GT(recipe.make_chain(config).blocks.size(), blocks) << name;
   }
+}
+
+Config cifar_config(std::initializer_list<const char*> assignments) {
+  Config config = find_recipe("cifar-resnet50v2").defaults();
+  config.set_assignment("data.synthetic=true");
+  for (const char* assignment : assignments) config.set_assignment(assignment);
+  return config;
+}
+
+std::map<std::string, std::vector<int64_t>> shapes_of(const Config& config) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& [name, tensor] :
+       find_recipe("cifar-resnet50v2").make_chain(config).parameters())
+    shapes[name] = tensor.sizes().vec();
+  return shapes;
+}
+
+// Counts of torchvision's resnet18 and resnet50: tensors with a gradient.
+TEST(Recipes, CifarTrainsTheResNetThatIsNamed) {
+  using Shape = std::vector<int64_t>;
+  auto shapes = shapes_of(cifar_config({"model.name=resnet18", "model.stem=large"}));
+  EXPECT_EQ(shapes.size(), 62u);
+  EXPECT_EQ(shapes["conv1.weight"], (Shape{64, 3, 7, 7}));
+  EXPECT_EQ(shapes["layer4.1.conv2.weight"], (Shape{512, 512, 3, 3}));
+  EXPECT_EQ(shapes["fc.weight"], (Shape{10, 512}));
+  shapes = shapes_of(cifar_config({"model.name=resnet50"}));
+  EXPECT_EQ(shapes.size(), 161u);
+  EXPECT_EQ(shapes["conv1.weight"], (Shape{64, 3, 3, 3}));
+  EXPECT_EQ(shapes["layer1.0.downsample.1.weight"], (Shape{256}));
+  EXPECT_EQ(shapes_of(cifar_config({})),
+            shapes_of(cifar_config({"model.name=resnet50v2"})));
+  EXPECT_EQ(shapes_of(cifar_config({})).count("bn.weight"), 1u);  // 50V2's last norm
+}
+
+TEST(Recipes, AnUnknownResNetIsRefusedWithTheNearest) {
+  try {
+    cifar_config({"model.name=resnet51"});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("legal: resnet50v2, resnet50 or resnet18"));
+    EXPECT_THAT(error.what(), HasSubstr("nearest: resnet50"));
+  }
+  EXPECT_THROW(resnet_options("resnet51"), ConfigError);
+}
+
+TEST(Recipes, CifarImagesAreAugmentedWhereThatIsAskedFor) {
+  const Recipe& recipe = find_recipe("cifar-resnet50v2");
+  EXPECT_FALSE(recipe.load(cifar_config({}), true)->finish(nullptr).augment);
+  const Config config = cifar_config({"data.augment=true"});
+  const DataSets data = recipe.load(config, true)->finish(nullptr);
+  ASSERT_TRUE(data.augment);
+  const std::vector<int64_t> ids = {3, 1, 2};
+  Batch batch = data.train->gather(ids);
+  batch.ids = ids;
+  data.augment(batch, 0);
+  EXPECT_EQ(batch.input.sizes(), (at::IntArrayRef{3, 3, 32, 32}));
+  EXPECT_FALSE(batch.input.equal(data.train->gather(ids).input));
 }
 
 TEST(Recipes, ZeroMeansTheRecipesOwn) {

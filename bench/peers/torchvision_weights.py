@@ -3,6 +3,8 @@
 
 Ours load into torchvision's model with strict=True; torchvision's state_dict, saved
 with the package safetensors, loads into ours, and what we write then is what it saved.
+The same through the program: `cohort train` goes on from torchvision's weights, and
+torchvision reads what it saved.
 
 Needs PyTorch, torchvision and safetensors (see README.md here) and a built
 `model_weights` beside the program ($COHORT_BIN).
@@ -51,9 +53,34 @@ def check(folder, name):
     return exported and imported
 
 
+def train(folder, name):
+    """One step of `cohort train` from torchvision's weights."""
+    torch.manual_seed(5)
+    model = getattr(torchvision.models, name)(num_classes=10)
+    model(torch.randn(2, 3, 64, 64))
+    theirs, first, last = (folder / part for part in ("theirs", "first", "last"))
+    save_file(model.state_dict(), theirs)
+    keys = {"model.name": name, "model.stem": "large", "model.weights": theirs,
+            "data.synthetic": "true", "batch": 4, "schedule.warmup_steps": 0}
+    subprocess.run(
+        [PROGRAM, "train", "cifar-resnet50v2", "--quiet", "--max-steps", "1",
+         "--save-initial", first, "--save-final", last,
+         *(part for key, value in keys.items() for part in ("--set", f"{key}={value}"))],
+        check=True, stdout=subprocess.DEVNULL)
+    before, after, state = load_file(first), load_file(last), model.state_dict()
+    began = all(torch.equal(before[key], state[key]) for key in before)
+    model.load_state_dict(after, strict=True)
+    trained = all(not torch.equal(after[key], before[key]) for key in after)
+    for good, what in ((began, "trains from torchvision's weights"),
+                       (trained, "every tensor is trained, and loads there, strict")):
+        print(f"{'ok  ' if good else 'FAIL'} {name}: cohort train: {what}")
+    return began and trained
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
-        results = [check(Path(name), model) for model in ("resnet18", "resnet50")]
+        results = [test(Path(name), model) for model in ("resnet18", "resnet50")
+                   for test in (check, train)]
     return 0 if all(results) else 1
 
 

@@ -23,7 +23,7 @@ struct Way {
   int ranks = 1;
   int shard = 0;
   int replicate = 1;
-  bool recompute = false;
+  const char* recompute = "none";
   bool exact = true;
   at::ScalarType dtype = at::kFloat;
   bool clip = false;
@@ -40,7 +40,7 @@ struct Way {
             .bucket_bytes = 100'000,
             .clip = clip,
             .vote = vote,
-            .recompute = recompute,
+            .recompute = BlockChoice::parse(recompute, "test"),
             .exact = exact,
             .precision = {.compute = dtype, .reduce = dtype},
             .optimizer_states = static_cast<int>(rule.states().size())};
@@ -121,6 +121,9 @@ std::string hash_of(MakeChain make, const Way& way) {
 
 class Exactness : public testing::TestWithParam<MakeChain> {};
 
+// Both models have four blocks.
+constexpr const char* kRecompute[] = {"none", "all", "every=2", "blocks=1-2"};
+
 TEST_P(Exactness, WeightsDoNotDependOnRanksOrShardLevel) {
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     const std::string wanted = hash_of(GetParam(), {.dtype = dtype});
@@ -129,11 +132,21 @@ TEST_P(Exactness, WeightsDoNotDependOnRanksOrShardLevel) {
       for (const int shard : {0, 1, 2, 3}) {
         const Way way{.ranks = ranks,
                       .shard = shard,
-                      .recompute = (ranks + shard) % 2 == 0,
+                      .recompute = kRecompute[(ranks + shard) % 4],
                       .dtype = dtype};
         EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
       }
   }
+}
+
+TEST_P(Exactness, RecomputeOfAnyBlocksChangesNothing) {
+  const std::string wanted = hash_of(GetParam(), {});
+  for (const char* recompute : {"all", "every=2", "every=3", "blocks=0", "blocks=1-2",
+                                "blocks=3", "blocks=0-1,3"})
+    for (const int shard : {0, 3}) {
+      const Way way{.ranks = 3, .shard = shard, .recompute = recompute};
+      EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+    }
 }
 
 TEST_P(Exactness, ClippingVotesAndReplicasChangeNothing) {

@@ -20,9 +20,14 @@ constexpr int kSlices = 3;  // of 2 ranks: one has two, so there are two roles
 
 struct Case {
   int shard = 0;
-  bool recompute = false;
+  const char* recompute = "none";
   bool clip = false;
 };
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << "shard=" << c.shard << " recompute=" << c.recompute
+             << " clip=" << c.clip;
+}
 
 Chain make_chain() { return make_cnn({.width = 2}, {.seed = 3}); }
 
@@ -41,7 +46,7 @@ Schedule schedule_of(const Case& c, int ranks) {
                   {.slices = kSlices,
                    .bucket_bytes = 20'000,
                    .clip = c.clip,
-                   .recompute = c.recompute,
+                   .recompute = BlockChoice::parse(c.recompute, "test"),
                    .exact = true});
 }
 
@@ -76,8 +81,9 @@ TEST_P(Mutants, AreRefusedOrTrainToTheSameWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, Mutants,
-                         testing::Values(Case{0}, Case{1, true}, Case{2, false, true},
-                                         Case{3}, Case{3, true, true}));
+                         testing::Values(Case{0}, Case{0, "every=2"}, Case{1, "all"},
+                                         Case{2, "none", true}, Case{3},
+                                         Case{3, "all", true}, Case{3, "blocks=1-2"}));
 
 }  // namespace
 }  // namespace cohort

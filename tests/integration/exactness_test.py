@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--exact: one weights_hash a recipe and precision, however many ranks made the weights.
+"""--exact: one weights_hash a run and precision, however many ranks made the weights.
 
 Every pair of values of every two factors is tried; COHORT_LONG=1 tries all of them.
 """
@@ -14,17 +14,20 @@ import train_run
 
 STEPS = 20
 FACTORS = {
-    "recipe": ["fashion-mnist", "mlp", "cifar-resnet50v2"],
+    "run": ["fashion-mnist", "mlp", "cifar-resnet50v2", "augmented resnet18"],
     "precision": ["float32", "bf16"],
     "ranks": [1, 2, 3, 4, 8],
     "shard": [0, 1, 2, 3],
-    "recompute": ["false", "true"],
+    "recompute": ["none", "all", "every=2"],
     "backend": ["shm", "gloo"],
 }
-SMALL = {  # a recipe's keys for seconds instead of minutes
-    "fashion-mnist": {"model.width": 4},
-    "mlp": {"model.width": 32},
-    "cifar-resnet50v2": {"model.width": 4, "model.depth": 1},
+RUNS = {  # recipe, and keys for seconds instead of minutes
+    "fashion-mnist": ("fashion-mnist", {"model.width": 4}),
+    "mlp": ("mlp", {"model.width": 32}),
+    "cifar-resnet50v2": ("cifar-resnet50v2", {"model.width": 4, "model.depth": 1}),
+    "augmented resnet18": ("cifar-resnet50v2", {
+        "model.name": "resnet18", "model.width": 4, "model.depth": 1,
+        "data.augment": "true"}),
 }
 
 
@@ -52,10 +55,11 @@ def pairs_of(names, row):
 
 
 def weights_hash(case):
+    recipe, small = RUNS[case["run"]]
     keys = {"slices": 8, "batch": 20, "data.synthetic": "true", "valid.every_epochs": 0,
             "precision": case["precision"], "step.recompute": case["recompute"],
-            "threads": 1, **SMALL[case["recipe"]]}
-    run = train_run.cohort("train", case["recipe"], "-n", case["ranks"], "--exact",
+            "threads": 1, **small}
+    run = train_run.cohort("train", recipe, "-n", case["ranks"], "--exact",
                            "--backend", case["backend"], "--max-steps", STEPS, "--json",
                            "--layout", f"shard={case['shard']}",
                            *train_run.assignments(keys))
@@ -74,9 +78,9 @@ class Exactness(unittest.TestCase):
         expected = {}
         rows = cases()
         for case in rows:
-            key = case["recipe"], case["precision"]
+            key = case["run"], case["precision"]
             if key not in expected:
-                one = {**case, "ranks": 1, "shard": 0, "recompute": "false",
+                one = {**case, "ranks": 1, "shard": 0, "recompute": "none",
                        "backend": "shm"}
                 expected[key] = weights_hash(one)
             with self.subTest(**case):

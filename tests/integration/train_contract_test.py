@@ -114,6 +114,24 @@ class EventsTest(TrainTest):
                   .done["weights_hash"] for w in (0, 32)}
         self.assertEqual(len(hashes), 1)
 
+    def test_weights_of_a_named_model_go_out_and_come_back(self):
+        keys = {"data.synthetic": "true", "model.name": "resnet18", "model.stem": "large",
+                "model.width": 4, "batch": 4, "data.augment": "true"}
+        first, again = self.scratch / "first", self.scratch / "again"
+        run = train_run.cohort("train", "cifar-resnet50v2", "--json", "--max-steps", 1,
+                               "--save-final", first, *train_run.assignments(keys))
+        self.assertEqual(run.code, 0, run.err)
+        back = {**keys, "seed": 9, "model.weights": first}
+        run = train_run.cohort("train", "cifar-resnet50v2", "-n", 2, "--json",
+                               "--max-steps", 1, "--save-initial", again,
+                               *train_run.assignments(back))
+        self.assertEqual(run.code, 0, run.err)
+        saved = train_run.read_weights(first)
+        self.assertEqual(saved, train_run.read_weights(again))
+        self.assertEqual(len(saved), 102)  # torchvision's, without num_batches_tracked
+        self.assertEqual(saved["conv1.weight"][0], [4, 3, 7, 7])
+        self.assertIn("layer4.1.bn2.running_var", saved)
+
     def test_two_runs_side_by_side_do_not_meet(self):
         def go(name):
             return train_run.start("train", "fashion-mnist", "-n", 2, "--json",
@@ -179,6 +197,8 @@ class RefusalTest(TrainTest):
                      ["-n", 2, "--set", "threads=1000000"],
                      ["-n", 2, "--set", "comm.timeout_s=1e30"],
                      ["-n", 2, "--watch"], ["-n", 2, "--layout", "tp=2"],
+                     ["-n", 2, "--set", "step.recompute=every=0"],
+                     ["-n", 2, "--set", "step.recompute=blocks=4"],
                      ["-n", 2, "--sample-log", self.scratch / "none/log"]):
             with self.subTest(args=args):
                 self.refused(2, *args)

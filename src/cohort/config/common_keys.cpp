@@ -62,8 +62,9 @@ void add_schedule(Keys& keys) {
 }
 
 void add_step(Keys& keys) {
-  keys.add_bool("step.recompute", false,
-                "compute activations again in backward instead of keeping them")
+  keys.add_string("step.recompute", "none",
+                  "blocks whose activations are computed again in backward: none, all, "
+                  "every=K or blocks=0-3,7")
       .add_int("step.prefetch", 1, "blocks gathered ahead of their use", {.lowest = 0})
       .add_choice("step.offload", "none", {"none", "optimizer"},
                   "what lives in host memory and is updated there")

@@ -196,6 +196,14 @@ TEST(Config, TablesForPeople) {
               HasSubstr("optim.name      sgd    sgd, adam or adamw"));
 }
 
+TEST(Keys, WithoutOthersAreTheRest) {
+  Keys keys = common_keys();
+  keys.add_bool("data.more", false, "more of it");
+  const Keys rest = keys.without(common_keys());
+  ASSERT_EQ(rest.all().size(), 1u);
+  EXPECT_EQ(rest.all()[0].name, "data.more");
+}
+
 TEST(CommonKeys, AreThoseOfTheContract) {
   Config config(common_keys());
   config.load_text(R"(
@@ -243,7 +251,7 @@ TEST(CommonKeys, HaveTheDocumentedDefaults) {
       R"("schedule.total_steps":0,"schedule.step_every":0,"schedule.gamma":0.1,)"
       R"("schedule.decay_steps":0,"schedule.floor":0.0,)"
       R"("schedule.scale":"none","schedule.reference_batch":0,)"
-      R"("step.recompute":false,"step.prefetch":1,"step.offload":"none",)"
+      R"("step.recompute":"none","step.prefetch":1,"step.offload":"none",)"
       R"("step.bucket_bytes":"25M","memory.limit":"","nan":"stop",)"
       R"("drift.every_steps":100,"dtype.reduce":"auto","dtype.accumulate":"auto",)"
       R"("tf32":false,"loss_scale.initial":65536.0,"loss_scale.growth_steps":2000,)"

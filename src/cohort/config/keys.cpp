@@ -182,6 +182,13 @@ int Keys::find(std::string_view name, std::string_view origin) const {
                          "'"));
 }
 
+Keys Keys::without(const Keys& others) const {
+  Keys rest;
+  for (const Key& key : keys_)
+    if (others.find(key.name) < 0) rest.add(key);
+  return rest;
+}
+
 std::string Keys::describe() const {
   Table table;
   for (const Key& key : keys_) {

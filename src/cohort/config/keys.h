@@ -64,6 +64,9 @@ class Keys {
   // The key for a user's text; ConfigError with the nearest legal one.
   int find(std::string_view name, std::string_view origin) const;
 
+  // Those that `others` does not have.
+  Keys without(const Keys& others) const;
+
   // A table for people: name, default, what is legal, what it does.
   std::string describe() const;
 

@@ -12,6 +12,8 @@
 #include "cohort/engine/agreement.h"
 #include "cohort/engine/statistics.h"
 #include "cohort/engine/timed.h"
+#include "cohort/step/buckets.h"
+#include "cohort/step/generator.h"
 
 namespace cohort {
 namespace {
@@ -27,10 +29,11 @@ bool can_fuse(const Role& role) {
   });
 }
 
-bool keeps_graph(const Role& role) {
-  return std::none_of(role.actions.begin(), role.actions.end(), [](const Action& a) {
-    return a.kind == ActionKind::kRecompute;
-  });
+std::vector<bool> blocks_recomputed(const Role& role, size_t blocks) {
+  std::vector<bool> recomputed(blocks, false);
+  for (const auto& action : role.actions)
+    if (action.kind == ActionKind::kRecompute) recomputed[action.block] = true;
+  return recomputed;
 }
 
 }  // namespace
@@ -72,17 +75,19 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       role_(schedule_.role_of(comm.rank())),
       rule_(rule),
       comm_(comm),
-      groups_((make_groups(), RankGroups{&comm_,
-                                         shard_comm_ ? shard_comm_.get() : &comm_,
-                                         replicate_comm_.get()})),
+      groups_(
+          (make_groups(), RankGroups{&comm_, shard_comm_ ? shard_comm_.get() : &comm_,
+                                     replicate_comm_.get()})),
       options_(options),
       first_slice_(slices_of(comm.rank(), comm.size(), schedule_.slices).begin),
       fused_(options.communicate && can_fuse(role_) &&
              GradientSums::can_visit(groups_)),
-      keeps_graph_(keeps_graph(role_)),
+      recomputed_(blocks_recomputed(role_, chain.blocks.size())),
       state_(chain, schedule_, rule, options.decay, comm, *groups_.shard),
       gradients_(schedule_, state_, groups_, fused_),
       sink_(std::make_unique<Sink>(*this)),
+      last_to_add_(last_to_add(bucket_uses(specs_of(chain), schedule_.buckets),
+                               schedule_.buckets.size())),
       flights_(chain.blocks.size()),
       loss_(comm.allocate({3}, at::kDouble)),
       votes_(comm.allocate({1}, at::kLong)) {
@@ -212,13 +217,16 @@ void Executor::forward(const Action& action, const StepInput& input) {
   flight.inputs = action.block == 0 ? Values{batch_.input}
                                     : cut_graph(flights_[action.block - 1].outputs,
                                                 input_has_gradient_[action.block]);
-  const bool graph = !evaluating_ && keeps_graph_;
-  const c10::AutoGradMode mode(graph);
+  const auto keeps_graph = [this](int block) {
+    return !evaluating_ && !recomputed_[block];
+  };
+  const c10::AutoGradMode mode(keeps_graph(action.block));
   const size_t before = statistics_.size();
   flight.outputs = compute(action, flight.inputs, /*again=*/false);
   for (size_t i = before; i < statistics_.size(); ++i)
     statistics_[i].slice = action.slice;
-  if (!graph && action.block > 0) flights_[action.block - 1].outputs.clear();
+  if (action.block > 0 && !keeps_graph(action.block - 1))
+    flights_[action.block - 1].outputs.clear();
 }
 
 Values Executor::compute(const Action& action, const Values& inputs, bool again) {

@@ -72,8 +72,8 @@ class Executor {
   // rank 0 gets them.
   std::vector<NamedTensor> weights();
 
-  // Collective. Throws unless parameters that several ranks hold are the same on all of
-  // them: rank, tensor and step.
+  // Collective. Throws, on every rank, unless parameters and buffers that several ranks
+  // hold are the same on all of them: rank, tensor and step.
   void check_replicas(int64_t step);
 
   // Time that reducing all buckets takes with nothing beside it; collective.
@@ -88,6 +88,7 @@ class Executor {
  private:
   class Sink;
   struct Flight;  // a block's forward that waits for its backward
+  struct Copy;    // what other ranks hold too
 
   void perform(const Role& role, size_t index, const StepInput& input);
   void begin(const Role& role);
@@ -115,6 +116,8 @@ class Executor {
   void start_buffers_equal();
   void find_shared_places();
   Tensor master_of(int bucket);
+  static Tensor part_of(const Place& place, const Tensor& flat, int64_t begin);
+  std::vector<Copy> copies();
 
   Chain& chain_;
   Schedule schedule_;
@@ -126,7 +129,7 @@ class Executor {
   ExecutorOptions options_;
   int first_slice_;
   bool fused_;  // reduction and update are one pass over memory
-  bool keeps_graph_;  // of every forward until its backward: nothing is computed again
+  std::vector<bool> recomputed_;  // by block: its forward keeps no graph
   FlatState state_;
   GradientSums gradients_;
   GradientSums::Visitor visitor_;

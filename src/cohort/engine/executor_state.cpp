@@ -3,11 +3,13 @@
 // apart (a flipped bit, a kernel that is not deterministic).
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <map>
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
 #include "cohort/engine/executor.h"
+#include "cohort/step/checks/role_view.h"
 
 namespace cohort {
 namespace {
@@ -19,18 +21,34 @@ int64_t hash_of(const Tensor& tensor) {
                               static_cast<size_t>(flat.nbytes()))));
 }
 
-// The member that differs from most; -1 if all are equal.
-int odd_one(const int64_t* hashes, int size) {
-  std::map<int64_t, int> count;
-  for (int r = 0; r < size; ++r) ++count[hashes[r]];
-  if (count.size() == 1) return -1;
-  int odd = 0;
-  for (int r = 0; r < size; ++r)
-    if (count[hashes[r]] <= count[hashes[odd]]) odd = r;
-  return odd;
+// Whose copy of a tensor is another than those of most ranks, or that nobody can tell.
+// Empty: all of them are equal.
+std::string odd_ones(const std::map<int, int64_t>& hashes) {
+  std::map<int64_t, std::vector<int>> holders;
+  std::vector<int> all;
+  for (const auto& [rank, hash] : hashes) {
+    holders[hash].push_back(rank);
+    all.push_back(rank);
+  }
+  if (holders.size() < 2) return "";
+  const auto most = std::max_element(
+      holders.begin(), holders.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  if (2 * most->second.size() <= all.size())
+    return text(" differs between ranks ", ranks_text(all));
+  std::erase_if(all, [&](int rank) { return hashes.at(rank) == most->first; });
+  return text(all.size() == 1 ? " of rank " : " of ranks ", ranks_text(all),
+              all.size() == 1 ? " differs" : " differ", " from the others'");
 }
 
 }  // namespace
+
+// The same on all ranks r with equal r % shares.
+struct Executor::Copy {
+  std::string name;
+  Tensor tensor;
+  int shares;
+};
 
 void Executor::make_groups() {
   if (schedule_.groups.size() < 3) return;
@@ -50,7 +68,6 @@ void Executor::find_shared_places() {
   const auto& places = state_.places();
   shared_.assign(places.size(), false);
   written_.assign(places.size(), false);
-  last_to_add_.assign(state_.buckets().size(), kNone);
   std::vector<bool> seen(places.size(), false);
   bool trained = false;
   for (int b = 0; b < static_cast<int>(chain_.blocks.size()); ++b) {
@@ -59,8 +76,6 @@ void Executor::find_shared_places() {
       if (seen[p]) shared_[p] = true;
       seen[p] = true;
       trained |= places[p].parameter.requires_grad();
-      int& last = last_to_add_[places[p].bucket];
-      if (last == kNone) last = b;
     }
   }
 }
@@ -96,35 +111,55 @@ std::vector<NamedTensor> Executor::weights() {
   return all;
 }
 
-// At shard level 3 only hybrid runs hold anything twice: the shares of replicas.
-void Executor::check_replicas(int64_t step) {
-  Communicator* group = schedule_.shard == 3 ? groups_.replicate : &comm_;
-  if (!group || group->size() == 1) return;
-  const auto& buckets = state_.buckets();
-  Tensor mine = at::empty({static_cast<int64_t>(buckets.size())}, at::kLong);
-  for (size_t i = 0; i < buckets.size(); ++i)
-    mine[static_cast<int64_t>(i)] =
-        hash_of(schedule_.shard == 3 ? buckets[i].travels : buckets[i].whole);
-  Tensor all = at::empty({group->size(), mine.numel()}, at::kLong);
-  group->all_gather(all, mine).wait();
-  for (int64_t i = 0; i < mine.numel(); ++i) {
-    const Tensor column = all.select(1, i).contiguous();
-    const int odd = odd_one(column.const_data_ptr<int64_t>(), group->size());
-    if (odd < 0) continue;
-    std::string where = text("bucket ", i);
-    for (const auto& place : state_.places()) {
-      if (place.bucket != i || schedule_.shard == 3) continue;
-      Tensor own = at::full({1}, hash_of(place.parameter), at::kLong);
-      Tensor hashes = at::empty({group->size()}, at::kLong);
-      group->all_gather(hashes, own).wait();
-      if (odd_one(hashes.const_data_ptr<int64_t>(), group->size()) < 0) continue;
-      where = place.name;
-      break;
-    }
-    throw Error(ErrorKind::kBug,
-                text("[engine] step ", step, ": replicas drifted apart: ", where,
-                     " of rank ", odd, " differs from the others'"));
+// Where a parameter and elements [begin, ...) of its bucket meet, which may be nowhere.
+Tensor Executor::part_of(const Place& place, const Tensor& flat, int64_t begin) {
+  const int64_t offset = place.offset - begin;
+  const int64_t from = std::clamp<int64_t>(offset, 0, flat.numel());
+  const int64_t to = std::clamp(offset + place.parameter.numel(), from, flat.numel());
+  return flat.narrow(0, from, to - from);
+}
+
+// At level 3 parameters are held twice in hybrid runs alone. Masters are compared where
+// they are memory of their own, and everyone updates all of what he holds: a bit of
+// theirs may not show in the parameters for long.
+std::vector<Executor::Copy> Executor::copies() {
+  std::vector<Copy> all;
+  const int shares = groups_.shard->size();
+  const bool masters = schedule_.precision.compute != at::kFloat && !fused_;
+  for (const auto& place : state_.places()) {
+    const BucketState& state = state_.buckets()[place.bucket];
+    if (schedule_.shard == 3)
+      all.push_back({place.name, part_of(place, state.travels, state.begin), shares});
+    else
+      all.push_back({place.name, part_of(place, state.whole, 0), 1});
+    if (masters)
+      all.push_back({place.name, part_of(place, state.master, state.begin),
+                     schedule_.shard > 0 ? shares : 1});
   }
+  for (const auto& [name, tensor] : chain_.buffers()) all.push_back({name, tensor, 1});
+  return all;
+}
+
+// Everyone sees all hashes, so that all ranks come to the same end.
+void Executor::check_replicas(int64_t step) {
+  if (comm_.size() == 1) return;
+  const auto mine = copies();
+  std::vector<int64_t> hashes;
+  for (const auto& copy : mine) hashes.push_back(hash_of(copy.tensor));
+  Tensor all =
+      at::empty({comm_.size(), static_cast<int64_t>(hashes.size())}, at::kLong);
+  comm_.all_gather(all, at::tensor(hashes, at::kLong)).wait();
+  const int64_t* const known = all.const_data_ptr<int64_t>();
+  for (size_t i = 0; i < mine.size(); ++i)
+    for (int share = 0; share < mine[i].shares; ++share) {
+      std::map<int, int64_t> holders;
+      for (int r = share; r < comm_.size(); r += mine[i].shares)
+        holders[r] = known[static_cast<size_t>(r) * mine.size() + i];
+      if (const std::string odd = odd_ones(holders); !odd.empty())
+        throw Error(ErrorKind::kBug,
+                    text("[engine] step ", step,
+                         ": replicas drifted apart: ", mine[i].name, odd));
+    }
 }
 
 }  // namespace cohort

@@ -231,13 +231,7 @@ PendingWork GradientSums::reduce_replicas(int bucket) {
   const c10::NoGradGuard no_grad;
   BucketSums& sums = buckets_[bucket];
   if (!exact_) return {replicate_->all_reduce(sums.share, ReduceOp::kSum), nullptr};
-  std::vector<TreeNode> nodes;
-  std::vector<size_t> left;
-  for (int g = 0; g < replicate_->size(); ++g) {
-    const TreeFold group(slices_, nodes_of_group(g));
-    for (const TreeNode& node : group.left()) nodes.push_back(node);
-    left.push_back(group.left().size());
-  }
+  const auto& left = group_partials_;
   const auto most = static_cast<int64_t>(*std::max_element(left.begin(), left.end()));
   const int64_t share = share_count(bucket);
   Tensor mine = at::zeros({most, share});
@@ -249,7 +243,7 @@ PendingWork GradientSums::reduce_replicas(int bucket) {
     for (size_t i = 0; i < left[g]; ++i)
       inputs.push_back(floats(all) + (g * most + static_cast<int64_t>(i)) * share);
   float* const result = sums.share.data_ptr<float>();
-  TreeFold(slices_, nodes)(inputs, share, std::vector<float*>{result});
+  (*fold_replicas_)(inputs, share, std::vector<float*>{result});
   return {};
 }
 

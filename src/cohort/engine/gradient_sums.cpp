@@ -47,9 +47,7 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
       buckets_(state.buckets().size()) {
   const c10::NoGradGuard no_grad;
   if (shard_->size() > 1) peers_ = dynamic_cast<PeerMemory*>(shard_);
-  if (exact_)
-    fold_ = std::make_unique<TreeFold>(
-        slices_, nodes_of_group(first_member_ / shard_->size()));
+  if (exact_) make_folds();
   for (int m = 0; m < shard_->size(); ++m)
     partials_.push_back(partials_of(slices_of_member(m), slices_).size());
   // Nobody but its owner reads a share of the partial sums, so the owner may put the sum
@@ -68,6 +66,20 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
     if (level_ > 0) allocate_share(buckets_[i], numel, visits);
   }
   if (peers_) map_peers();
+}
+
+// Of the shard group, and of what the groups of a hybrid run are left with.
+void GradientSums::make_folds() {
+  fold_ = std::make_unique<TreeFold>(slices_,
+                                     nodes_of_group(first_member_ / shard_->size()));
+  if (!replicate_) return;
+  std::vector<TreeNode> nodes;
+  for (int g = 0; g < replicate_->size(); ++g) {
+    const TreeFold group(slices_, nodes_of_group(g));
+    nodes.insert(nodes.end(), group.left().begin(), group.left().end());
+    group_partials_.push_back(group.left().size());
+  }
+  fold_replicas_ = std::make_unique<TreeFold>(slices_, nodes);
 }
 
 void GradientSums::allocate_local(BucketSums& sums, int64_t numel) {

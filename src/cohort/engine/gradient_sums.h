@@ -93,6 +93,7 @@ class GradientSums {
   };
   using Pointers = std::vector<const float*>;
 
+  void make_folds();
   void allocate_ring(const Schedule& schedule);
   void allocate_local(BucketSums& sums, int64_t numel);
   void allocate_share(BucketSums& sums, int64_t numel, bool visits);
@@ -138,6 +139,8 @@ class GradientSums {
   std::vector<std::vector<Tensor>> ring_peers_;  // by slot, by rank
   std::vector<size_t> partials_;  // by member: sums it is left with
   std::unique_ptr<TreeFold> fold_;
+  std::vector<size_t> group_partials_;  // by shard group (exact hybrid)
+  std::unique_ptr<TreeFold> fold_replicas_;
   Visitor write_everywhere_;
   std::vector<float> scratch_;
 };

@@ -93,5 +93,44 @@ TEST_P(MemoryFigures, AreThoseOfTheFormulaAndOfTheChecker) {
 
 INSTANTIATE_TEST_SUITE_P(ShardLevels, MemoryFigures, testing::Values(0, 1, 2, 3));
 
+// An MLP keeps much between forward and backward: masks and inputs of its layers.
+double activations_of(const char* recompute, Communicator& comm) {
+  constexpr int64_t kMany = 256;
+  const auto images = [](int64_t count) {
+    Batch batch{at::ones({count, 512}), at::zeros({count}, at::kLong)};
+    for (int64_t i = 0; i < count; ++i) batch.ids.push_back(i);
+    return batch;
+  };
+  Chain chain = make_mlp({.inputs = 512, .width = 512, .depth = 12}, {});
+  const auto rule = make_update_rule({.name = "sgd"});
+  auto specs = specs_of(chain);
+  set_bytes(measure_blocks(chain, images, kMany), kMany, at::kFloat, specs);
+  Schedule schedule =
+      generate(specs, {.dp = 1}, {.recompute = BlockChoice::parse(recompute, "test")});
+  const MemoryParts predicted = check(schedule).largest().parts;
+  MemoryCounter counter;
+  const TensorMemoryScope scope(counter);
+  Executor executor(chain, std::move(schedule), *rule, comm, {});
+  counter.reset_peak();
+  for (int64_t step = 0; step < 2; ++step)
+    executor.run(
+        {.step = step, .rate = 1e-3, .batch = [&](int) { return images(kMany); }});
+  const auto measured = static_cast<double>(counter.peak());
+  std::fprintf(stderr, "recompute %s: measured %.1f MB, checker %.1f MB\n", recompute,
+               measured / 1e6, static_cast<double>(predicted.total()) / 1e6);
+  EXPECT_NEAR(static_cast<double>(predicted.total()) / measured, 1, 0.05) << recompute;
+  return static_cast<double>(predicted.activations);
+}
+
+TEST(RecomputeMemory, IsWhatTheCheckerSays) {
+  test::run_ranks({.backend = "local", .size = 1}, [](Communicator& comm) {
+    const double none = activations_of("none", comm);
+    const double half = activations_of("every=2", comm);
+    const double all = activations_of("all", comm);
+    EXPECT_LT(half, 0.85 * none);
+    EXPECT_LT(all, 0.85 * half);
+  });
+}
+
 }  // namespace
 }  // namespace cohort

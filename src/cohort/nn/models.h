@@ -62,4 +62,8 @@ struct ResNetOptions {
 };
 Chain make_resnet(const ResNetOptions& model, const LayerOptions& layers);
 
+// resnet18, resnet50 and resnet50v2. ConfigError with the nearest for another name.
+ResNetOptions resnet_options(std::string_view name);
+std::vector<std::string> resnet_names();
+
 }  // namespace cohort

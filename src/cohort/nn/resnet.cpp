@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 
+#include "cohort/core/error.h"
+#include "cohort/core/nearest.h"
+#include "cohort/core/parse.h"
 #include "cohort/nn/models.h"
 #include "cohort/nn/resnet_blocks.h"
 
@@ -43,6 +46,19 @@ std::unique_ptr<Block> make_head(int64_t in, const ResNetOptions& model,
 }
 
 }  // namespace
+
+std::vector<std::string> resnet_names() {
+  return {"resnet50v2", "resnet50", "resnet18"};
+}
+
+ResNetOptions resnet_options(std::string_view name) {
+  if (name == "resnet18") return {.depths = {2, 2, 2, 2}, .block = ResNetBlock::kBasic};
+  if (name == "resnet50") return {.block = ResNetBlock::kBottleneck};
+  if (name == "resnet50v2") return {.block = ResNetBlock::kPreActivation};
+  const auto legal = resnet_names();
+  throw ConfigError(text("[nn] unknown model '", name, "'; nearest: ",
+                         nearest(name, legal), "; legal: ", join(legal, ", ")));
+}
 
 Chain make_resnet(const ResNetOptions& model, const LayerOptions& layers) {
   Chain chain{.blocks = {}, .loss = cross_entropy};

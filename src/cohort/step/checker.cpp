@@ -11,14 +11,17 @@ namespace cohort {
 namespace {
 
 // The largest part is what to make smaller.
-const char* what_helps(const MemoryParts& parts) {
+const char* what_helps(const RoleView& role, const MemoryParts& parts) {
   const int64_t most = std::max({parts.state, parts.activations, parts.parameters,
                                  parts.gradients, parts.scratch});
   if (most == parts.state)
-    return "a higher shard level, more ranks, or step.offload=true";
+    return "a higher shard level, more ranks, or step.offload=optimizer";
   if (most == parts.parameters) return "step.prefetch=0, or smaller blocks";
   if (most == parts.gradients) return "smaller blocks, or precision=bf16";
-  return "step.recompute=true, more slices, or a smaller batch";
+  const bool all_again =
+      role.all(ActionKind::kRecompute).size() == role.all(ActionKind::kForward).size();
+  return all_again ? "more slices, or a smaller batch"
+                   : "step.recompute=all, more slices, or a smaller batch";
 }
 
 void check_limit(const RoleView& role, const RolePeak& peak, int64_t limit) {
@@ -27,7 +30,7 @@ void check_limit(const RoleView& role, const RolePeak& peak, int64_t limit) {
   role.refuse(peak.action,
               text("holds ", format_bytes(static_cast<double>(total)), " (", total,
                    " bytes); the limit is ", format_bytes(static_cast<double>(limit)),
-                   " (", limit, "); what helps: ", what_helps(peak.parts)));
+                   " (", limit, "); what helps: ", what_helps(role, peak.parts)));
 }
 
 }  // namespace

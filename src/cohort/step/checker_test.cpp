@@ -48,12 +48,14 @@ struct Case {
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.layout.text() << " slices=" << c.options.slices
-             << (c.options.recompute ? " recompute" : "")
+             << " recompute=" << c.options.recompute.text()
              << (c.options.clip ? " clip" : "") << (c.options.vote ? " vote" : "")
              << (c.options.offload ? " offload" : "")
              << (c.options.forward_only ? " forward-only" : "")
              << " prefetch=" << c.options.prefetch;
 }
+
+BlockChoice recomputed(const char* text) { return BlockChoice::parse(text, "test"); }
 
 std::vector<Case> every_case() {
   std::vector<Case> cases;
@@ -66,7 +68,7 @@ std::vector<Case> every_case() {
                .options = {.slices = slices[w], .bucket_bytes = 1}};
         if (shard == 0) c.layout.replicate = 1;
         c.layout.shard = shard;
-        c.options.recompute = bits & 1;
+        if (bits & 1) c.options.recompute = recomputed(bits & 2 ? "all" : "every=2");
         c.options.clip = bits & 2;
         c.options.vote = bits & 4;
         c.options.offload = bits & 8;
@@ -254,6 +256,39 @@ TEST(Checker, PeakMemoryIsStateAndWhatIsHeldAtOnce) {
   // Outputs of all blocks and what the first block's recompute makes: 2 + 1 + 1 + 5 KB
   // at the last block, 2 + 9 KB and its scratch at the first.
   EXPECT_EQ(check(less).largest().parts.activations, 11 * kKilo);
+  // The first block's output alone, and all of the others: 2 + 4 + 5 KB.
+  const Schedule some =
+      generate(blocks, {.dp = 1}, {.slices = 2, .recompute = recomputed("blocks=0")});
+  EXPECT_EQ(check(some).largest().parts.activations, 11 * kKilo);
+  // 9 + 1 + 5 KB.
+  const Schedule middle =
+      generate(blocks, {.dp = 1}, {.slices = 2, .recompute = recomputed("blocks=1")});
+  EXPECT_EQ(check(middle).largest().parts.activations, 15 * kKilo);
+}
+
+TEST(Checker, ABlockIsRecomputedInAllSlicesOrInNone) {
+  Schedule schedule = generate(odd_blocks(), {.dp = 1},
+                               {.slices = 2, .recompute = recomputed("blocks=1")});
+  Role& role = schedule.roles[0];
+  const int at = find(role, ActionKind::kRecompute);
+  ASSERT_EQ(role.actions[at].slice, 0);
+  role.actions.erase(role.actions.begin() + at);
+  for (auto& action : role.actions)
+    for (int& wait : action.waits) wait -= wait > at ? 1 : 0;
+  EXPECT_THAT(refusal(schedule), HasSubstr("recomputes block 1 in some slices"));
+}
+
+TEST(Checker, RecomputeHelpsUntilAllBlocksAreRecomputed) {
+  auto blocks = odd_blocks();
+  for (auto& block : blocks) block.activation_bytes *= 1000;
+  for (const char* choice : {"none", "every=2", "all"}) {
+    const Schedule schedule =
+        generate(blocks, {.dp = 1}, {.slices = 2, .recompute = recomputed(choice)});
+    const auto message = refusal(schedule, {.memory_limit = 1});
+    EXPECT_EQ(message.find("step.recompute=all") == message.npos,
+              choice == std::string("all"))
+        << message;
+  }
 }
 
 TEST(Checker, MemoryLimitIsRefusedWithWhatHelps) {

@@ -114,6 +114,8 @@ std::vector<BlockSpec> specs_of(const Chain& chain) {
 Schedule generate(std::span<const BlockSpec> blocks, const Layout& layout,
                   const GeneratorOptions& options) {
   check_layout(layout, options);
+  if (!blocks.empty())  // else the layout alone is in question
+    options.recompute.require_within(static_cast<int>(blocks.size()), "step.recompute");
   Schedule schedule = make_frame(blocks, layout, options);
   std::map<int, std::vector<int>> ranks_by_slices;
   for (int r = 0; r < layout.dp; ++r)

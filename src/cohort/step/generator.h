@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cohort/step/block.h"
+#include "cohort/step/block_choice.h"
 #include "cohort/step/layout.h"
 #include "cohort/step/schedule.h"
 #include "cohort/step/slices.h"
@@ -24,7 +25,8 @@ struct GeneratorOptions {
   bool clip = false;  // a Norm of the whole gradient before the updates
   bool vote = false;  // no update before all ranks know that the step is good
 
-  bool recompute = false;  // keep a block's input, not what its forward made
+  // Blocks that keep their input alone, and make the rest again in backward.
+  BlockChoice recompute;
   int prefetch = 1;        // uses of parameters that are gathered ahead (level 3)
   bool offload = false;    // weights and optimizer state in the host's memory
   bool forward_only = false;

@@ -122,5 +122,28 @@ TEST(Generator, LayoutsWithoutAGeneratorAreRefused) {
                ConfigError);
 }
 
+TEST(Recompute, IsOfTheBlocksThatAreChosen) {
+  for (const int shard : {0, 3}) {
+    const auto schedule = generate(
+        blocks_of({100, 200, 300, 400}), {.dp = 3, .shard = shard},
+        {.slices = 6, .recompute = BlockChoice::parse("blocks=0,2-3", "test")});
+    std::map<int, int> recomputes;
+    for (const auto& action : schedule.role_of(1).actions)
+      if (action.kind == ActionKind::kRecompute) ++recomputes[action.block];
+    EXPECT_EQ(recomputes, (std::map<int, int>{{0, 2}, {2, 2}, {3, 2}})) << shard;
+  }
+}
+
+TEST(Recompute, OfABlockThatIsNotThereIsRefused) {
+  try {
+    generate(blocks_of({100, 200}), {.dp = 1},
+             {.recompute = BlockChoice::parse("blocks=2", "test")});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("step.recompute=blocks=2 names block "
+                                                 "2; legal: 0 to 1"));
+  }
+}
+
 }  // namespace
 }  // namespace cohort

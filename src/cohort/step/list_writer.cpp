@@ -35,7 +35,7 @@ int ListWriter::add(Action action) {
 void ListWriter::forward(int block, int slice, std::vector<int> waits) {
   const BlockSpec& spec = plan_.blocks[block];
   const bool forward_only = plan_.options.forward_only;
-  const bool keeps = !forward_only && !plan_.options.recompute;
+  const bool keeps = !forward_only && !plan_.options.recompute.has(block);
   const bool first = block == 0, last = block + 1 == blocks();
   add({.kind = ActionKind::kForward,
        .block = block,
@@ -51,7 +51,7 @@ void ListWriter::forward(int block, int slice, std::vector<int> waits) {
 void ListWriter::backward(int block, int slice, std::vector<int> waits) {
   const BlockSpec& spec = plan_.blocks[block];
   int64_t held = spec.activation_bytes;
-  if (plan_.options.recompute) {
+  if (plan_.options.recompute.has(block)) {
     held += spec.output_bytes;
     add({.kind = ActionKind::kRecompute,
          .block = block,

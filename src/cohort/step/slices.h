@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 namespace cohort {
 
 // Slices [begin, end) of a global batch.
@@ -15,5 +17,8 @@ struct SliceRange {
 // What data-parallel rank `rank` of `ranks` computes: contiguous, near equal, in
 // order. ConfigError if there are more ranks than slices.
 SliceRange slices_of(int rank, int ranks, int slices);
+
+// ConfigError unless every slice of such a batch has a sample.
+void require_slices(int64_t batch, int slices);
 
 }  // namespace cohort

@@ -29,10 +29,7 @@ TrainerOptions completed(TrainerOptions options, const Communicator& comm) {
     throw ConfigError(text("[train] layout ", options.layout.text(), " is for ",
                            options.layout.world(), " ranks; the world has ",
                            comm.size()));
-  if (options.batch < options.slices)
-    throw ConfigError(text("[train] batch=", options.batch, " cannot be cut into ",
-                           options.slices, " slices; legal: a batch of at least ",
-                           options.slices));
+  require_slices(options.batch, options.slices);
   return options;
 }
 
@@ -61,18 +58,41 @@ Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& option
   return generate(specs, options.layout, step);
 }
 
+// The memory of the rank that needs most.
+MemoryParts memory_of(const Schedule& schedule, const TrainerOptions& options) {
+  return check(schedule, {.elastic = options.elastic}).largest().parts;
+}
+
 // The largest batch whose step fits, 0 if none does.
 int64_t largest_batch(const std::vector<BlockSpec>& specs, const TrainerOptions& options,
                       std::span<const BlockMeasure> measures, int states,
                       int64_t limit) {
+  const auto fit = [&](int64_t batch) {
+    const Schedule schedule = generate_for(specs, options, measures, states, batch);
+    return memory_of(schedule, options).total() <= limit;
+  };
+  if (fit(options.batch)) return options.batch;
   int64_t fits = 0, too_large = options.batch / options.slices;
   while (fits + 1 < too_large) {
     const int64_t middle = (fits + too_large) / 2;
-    const Schedule schedule =
-        generate_for(specs, options, measures, states, middle * options.slices);
-    (check(schedule).largest().parts.total() <= limit ? fits : too_large) = middle;
+    (fit(middle * options.slices) ? fits : too_large) = middle;
   }
   return fits * options.slices;
+}
+
+std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions options,
+                      std::span<const BlockMeasure> measures, int states,
+                      int64_t limit) {
+  const int64_t fits = largest_batch(specs, options, measures, states, limit);
+  const bool may_recompute = !options.step.recompute.is_all();
+  options.step.recompute = true;
+  const int64_t again =
+      may_recompute ? largest_batch(specs, options, measures, states, limit) : 0;
+  std::string out = fits > 0 ? text("batch=", fits) : "";
+  if (again > fits)
+    out +=
+        text(out.empty() ? "" : ", or ", "batch=", again, " with step.recompute=all");
+  return out.empty() ? "no batch with this layout" : out;
 }
 
 // The step, proved before anything is allocated for it.
@@ -85,17 +105,15 @@ Schedule make_schedule(const Chain& chain, const Dataset& data,
   const int64_t limit = options.memory_limit > 0
                             ? options.memory_limit
                             : available_memory() / std::max(1, options.ranks_here);
-  const MemoryParts most =
-      check(schedule, {.elastic = options.elastic}).largest().parts;
+  const MemoryParts most = memory_of(schedule, options);
   if (most.total() <= limit) return schedule;
-  const int64_t fits = largest_batch(specs, options, measures, states, limit);
   throw ConfigError(text(
       "[train] a rank would need ", format_bytes(static_cast<double>(most.total())),
       " (", format_bytes(static_cast<double>(most.activations)), " of activations, ",
       format_bytes(static_cast<double>(most.state)), " of state); it may have ",
-      format_bytes(static_cast<double>(limit)), "; would fit: ",
-      fits > 0 ? text("batch=", fits) : "no batch with this layout",
-      "; step.recompute=true, more slices or a higher shard level need less"));
+      format_bytes(static_cast<double>(limit)),
+      "; would fit: ", what_fits(specs, options, measures, states, limit),
+      "; more slices or a higher shard level need less"));
 }
 
 // Each rank looks at its own part of the validation set.
@@ -166,6 +184,7 @@ void Trainer::step(int64_t index) {
              const auto ids = sampler_.slice(position, slice);
              Batch batch = train_.gather(ids);
              batch.ids = ids;
+             if (options_.augment) options_.augment(batch, position.epoch);
              return batch;
            },
        .stop = stop_.load() != 0});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/data/augment.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/sampler.h"
 #include "cohort/engine/executor.h"
@@ -40,6 +41,7 @@ struct TrainerOptions {
   int ranks_here = 1;               // ranks that share this machine's memory
   bool shares_memory = false;       // the Trainer finds out
   bool elastic = false;
+  Augment augment;                 // of training batches; none: as they are
   int64_t valid_every_epochs = 1;  // 0: never
 
   std::string save_initial;  // safetensors; empty: not written

@@ -2,13 +2,16 @@
 #include "cohort/train/trainer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "cohort/checkpoint/safetensors.h"
@@ -127,6 +130,47 @@ TEST_P(TrainerTest, SampleLogHasEachSampleOnceAnEpoch) {
   EXPECT_EQ(ranks.size(), static_cast<size_t>(GetParam()));
 }
 
+TEST_P(TrainerTest, AugmentsEachSampleOnceAnEpochInTraining) {
+  test::run_ranks(world(), [](Communicator& comm) {
+    SmallRun run;
+    TrainerOptions options = small_run(comm.size());
+    Tensor seen = at::zeros({2, 100}, at::kLong);
+    options.augment = [&](Batch& batch, int64_t epoch) {
+      EXPECT_EQ(batch.input.size(0), static_cast<int64_t>(batch.ids.size()));
+      for (const int64_t id : batch.ids) seen[epoch][id] += 1;
+      batch.input.zero_();
+    };
+    const DoneEvent done = run.fit(comm, options);
+    comm.all_reduce(seen, ReduceOp::kSum).wait();
+    EXPECT_TRUE(seen.eq(1).all().item<bool>()) << seen;
+    // Black images teach nothing but how frequent a class is.
+    EXPECT_NEAR(done.loss, std::log(10), 0.4);
+  });
+}
+
+// Two epochs: another crop in each.
+TEST_P(TrainerTest, CropsAndFlipsAreTheSameOnAnyNumberOfRanks) {
+  test::run_ranks(world(), [](Communicator& comm) {
+    at::set_num_threads(1);
+    const auto hash = [](Communicator& ranks, const Augment& augment) {
+      SmallRun run;
+      TrainerOptions options = small_run(ranks.size());
+      options.step.exact = true;
+      options.augment = augment;
+      return run.fit(ranks, options).weights_hash;
+    };
+    const Augment augment = crop_and_flip({.seed = 4});
+    const Augment first_epoch = [&](Batch& batch, int64_t) { augment(batch, 0); };
+    const std::string together = hash(comm, augment);
+    auto solo = comm.split(comm.rank());
+    const std::string alone = hash(*solo, augment);
+    if (comm.rank() != 0) return;
+    EXPECT_EQ(together, alone);
+    EXPECT_NE(alone, hash(*solo, nullptr));
+    EXPECT_NE(alone, hash(*solo, first_epoch));
+  });
+}
+
 TEST_P(TrainerTest, SavedWeightsAreThoseOfTheHash) {
   const Folder folder;
   test::run_ranks(world(), [&](Communicator& comm) {
@@ -168,6 +212,84 @@ TEST_P(TrainerTest, ALossThatIsNoNumberStopsEveryRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, TrainerTest, testing::Values(1, 2, 3));
+
+// Changes a weight of this rank behind the Trainer's back, in step 3 or 4.
+class Damaging final : public Dataset {
+ public:
+  Damaging(const Dataset& data, const Chain& chain, int slices)
+      : data_(data), chain_(chain), calls_left_(4 * slices) {}
+  int64_t size() const override { return data_.size(); }
+  Batch gather(std::span<const int64_t> ids) const override {
+    if (--calls_left_ == 0) chain_.parameters()[3].tensor.detach()[0] += 1;
+    return data_.gather(ids);
+  }
+  std::string describe() const override { return data_.describe(); }
+
+ private:
+  const Dataset& data_;
+  const Chain& chain_;
+  mutable int calls_left_;
+};
+
+// Clipping keeps update and reduction apart, so that each rank updates all weights.
+TEST(Trainer, ComparesReplicasEverySoManySteps) {
+  test::run_ranks({.backend = "local", .size = 3}, [](Communicator& comm) {
+    SmallRun run;
+    TrainerOptions options = small_run(3);
+    EXPECT_GT(options.drift_every_steps, 0);  // on unless turned off
+    options.drift_every_steps = 2;
+    options.step.clip = true;
+    options.execute.clip = 1e9;
+    const Damaging damaging(*run.data, run.chain, options.slices / 3);
+    const Dataset& whole = *run.data;
+    const Dataset& data = comm.rank() == 1 ? damaging : whole;
+    Trainer trainer(run.chain, data, nullptr, comm, options, nullptr, run.stop);
+    try {
+      trainer.fit();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("step 4: replicas drifted apart: "
+                                                   "c2.bias of rank 1 differs"));
+    }
+  });
+}
+
+TEST(Trainer, SaysWhichBatchFitsInMemory) {
+  test::run_ranks({.backend = "local", .size = 1}, [](Communicator& comm) {
+    SmallRun run;
+    run.data = make_synthetic({.size = 3000, .shape = {1, 28, 28}});
+    TrainerOptions options = small_run(1);
+    options.batch = 3000;
+    options.memory_limit = 9'000'000;
+    const auto refusal = [&]() -> std::string {
+      try {
+        Trainer(run.chain, *run.data, nullptr, comm, options, nullptr, run.stop);
+      } catch (const ConfigError& error) {
+        return error.what();
+      }
+      return "accepted";
+    };
+    const std::string message = refusal();
+    std::smatch found;
+    const std::regex form(
+        "would fit: batch=(\\d+), or batch=(\\d+) with "
+        "step.recompute=all; more slices");
+    ASSERT_TRUE(std::regex_search(message, found, form)) << message;
+    const int64_t plain = std::stoll(found[1]), recomputed = std::stoll(found[2]);
+    EXPECT_GT(recomputed, plain);
+    options.batch = plain;
+    EXPECT_EQ(refusal(), "accepted");
+    options.batch = recomputed;
+    EXPECT_THAT(refusal(), testing::HasSubstr(text("would fit: batch=", plain)));
+    options.step.recompute = true;
+    EXPECT_EQ(refusal(), "accepted");
+    options.batch = 3000;
+    EXPECT_THAT(refusal(), testing::HasSubstr(
+                               text("would fit: batch=", recomputed, "; more slices")));
+    options.memory_limit = 1;
+    EXPECT_THAT(refusal(), testing::HasSubstr("would fit: no batch with this layout"));
+  });
+}
 
 TEST(Trainer, RefusesALayoutThatIsNotTheWorldAndABatchBelowItsSlices) {
   test::run_ranks({.backend = "local", .size = 1}, [](Communicator& comm) {

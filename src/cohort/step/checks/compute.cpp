@@ -89,13 +89,14 @@ class Compute {
                             end[at(b, s - 1)], ")"));
   }
 
+  // An executor decides by block what forward keeps.
   void check_alike(const std::vector<int>& recompute) const {
     for (int b = 0; b < blocks_; ++b)
-      for (int s = 0; s < slices_; ++s)
-        if ((recompute[at(b, s)] == kNone) != (recompute[0] == kNone))
-          role_.refuse(
-              text("recomputes some blocks and not others; legal: all or none ",
-                   "(see block ", b, " slice ", s, ")"));
+      for (int s = 1; s < slices_; ++s)
+        if ((recompute[at(b, s)] == kNone) != (recompute[at(b, 0)] == kNone))
+          role_.refuse(text("recomputes block ", b,
+                            " in some slices and not in others; legal: all or none ",
+                            "(see slices 0 and ", s, ")"));
   }
 
   // Sums depend on their order: slice by slice, also where blocks share a bucket.
