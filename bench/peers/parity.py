@@ -20,6 +20,8 @@ from pathlib import Path
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+import torchvision
+from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/integration"))
 import train_run  # noqa: E402
@@ -60,6 +62,10 @@ SENSITIVE_CASES = [("the recipe's own rate", 1, {}), ("the recipe's own rate", 2
 RESNET_KEYS = {"model.width": 16, "batch": 32, "optim.lr": 1e-4, "slices": 1,
                "schedule.name": "constant", "schedule.warmup_steps": 0}
 RESNET_STEPS = 10
+# torchvision's ResNet-50 with its zero_init_residual=True, as it is trained in earnest:
+# every block begins as the identity, and rounding does not grow.
+RESNET50_KEYS = {**RESNET_KEYS, "model.name": "resnet50", "model.stem": "large",
+                 "model.width": 64, "optim.lr": 1e-3}
 GOLDEN_CASES = {"plain": {}, "nesterov": NESTEROV}
 GOLDEN_STEPS = 10
 GOLDEN_VALUES = 24  # of a tensor
@@ -141,16 +147,28 @@ def run_cohort(folder, ranks, steps, keys, recipe="fashion-mnist"):
     if run.code != 0:
         sys.exit(f"cohort: exit code {run.code}: {run.err.strip()}")
     (begin,) = run.of("start")
+    samples = train_run.read_samples(log)
     hash_of_file = train_run.weights_hash(final)
     assert run.done["weights_hash"] == hash_of_file, (run.done, hash_of_file)
     return {"config": begin["config"], "steps": run.of("step"),
             "initial": train_run.read_weights(initial),
             "final": train_run.read_weights(final),
-            "samples": train_run.samples_of_steps(train_run.read_samples(log))}
+            "samples": train_run.samples_of_steps(samples),
+            "ranks": [[[sample for _, at, of, sample in samples if (at, of) == (step, rank)]
+                       for rank in range(ranks)] for step in range(1, steps + 1)]}
 
 
-def run_pytorch(run, reverse=False, model=None):
-    """One process, the mean loss of the global batch: final weights, losses."""
+def backward(model, images, labels, samples, config):
+    """Adds the gradient of these samples' share of the mean loss, and returns it."""
+    outputs = model(pixels(images[samples], config))
+    loss = F.cross_entropy(outputs, labels[samples], reduction="sum") / config["batch"]
+    loss.backward()
+    return loss.item()
+
+
+def run_pytorch(run, reverse=False, model=None, apart=False):
+    """One process, the mean loss of the global batch: final weights, losses. `apart`:
+    batch norm sees the samples of one rank at a time."""
     config = run["config"]
     images, labels = (load_cifar if model else load_data)(config["data.dir"])
     model = model or Cnn()
@@ -161,11 +179,11 @@ def run_pytorch(run, reverse=False, model=None):
         assert len(samples) == config["batch"] and len(set(samples)) == len(samples)
         samples = samples[::-1] if reverse else samples
         optimizer.param_groups[0]["lr"] = step["lr"]
-        loss = F.cross_entropy(model(pixels(images[samples], config)), labels[samples])
         optimizer.zero_grad()
-        loss.backward()
+        parts = run["ranks"][len(losses)] if apart else [samples]
+        losses.append(sum(backward(model, images, labels, part, config)
+                          for part in parts))
         optimizer.step()
-        losses.append(loss.item())
     return {name: value.detach() for name, value in model.state_dict().items()
             if not name.endswith("num_batches_tracked")}, losses
 
@@ -186,6 +204,19 @@ def check_resnet(folder):
         model = ResNetV2((3, 4, 6, 3), RESNET_KEYS["model.width"], 10, True)
         results.append(run_pytorch(run, model=model.to(memory_format=form)))
     return report("ResNet-50V2", 1, run, *results[0], results[1])
+
+
+def check_resnet50(folder, layout, ranks):
+    torch.manual_seed(1)
+    model = torchvision.models.resnet50(num_classes=10, zero_init_residual=True)
+    start = folder / "resnet50.safetensors"
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()
+               if not name.endswith("num_batches_tracked")}, start)
+    keys = {**RESNET50_KEYS, "data.dir": folder, "model.weights": start,
+            "slices": ranks, "layout": layout}
+    run = run_cohort(folder, ranks, RESNET_STEPS, keys, "cifar-resnet50v2")
+    expected = run_pytorch(run, model=model, apart=True)
+    return report(f"ResNet-50, {layout}", ranks, run, *expected)
 
 
 def check_case(folder, steps, name, ranks, keys, sensitive):
@@ -287,6 +318,8 @@ def main():
             return 0
         good = check_parity(folder, args.steps)
         good &= check_resnet(folder)
+        good &= check_resnet50(folder, "shard=0", 1)
+        good &= check_resnet50(folder, "shard=3", 2)
         good &= check_epochs(folder)
     return 0 if good else 1
 
