@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/step_record.h"
+
+#include <gtest/gtest.h>
+
+#include "cohort/step/checker.h"
+#include "cohort/step/generator.h"
+
+namespace cohort {
+namespace {
+
+std::vector<BlockSpec> one_block() {
+  return {{.name = "b", .parameters = {{.name = "w", .shape = {2048}, .end = 2048}}}};
+}
+
+TEST(StepRecord, ARoleForEachRankIsTheSameStep) {
+  for (int shard = 0; shard <= 3; ++shard) {
+    const Schedule schedule =
+        generate(one_block(), {.dp = 3, .shard = shard}, {.slices = 4});
+    const Schedule ranks = by_rank(schedule);
+    ASSERT_EQ(ranks.roles.size(), 3u);
+    for (int r = 0; r < 3; ++r) {
+      EXPECT_EQ(ranks.roles[r].ranks, std::vector{r});
+      EXPECT_EQ(ranks.roles[r].slices, schedule.role_of(r).slices);
+    }
+    EXPECT_EQ(check(ranks).largest().parts.total(),
+              check(schedule).largest().parts.total());
+  }
+}
+
+TEST(StepRecord, UsualTimesAreMedians) {
+  const StepRecord record = {{{{0, 1}, {1, 2}}, {{0, 9}, {9, 30}}, {{0, 2}, {3, 4}}}};
+  EXPECT_EQ(usual_times(record), (StepTimes{{{0, 2}, {3, 4}}}));
+}
+
+// Rank 1 comes late: what rank 0 waits for it is no cost of the call.
+TEST(StepRecord, WaitingForOthersIsNoCostOfACall) {
+  const Schedule ranks = by_rank(generate(one_block(), {.dp = 2}, {.slices = 2}));
+  const auto& actions = ranks.roles[0].actions;
+  StepRecord record(2, {std::vector<ActionTime>(actions.size())});
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const bool call = actions[i].lane != kComputeLane;
+    record[0][0][i] = {10, call ? 15.0 : 12.0};
+    record[1][0][i] = {10, call ? 11.0 : 13.0};
+  }
+  const StepTimes costs = usual_costs(ranks, record);
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const bool call = actions[i].lane != kComputeLane;
+    EXPECT_EQ(costs[0][i], (ActionTime{0, call ? 1.0 : 2.0})) << i;
+    EXPECT_EQ(costs[1][i], (ActionTime{0, call ? 1.0 : 3.0})) << i;
+  }
+}
+
+}  // namespace
+}  // namespace cohort
