@@ -40,14 +40,14 @@ struct Series {
 class Measurement {
  public:
   Measurement(const StepSetting& setting, Chain& chain, const Dataset& data,
-              Communicator& comm)
+              Communicator& comm, MemoryCounter& counter)
       : setting_(setting),
         data_(data),
         comm_(comm),
         rule_(make_update_rule(update_options(setting.config))),
         measures_(measure_blocks(chain, data)),
         specs_(specs_of(chain)),
-        scope_(counter_),
+        counter_(counter),
         executor_(chain, schedule_of(setting, specs_, measures_, setting.batch()),
                   *rule_, comm, executor_options(setting)) {}
 
@@ -67,14 +67,12 @@ class Measurement {
   }
 
   CostTable costs() const {
-    const Schedule& schedule = executor_.schedule();
-    const Schedule ranks = by_rank(schedule);
     std::vector<StepTimes> times;
     for (size_t s = 0; s + 1 < series_.size(); ++s)
-      times.push_back(usual_costs(ranks, records_[s]));
+      times.push_back(usual_costs(executor_.schedule(), records_[s]));
     std::vector<ObservedStep> steps;
     for (size_t s = 0; s < times.size(); ++s)
-      steps.push_back({.schedule = ranks,
+      steps.push_back({.schedule = executor_.schedule(),
                        .times = times[s],
                        .samples = setting_.samples(series_[s].batch),
                        .hidden = dynamic_cast<PeerMemory*>(&comm_) == nullptr});
@@ -154,8 +152,7 @@ class Measurement {
   std::unique_ptr<UpdateRule> rule_;
   std::vector<BlockMeasure> measures_;
   std::vector<BlockSpec> specs_;
-  MemoryCounter counter_;
-  TensorMemoryScope scope_;
+  MemoryCounter& counter_;
   Executor executor_;
   std::vector<Series> series_;       // the last one is the step as it is
   std::vector<StepRecord> records_;  // by series
@@ -183,8 +180,7 @@ std::string sources(const std::vector<int64_t>& batches, int steps,
                     std::string_view backend) {
   std::string list;
   for (int64_t batch : batches) list += text(list.empty() ? "" : " and ", batch);
-  return text("measured here at batch ", list, ", medians of ", steps, " steps, ",
-              backend);
+  return text("measured here at batch ", list, ", ", steps, " steps each, ", backend);
 }
 
 StepView view_of(const StepArgs& args, const StepSetting& setting,
@@ -213,11 +209,13 @@ int measure_rank(const StepArgs& args, StepSetting setting,
   auto loading = setting.recipe->load(setting.config, world.local_rank == 0);
   const auto store = join(world, options);
   const auto comm = connect(world, *store, options);
-  Chain chain = setting.recipe->make_chain(setting.config);
   const DataSets data = loading->finish(comm.get());
+  MemoryCounter counter;
+  const TensorMemoryScope scope(counter);
+  Chain chain = setting.recipe->make_chain(setting.config);
   setting.options.shares_memory = dynamic_cast<PeerMemory*>(comm.get()) != nullptr;
   const std::vector<int64_t> batches = batches_of(args, setting);
-  Measurement measurement(setting, chain, *data.train, *comm);
+  Measurement measurement(setting, chain, *data.train, *comm, counter);
   measurement.run(batches, args.measure);
   measurement.gather_all();
   if (world.rank == 0)

@@ -166,9 +166,9 @@ void require_costs_of(const Schedule& schedule, const CostTable& costs) {
                                " or link,*"));
     }
   }
-  if (static_cast<size_t>(most + 1) > costs.blocks.size())
+  if (static_cast<size_t>(most + 1) != costs.blocks.size())
     throw ConfigError(text("[step.costs] ", costs.blocks.size(),
-                           " blocks; legal: rows for all of the step's ", most + 1));
+                           " blocks; legal: those of the step, which has ", most + 1));
 }
 
 CostTable guess_costs(std::span<const BlockSpec> blocks, double samples,

@@ -59,7 +59,7 @@ struct CostTable {
   bool hidden(const std::string& group) const;
 };
 
-// ConfigError, with what is missing, unless the table knows every block and group.
+// ConfigError, with what is wrong, unless the table has the step's blocks and groups.
 void require_costs_of(const Schedule& schedule, const CostTable& costs);
 
 // Assumptions about a machine on which nothing was measured: a rank is a CPU core, and

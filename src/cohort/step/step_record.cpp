@@ -2,49 +2,33 @@
 #include "cohort/step/step_record.h"
 
 #include <algorithm>
-#include <map>
-
-#include "cohort/core/error.h"
+#include <numeric>
 
 namespace cohort {
 namespace {
 
-// Members of a call: rank and action.
-using Call = std::vector<std::pair<size_t, size_t>>;
-
-// Calls of a group that meet: the k-th of each of its ranks.
-std::vector<Call> calls_of(const Schedule& schedule, size_t group) {
-  std::map<std::pair<int, size_t>, Call> calls;  // by first rank and number
-  for (size_t r = 0; r < schedule.roles.size(); ++r) {
-    const Role& role = schedule.roles[r];
-    const int first = schedule.groups[group].first_of(role.ranks[0]);
-    size_t number = 0;
-    for (size_t i = 0; i < role.actions.size(); ++i)
-      if (role.actions[i].lane == static_cast<int>(group) + 1)
-        calls[{first, number++}].emplace_back(r, i);
-  }
-  std::vector<Call> result;
-  for (auto& [key, call] : calls) result.push_back(std::move(call));
-  return result;
-}
-
-double shortest(const Call& call, const StepRecord& record, size_t step) {
-  double seconds = -1;
-  for (const auto& [rank, action] : call) {
-    const ActionTime& time = record[rank][step][action];
-    const double own = time.end - time.begin;
-    seconds = seconds < 0 ? own : std::min(seconds, own);
-  }
-  return seconds;
+double seconds_of(const StepRecord& record, size_t step) {
+  double end = 0;
+  for (const auto& steps : record)
+    for (const auto& time : steps[step]) end = std::max(end, time.end);
+  return end;
 }
 
 }  // namespace
 
-double median(std::vector<double> values) {
-  COHORT_CHECK(!values.empty(), "median of nothing");
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+StepRecord middle_half(const StepRecord& record) {
+  std::vector<size_t> order(record[0].size());
+  std::iota(order.begin(), order.end(), 0);
+  std::vector<double> seconds;
+  for (size_t s : order) seconds.push_back(seconds_of(record, s));
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return seconds[a] < seconds[b]; });
+  const size_t odd = order.size() / 4;  // on either side
+  StepRecord kept(record.size());
+  for (size_t r = 0; r < record.size(); ++r)
+    for (size_t i = odd; i < order.size() - odd; ++i)
+      kept[r].push_back(record[r][order[i]]);
+  return kept;
 }
 
 Schedule by_rank(const Schedule& schedule) {
@@ -66,38 +50,28 @@ StepTimes by_rank(const Schedule& schedule, const StepTimes& times) {
 
 StepTimes usual_times(const StepRecord& record) {
   StepTimes result;
-  for (const auto& steps : record) {
-    auto& times = result.emplace_back();
-    for (size_t i = 0; i < steps[0].size(); ++i) {
-      std::vector<double> begins, ends;
-      for (const auto& step : steps) {
-        begins.push_back(step[i].begin);
-        ends.push_back(step[i].end);
+  for (const auto& steps : middle_half(record)) {
+    const auto count = static_cast<double>(steps.size());
+    auto& times = result.emplace_back(steps[0].size());
+    for (const auto& step : steps)
+      for (size_t i = 0; i < step.size(); ++i) {
+        times[i].begin += step[i].begin / count;
+        times[i].end += step[i].end / count;
       }
-      times.push_back({median(std::move(begins)), median(std::move(ends))});
-    }
   }
   return result;
 }
 
 StepTimes usual_costs(const Schedule& schedule, const StepRecord& record) {
+  const StepTimes ranks = usual_times(record);
   StepTimes result;
-  for (const auto& steps : record) {
-    auto& times = result.emplace_back();
-    for (size_t i = 0; i < steps[0].size(); ++i) {
-      std::vector<double> seconds;
-      for (const auto& step : steps) seconds.push_back(step[i].end - step[i].begin);
-      times.push_back({0, median(std::move(seconds))});
-    }
+  for (const auto& role : schedule.roles) {
+    auto& times = result.emplace_back(role.actions.size());
+    for (size_t i = 0; i < times.size(); ++i)
+      for (int rank : role.ranks)
+        times[i].end += (ranks[rank][i].end - ranks[rank][i].begin) /
+                        static_cast<double>(role.ranks.size());
   }
-  for (size_t g = 0; g < schedule.groups.size(); ++g)
-    for (const Call& call : calls_of(schedule, g)) {
-      std::vector<double> seconds;
-      for (size_t s = 0; s < record[0].size(); ++s)
-        seconds.push_back(shortest(call, record, s));
-      const double usual = median(std::move(seconds));
-      for (const auto& [rank, action] : call) result[rank][action].end = usual;
-    }
   return result;
 }
 

@@ -17,16 +17,18 @@ using StepRecord = std::vector<std::vector<std::vector<ActionTime>>>;
 Schedule by_rank(const Schedule& schedule);
 StepTimes by_rank(const Schedule& schedule, const StepTimes& times);
 
-// A usual step, by rank: medians of begin and of end. What was in order in every step
-// is so in the medians.
+// The steps of the middle half, by how long they took: without the odd ones.
+StepRecord middle_half(const StepRecord& record);
+
+// A usual step, by rank: means of begin and of end over the middle half. Means of the
+// same steps, so what was in order in each of them still is, and parts add up to the
+// whole.
 StepTimes usual_times(const StepRecord& record);
 
-// What actions cost, by rank: medians of durations, as times from 0. Of a call counts
-// in each step what it took the last rank to come to it, for all others waited.
-// `schedule` is by rank, and in the record each call was waited for where it was
-// started.
+// What actions cost, by role: means over the same steps and the ranks of a role, as
+// times from 0. In the record each call was waited for where it was started. So it
+// includes what equal ranks wait for each other, which no schedule shows; what unequal
+// ones wait does not count (fit_costs), as the simulator works that out.
 StepTimes usual_costs(const Schedule& schedule, const StepRecord& record);
-
-double median(std::vector<double> values);
 
 }  // namespace cohort
