@@ -4,7 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 #include "cli/exit_code.h"
 #include "cli/step_options.h"
@@ -37,6 +37,18 @@ struct Series {
   Steps steps = {};
 };
 
+// What blocks need, seen at the size of the step's own slices: kernels that pack their
+// operands do so from some size on.
+std::vector<BlockMeasure> measure_at(const Chain& chain, const Dataset& data,
+                                     double samples) {
+  const auto batch = [&](int64_t count) {
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < count; ++i) ids.push_back(i % data.size());
+    return data.gather(ids);
+  };
+  return measure_blocks(chain, batch, std::max<int64_t>(1, std::llround(samples / 2)));
+}
+
 class Measurement {
  public:
   Measurement(const StepSetting& setting, Chain& chain, const Dataset& data,
@@ -45,7 +57,7 @@ class Measurement {
         data_(data),
         comm_(comm),
         rule_(make_update_rule(update_options(setting.config))),
-        measures_(measure_blocks(chain, data)),
+        measures_(measure_at(chain, data, setting.samples(setting.batch()))),
         specs_(specs_of(chain)),
         counter_(counter),
         executor_(chain, schedule_of(setting, specs_, measures_, setting.batch()),
