@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `cohort step` says of a step, for people and for programs.
+#include <algorithm>
 #include <map>
 
 #include "cli/step_command.h"
@@ -93,6 +94,16 @@ ByKind seconds_by_kind(const Schedule& schedule, const StepTimes& times) {
   return seconds;
 }
 
+// Seconds in which a rank is in no action, a rank.
+double idle_seconds(const Schedule& schedule, const StepTimes& times) {
+  double idle = 0;
+  for (size_t r = 0; r < schedule.roles.size(); ++r) {
+    const RoleUse use = use_of(schedule.roles[r], times[r]);
+    idle += step_seconds({times[r]}) - (use.compute + use.communication - use.hidden);
+  }
+  return std::max(0.0, idle) / static_cast<double>(schedule.roles.size());
+}
+
 size_t peak_role(const CheckReport& report) {
   return static_cast<size_t>(&report.largest() - report.roles.data());
 }
@@ -160,6 +171,8 @@ std::string format_measured(const StepView& view) {
   ByKind measured = seconds_by_kind(view.schedule, view.measured);
   for (const auto& [kind, seconds] : predicted)
     add(name_of(kind), seconds, measured[kind]);
+  add("no action", idle_seconds(view.schedule, view.simulation.times),
+      idle_seconds(view.schedule, view.measured));
   if (view.measured_peak > 0) {
     const auto foretold = static_cast<double>(view.report.largest().parts.total());
     const auto counted = static_cast<double>(view.measured_peak);
