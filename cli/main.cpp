@@ -213,13 +213,24 @@ void add_step(CLI::App& app, StepArgs& args, Command& command) {
   sub->add_option("--set", args.set, "key=value; may be repeated")->allow_extra_args(false);
   sub->add_option("--config", args.config, "YAML file of keys");
   sub->add_option("--costs", args.costs, "CSV table of what actions cost");
+  sub->add_option("--measure", args.measure,
+                  "Start the ranks and time so many steps; needs the recipe's data")
+      ->check(at_least(1, 1e6));
+  sub->add_option("--costs-at", args.costs_at,
+                  "With --measure: batches at which costs are measured, with commas; by "
+                  "default half of batch, and batch")
+      ->delimiter(',')
+      ->check(at_least(1, 1e9));
+  sub->add_option("--backend", args.backend, "With --measure: as in train")
+      ->capture_default_str();
+  sub->add_option("--costs-out", args.costs_out, "Write the table of costs");
   sub->add_option("--svg", args.svg, "Write a picture of it");
   sub->add_option("--trace", args.trace, "Write a trace for Perfetto or Chrome");
   sub->add_option("--csv", args.csv, "Write it as a table, a row an action");
   sub->add_flag("--json", args.json, "One JSON object");
   sub->footer([] {
     return recipe_list() + R"(
-Needs no data and starts no rank. A step that breaks a rule is refused in one line, with
+Needs no data and starts no rank, unless --measure is given. A step that breaks a rule is refused in one line, with
 exit code 2. Keys that shape a step: batch, slices, precision, dtype.*, optim.name,
 optim.clip, elastic, nan, step.*, memory.limit.
 
@@ -228,6 +239,8 @@ Examples:
   cohort step mlp -n 1024 --layout shard=3 --set batch=4096 --set memory.limit=8G
   cohort step fashion-mnist -n 2 --csv step.csv
   cohort step --from step.csv --trace step.json
+  cohort step fashion-mnist -n 2 --measure 20 --costs-out costs.csv --svg step.svg
+  cohort step fashion-mnist -n 2 --costs costs.csv --set batch=512
 )";
   });
   sub->callback([&] { command = [&] { return run_step(args, std::cout); }; });

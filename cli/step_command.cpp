@@ -3,21 +3,19 @@
 
 #include <ATen/Parallel.h>
 
-#include <ostream>
+#include <iostream>
 
-#include "cli/launch_command.h"
+#include "cli/step_measure.h"
 #include "cli/step_options.h"
+#include "cli/step_setting.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/observe/trace.h"
-#include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
-#include "cohort/step/layout.h"
 #include "cohort/step/renderer.h"
 #include "cohort/step/schedule_csv.h"
 #include "cohort/step/step_trace.h"
-#include "recipes/recipe.h"
 
 namespace cohort::cli {
 namespace {
@@ -45,57 +43,27 @@ void read_step(const StepArgs& args, StepView& view) {
   view.costs_from = "assumed: 1 ms a forward, 2 ms a backward";
 }
 
-std::string short_layout(const Layout& layout) {
-  std::string out = text("dp=", layout.dp, ",shard=", layout.shard);
-  if (layout.replicate > 1) out += text(",replicate=", layout.replicate);
-  return out;
-}
-
-Config resolve(const Recipe& recipe, const StepArgs& args) {
-  Config config = recipe.defaults();
-  if (!args.config.empty()) config.load_file(args.config);
-  for (const auto& assignment : args.set) config.set_assignment(assignment);
-  return config;
-}
-
-GeneratorOptions options_of(const Config& config, const Layout& layout, bool exact) {
-  GeneratorOptions options = step_options(config, exact);
-  if (options.slices == 0) options.slices = layout.dp;
-  require_slices(config.get_int("batch"), options.slices);
-  const auto rule = make_update_rule({.name = config.get_string("optim.name"),
-                                      .momentum = config.get_float("optim.momentum")});
-  options.optimizer_states = static_cast<int>(rule->states().size());
-  return options;
-}
-
 // Runs the blocks here, on a few samples of the right form that need no files.
-void measure(const Recipe& recipe, Config config, const Chain& chain,
-             const GeneratorOptions& options, std::vector<BlockSpec>& specs,
-             CostTable& costs) {
+std::vector<BlockMeasure> measure(const StepSetting& setting, const Chain& chain) {
+  Config config = setting.config;
   config.set("data.synthetic", "true", "cohort step");
-  const DataSets data = recipe.load(config, /*reader=*/true)->finish(nullptr);
+  const DataSets data = setting.recipe->load(config, /*reader=*/true)->finish(nullptr);
   at::set_num_threads(1);
-  const auto measures = measure_blocks(chain, *data.train);
-  set_bytes(measures, costs.samples, options.precision.compute, specs);
-  for (size_t b = 0; b < specs.size(); ++b) costs.blocks[b] = measures[b].seconds;
+  return measure_blocks(chain, *data.train);
 }
 
 void make_step(const StepArgs& args, StepView& view) {
-  const Recipe& recipe = find_recipe(args.recipe);
-  const Config config = resolve(recipe, args);
-  const Layout layout = parse_layout(args.layout, parse_ranks(args.ranks));
-  const GeneratorOptions options = options_of(config, layout, args.exact);
-  const Chain chain = recipe.make_chain(config);
-  std::vector<BlockSpec> specs = specs_of(chain);
-  generate(specs, layout, options);  // what cannot be made is refused at once
-  const int64_t samples =
-      (config.get_int("batch") + options.slices - 1) / options.slices;
-  view.costs = guess_costs(specs, static_cast<double>(samples));
-  measure(recipe, config, chain, options, specs, view.costs);
+  const StepSetting setting = setting_of(args);
+  const Chain chain = setting.recipe->make_chain(setting.config);
+  const std::vector<BlockSpec> specs = specs_of(chain);
+  const auto measures = measure(setting, chain);
   view.name = args.recipe;
-  view.layout = short_layout(layout);
-  view.schedule = generate(specs, layout, options);
-  view.report = check(view.schedule, check_options(config));
+  view.layout = setting.layout_text();
+  view.samples = setting.samples(setting.batch());
+  view.schedule = schedule_of(setting, specs, measures, setting.batch());
+  view.report = check(view.schedule, check_options(setting.config));
+  view.costs = guess_costs(specs, view.samples);
+  for (size_t b = 0; b < specs.size(); ++b) view.costs.blocks[b] = measures[b].seconds;
   view.costs_from =
       "blocks run here on a few samples, in float32 with 1 thread; links guessed";
 }
@@ -104,6 +72,13 @@ std::string title_of(const StepView& view) {
   const bool exact = view.schedule.exact;
   return text(view.name, ", ", view.layout.empty() ? "one rank" : view.layout,
               exact ? ", exact" : "");
+}
+
+std::string costs_text(const StepView& view) {
+  std::string out = text("# ", title_of(view), "; ", view.costs_from, "\n");
+  for (size_t b = 0; b < view.schedule.blocks.size(); ++b)
+    out += text("# block ", b, ": ", view.schedule.blocks[b], "\n");
+  return out + to_csv(view.costs);
 }
 
 void write_files(const StepArgs& args, const StepView& view) {
@@ -115,11 +90,26 @@ void write_files(const StepArgs& args, const StepView& view) {
                    {.title = title_of(view), .measured = view.measured}),
         ErrorKind::kConfig);
   if (!args.csv.empty())
-    write_file_atomically(args.csv, to_csv(view.schedule), ErrorKind::kConfig);
+    write_file_atomically(args.csv, to_csv(view.schedule, view.measured),
+                          ErrorKind::kConfig);
+  if (!args.costs_out.empty())
+    write_file_atomically(args.costs_out, costs_text(view), ErrorKind::kConfig);
   if (!args.trace.empty()) {
-    const StepTrace trace = trace_of(view.schedule, times);
+    const StepTrace trace = trace_of(view.schedule, times, view.measured);
     write_file_atomically(args.trace, trace_json(trace.ranks), ErrorKind::kConfig);
   }
+}
+
+void show(const StepArgs& args, const StepView& view, std::ostream& out) {
+  write_files(args, view);
+  out << (args.json ? step_json(view) + "\n" : format_step(view));
+  if (!args.json && !view.measured.empty()) out << "\n" << format_measured(view);
+  out.flush();
+}
+
+// In a rank, whose stdout is passed on.
+void show_measured(const StepArgs& args, const StepView& view) {
+  show(args, view, std::cout);
 }
 
 }  // namespace
@@ -133,19 +123,23 @@ StepView view_step(const StepArgs& args) {
     make_step(args, view);
   else
     read_step(args, view);
-  if (!args.costs.empty()) {
-    view.costs = costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
-    view.costs_from = args.costs;
-  }
-  view.simulation = simulate(view.schedule, view.costs);
+  complete(args, view);
   return view;
 }
 
+void complete(const StepArgs& args, StepView& view) {
+  if (!args.costs.empty()) {
+    view.costs = costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
+    view.costs_from = args.costs;
+    require_costs_of(view.schedule, view.costs);
+  }
+  if (view.samples > 0) view.costs.samples = view.samples;
+  view.simulation = simulate(view.schedule, view.costs);
+}
+
 int run_step(const StepArgs& args, std::ostream& out) {
-  const StepView view = view_step(args);
-  write_files(args, view);
-  out << (args.json ? step_json(view) + "\n" : format_step(view));
-  out.flush();
+  if (args.measure > 0) return measure_step(args, &show_measured);
+  show(args, view_step(args), out);
   return 0;
 }
 

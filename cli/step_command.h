@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -19,10 +20,13 @@ struct StepArgs {
   std::string ranks = "1";  // -n
   std::string layout;
   bool exact = false;
-  std::vector<std::string> set;  // key=value
-  std::string config;            // a YAML file
-  std::string costs;             // a CSV table of costs
-  std::string svg, trace, csv;   // files to write
+  std::vector<std::string> set;            // key=value
+  std::string config;                      // a YAML file
+  std::string costs;                       // a CSV table of costs
+  int measure = 0;                         // steps to run; 0: starts no rank
+  std::vector<int64_t> costs_at;           // batches at which costs are measured
+  std::string backend = "auto";            // of the ranks that measure
+  std::string svg, trace, csv, costs_out;  // files to write
   bool json = false;
 };
 
@@ -35,8 +39,13 @@ struct StepView {
   CostTable costs;
   std::string costs_from;  // where they come from, in words
   Simulation simulation;
-  StepTimes measured;  // of the file; may be empty
+  double samples = 0;         // of the largest slice; 0: as the costs say
+  StepTimes measured;         // by role; may be empty
+  int64_t measured_peak = 0;  // bytes; 0: not known
 };
+
+// Simulates it, with the costs of args.costs where those are given.
+void complete(const StepArgs& args, StepView& view);
 
 // Generates or reads a step, checks it, and foretells what it costs. Needs no data and
 // starts no rank. ConfigError when it is refused.
@@ -45,7 +54,11 @@ StepView view_step(const StepArgs& args);
 std::string format_step(const StepView& view);
 std::string step_json(const StepView& view);
 
-// Shows the step and writes the files that were asked for. Returns the exit code.
+// Predicted beside measured: the step, each kind of action, memory.
+std::string format_measured(const StepView& view);
+
+// Shows the step and writes the files that were asked for. Returns the exit code. With
+// args.measure it starts ranks, so it must be the first thing a process does.
 int run_step(const StepArgs& args, std::ostream& out);
 
 }  // namespace cohort::cli

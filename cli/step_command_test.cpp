@@ -84,6 +84,21 @@ TEST_F(StepCommand, WhatItWritesItReads) {
   EXPECT_THAT(read_file(path("again.svg")), HasSubstr("step.csv, dp=3"));
 }
 
+// Twice the samples of a slice, and nothing else changes: costs of blocks are a line.
+TEST_F(StepCommand, CostsFromAFileServeAnotherBatch) {
+  StepArgs args = small_mlp();
+  args.costs_out = path("costs.csv");
+  shown(args);
+  args.costs = args.costs_out;
+  args.costs_out.clear();
+  args.set.push_back("batch=24");
+  const StepView view = view_step(args);
+  EXPECT_EQ(view.costs_from, args.costs);
+  EXPECT_EQ(view.costs.samples, 6);
+  args.recipe = "fashion-mnist";
+  EXPECT_THAT(refusal(args), AllOf(HasSubstr("[step.costs]"), HasSubstr("blocks; legal")));
+}
+
 TEST_F(StepCommand, RefusesInOneLine) {
   StepArgs args = small_mlp();
   args.set.push_back("memory.limit=1K");

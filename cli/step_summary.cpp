@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `cohort step` says of a step, for people and for programs.
+#include <algorithm>
 #include <map>
 
 #include "cli/step_command.h"
@@ -82,6 +83,27 @@ std::string buckets_text(const Schedule& schedule, const Role& role) {
               format_quantity(numel), " parameters with padding");
 }
 
+// Seconds of each kind, a rank: the mean of all roles.
+ByKind seconds_by_kind(const Schedule& schedule, const StepTimes& times) {
+  ByKind seconds;
+  const auto roles = static_cast<double>(schedule.roles.size());
+  for (size_t r = 0; r < schedule.roles.size(); ++r)
+    for (size_t i = 0; i < times[r].size(); ++i)
+      seconds[schedule.roles[r].actions[i].kind] +=
+          (times[r][i].end - times[r][i].begin) / roles;
+  return seconds;
+}
+
+// Seconds in which a rank is in no action, a rank.
+double idle_seconds(const Schedule& schedule, const StepTimes& times) {
+  double idle = 0;
+  for (size_t r = 0; r < schedule.roles.size(); ++r) {
+    const RoleUse use = use_of(schedule.roles[r], times[r]);
+    idle += step_seconds({times[r]}) - (use.compute + use.communication - use.hidden);
+  }
+  return std::max(0.0, idle) / static_cast<double>(schedule.roles.size());
+}
+
 size_t peak_role(const CheckReport& report) {
   return static_cast<size_t>(&report.largest() - report.roles.data());
 }
@@ -132,6 +154,34 @@ std::string format_step(const StepView& view) {
   return format_table(rows);
 }
 
+std::string format_measured(const StepView& view) {
+  const auto percent = [](double predicted, double measured) {
+    if (measured <= 0) return std::string();
+    const double off = 100 * (predicted / measured - 1);
+    return text(off < 0 ? "" : "+", format_fixed(off, 1), " %");
+  };
+  Table rows = {{"", "predicted", "measured", "difference"}};
+  const auto add = [&](std::string_view name, double predicted, double measured) {
+    rows.push_back({std::string(name), format_duration(predicted),
+                    format_duration(measured), percent(predicted, measured)});
+  };
+  const double step = step_seconds(view.measured);
+  add("step", view.simulation.step, step);
+  const ByKind predicted = seconds_by_kind(view.schedule, view.simulation.times);
+  ByKind measured = seconds_by_kind(view.schedule, view.measured);
+  for (const auto& [kind, seconds] : predicted)
+    add(name_of(kind), seconds, measured[kind]);
+  add("no action", idle_seconds(view.schedule, view.simulation.times),
+      idle_seconds(view.schedule, view.measured));
+  if (view.measured_peak > 0) {
+    const auto foretold = static_cast<double>(view.report.largest().parts.total());
+    const auto counted = static_cast<double>(view.measured_peak);
+    rows.push_back({"memory", format_bytes(foretold), format_bytes(counted),
+                    percent(foretold, counted)});
+  }
+  return format_table(rows);
+}
+
 std::string step_json(const StepView& view) {
   const Schedule& schedule = view.schedule;
   const size_t at = busiest(schedule);
@@ -139,8 +189,8 @@ std::string step_json(const StepView& view) {
   const RoleUse& use = view.simulation.roles[at];
   const MemoryParts& parts = view.report.largest().parts;
   const ByKind moved = bytes_moved(schedule, role);
-  return JsonObject()
-      .add("step", view.name)
+  JsonObject object;
+  object.add("step", view.name)
       .add("layout", view.layout)
       .add("exact", schedule.exact)
       .add("world", schedule.world)
@@ -162,8 +212,14 @@ std::string step_json(const StepView& view) {
                          .add("gradients", parts.gradients)
                          .add("parameters", parts.parameters)
                          .add("scratch", parts.scratch))
-      .add("verdict", "accepted")
-      .text();
+      .add("verdict", "accepted");
+  if (view.measured.empty()) return object.text();
+  const double measured = step_seconds(view.measured);
+  object.add("measured_step_ms", measured * 1e3)
+      .add("predicted_over_measured", view.simulation.step / measured);
+  if (view.measured_peak > 0)
+    object.add("measured_peak_memory_bytes", view.measured_peak);
+  return object.text();
 }
 
 }  // namespace cohort::cli

@@ -46,6 +46,9 @@ class [[nodiscard]] Work {
     if (auto operation = std::move(operation_)) operation->wait();
   }
 
+  // False for one that was done when it was made.
+  bool in_flight() const { return operation_ != nullptr; }
+
   // True when wait() would return at once.
   bool poll() { return !operation_ || operation_->poll(); }
 

@@ -82,6 +82,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       first_slice_(slices_of(comm.rank(), comm.size(), schedule_.slices).begin),
       fused_(options.communicate && can_fuse(role_) &&
              GradientSums::can_visit(groups_)),
+      moves_alone_(dynamic_cast<PeerMemory*>(&comm) == nullptr),
       recomputed_(blocks_recomputed(role_, chain.blocks.size())),
       state_(chain, schedule_, rule, options.decay, comm, *groups_.shard),
       gradients_(schedule_, state_, groups_, fused_),
@@ -110,6 +111,7 @@ void Executor::begin(const Role& role) {
   pending_.clear();
   pending_.resize(role.actions.size());
   lanes_.assign(2 + schedule_.groups.size(), {});
+  lane_ends_.assign(lanes_.size(), 0);
   times_.assign(role.actions.size(), {});
   begun_ = Clock::now();
   correct_ = 0;
@@ -181,6 +183,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
     default:
       throw BugError(text("[engine] no way to run ", name_of(action.kind)));
   }
+  if (input.in_turn) pending_[index].finish();
   times_[index].end = Seconds(Clock::now() - begun_).count();
   if (action.lane != kComputeLane) lanes_[action.lane].push_back(static_cast<int>(index));
 }
@@ -192,9 +195,15 @@ void Executor::finish(const Role& role, int index) {
   const auto end = std::upper_bound(lane.begin(), lane.end(), index);
   if (end == lane.begin()) return;
   Timed timed(split_.wait);
+  double now = Seconds(Clock::now() - begun_).count();
   for (auto it = lane.begin(); it != end; ++it) {
+    const bool was_done = !pending_[*it].work.in_flight();
     pending_[*it].finish();
-    times_[*it].end = Seconds(Clock::now() - begun_).count();
+    const double turned = std::exchange(now, Seconds(Clock::now() - begun_).count());
+    if (was_done) continue;
+    double& lane_end = lane_ends_[role.actions[*it].lane];
+    times_[*it] = {moves_alone_ ? std::max(times_[*it].begin, lane_end) : turned, now};
+    lane_end = now;
   }
   lane.erase(lane.begin(), end);
   if (!not_finite_.empty()) throw Error(ErrorKind::kBug, not_finite_);

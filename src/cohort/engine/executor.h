@@ -39,6 +39,8 @@ struct StepInput {
   double rate = 0;
   std::function<Batch(int slice)> batch;  // of the global batch; called in order
   bool stop = false;  // this rank was asked to stop
+  // Communication is waited for where it is started. For measuring what each costs.
+  bool in_turn = false;
 };
 
 struct StepResult {
@@ -81,8 +83,9 @@ class Executor {
 
   const Schedule& schedule() const { return schedule_; }
   const Role& role() const { return role_; }
-  // Of the last step, by action of role(). Of communication: from its start until it was
-  // waited for.
+  // Of the last step, by action of role(). Communication ends when it was waited for; it
+  // begins when it was started and the one before it was done, or, where the rank's own
+  // thread moves the bytes, when that turns to it.
   const std::vector<ActionTime>& times() const { return times_; }
 
  private:
@@ -129,6 +132,7 @@ class Executor {
   ExecutorOptions options_;
   int first_slice_;
   bool fused_;  // reduction and update are one pass over memory
+  bool moves_alone_;  // communication goes on while this thread computes
   std::vector<bool> recomputed_;  // by block: its forward keeps no graph
   FlatState state_;
   GradientSums gradients_;
@@ -151,6 +155,7 @@ class Executor {
   std::vector<bool> written_;  // by place, in the slice at hand
   std::vector<PendingWork> pending_;               // by action
   std::vector<std::vector<int>> lanes_;            // actions in flight, by lane
+  std::vector<double> lane_ends_;  // by lane: when the last of it was waited for
   std::vector<ActionTime> times_;
   std::chrono::steady_clock::time_point begun_;
   StepSplit split_;

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "cohort/core/error.h"
 #include "cohort/engine/agreement.h"
 #include "cohort/nn/models.h"
@@ -208,6 +210,39 @@ TEST_P(ExecutorTest, AStepThatOverflowsIsSkippedEverywhere) {
     int64_t step = 1;
     while (executor.run({.step = step, .rate = 0.1, .batch = batch}).skipped) ++step;
     EXPECT_LT(step, 20);
+  });
+}
+
+// Times that came back from a step: what it waits for comes before an action, lanes are
+// first in first out, and nothing ends before it begins.
+void expect_in_order(const Role& role, const std::vector<ActionTime>& times) {
+  ASSERT_EQ(times.size(), role.actions.size());
+  std::map<int, double> lane_ends;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const Action& action = role.actions[i];
+    EXPECT_LE(times[i].begin, times[i].end) << i;
+    EXPECT_GE(times[i].begin, lane_ends[action.lane]) << i;
+    for (int wait : action.waits) EXPECT_GE(times[i].begin, times[wait].end) << i;
+    lane_ends[action.lane] = times[i].end;
+  }
+  EXPECT_GT(times.back().end, 0);
+}
+
+TEST_P(ExecutorTest, TimesOfAStepAreInTheOrderOfItsLanes) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    for (int shard = 0; shard <= 3; ++shard)
+      for (bool in_turn : {false, true}) {
+        Chain chain = make_cnn({.width = 4}, {.seed = 5});
+        const auto rule = make_sgd({});
+        Executor executor(chain,
+                          generate(specs_of(chain), {.dp = comm.size(), .shard = shard},
+                                   {.slices = kSlices, .bucket_bytes = 100'000}),
+                          *rule, comm, {});
+        executor.run({.rate = 0.05,
+                      .batch = [&](int slice) { return slice_of(chain, slice, kSamples); },
+                      .in_turn = in_turn});
+        expect_in_order(executor.role(), executor.times());
+      }
   });
 }
 

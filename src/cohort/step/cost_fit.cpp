@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/error.h"
+
 namespace cohort {
 namespace {
 
@@ -50,8 +52,13 @@ class Line {
 
 struct Lines {
   std::vector<Line> forward, backward, recompute;  // by block
-  Line update, copy;
-  std::map<std::string, Line> links;  // by group
+  Line update, copy, free, commit;
+  struct Link {
+    Line all;
+    std::map<ActionKind, Line> kinds;
+    bool hidden = true;
+  };
+  std::map<std::string, Link> links;  // by group
 
   Line& of_block(std::vector<Line>& lines, int block) {
     if (static_cast<size_t>(block) >= lines.size()) lines.resize(block + 1);
@@ -67,6 +74,8 @@ struct Lines {
     if (action.kind == ActionKind::kRecompute)
       of_block(recompute, action.block).add(samples, seconds);
     if (action.kind == ActionKind::kUpdate) update.add(bytes, seconds);
+    if (action.kind == ActionKind::kFree) free.add(0, seconds);
+    if (action.kind == ActionKind::kCommit) commit.add(0, seconds);
     if (action.kind == ActionKind::kOffload || action.kind == ActionKind::kFetch)
       copy.add(bytes, seconds);
   }
@@ -74,6 +83,7 @@ struct Lines {
   // The k-th call of a group is one, whoever is in it.
   void add_calls(const ObservedStep& step, size_t group) {
     struct Call {
+      ActionKind kind;
       double bytes, seconds;
     };
     std::vector<Call> calls;
@@ -86,12 +96,33 @@ struct Lines {
         const double seconds = step.times[r][i].end - step.times[r][i].begin;
         const double bytes = static_cast<double>(actions[i].bytes) *
                              ring_factor(actions[i].kind, what.size);
-        if (k == calls.size()) calls.push_back({bytes, seconds});
+        if (k == calls.size()) calls.push_back({actions[i].kind, bytes, seconds});
         calls[k].seconds = std::min(calls[k].seconds, seconds);
         ++k;
       }
     }
-    for (const auto& call : calls) links[what.name].add(call.bytes, call.seconds);
+    if (calls.empty()) return;
+    Link& link = links[what.name];
+    link.hidden = step.hidden;
+    for (const auto& call : calls) {
+      link.all.add(call.bytes, call.seconds);
+      link.kinds[call.kind].add(call.bytes, call.seconds);
+    }
+  }
+
+  // Kinds have rows of their own where there are several.
+  void write_links(CostTable& costs) const {
+    const auto write = [&](const std::string& name, const Link& link,
+                           const Line& line) {
+      costs.links[name] = line.link();
+      costs.links[name].hidden = link.hidden;
+    };
+    for (const auto& [group, link] : links) {
+      write(group, link, link.all);
+      if (link.kinds.size() < 2) continue;
+      for (const auto& [kind, line] : link.kinds)
+        write(text(group, "/", name_of(kind)), link, line);
+    }
   }
 };
 
@@ -120,7 +151,9 @@ CostTable fit_costs(std::span<const ObservedStep> steps) {
   }
   costs.update = lines.update.link();
   costs.copy = lines.copy.link();
-  for (const auto& [group, line] : lines.links) costs.links[group] = line.link();
+  costs.free = lines.free.compute();
+  costs.commit = lines.commit.compute();
+  lines.write_links(costs);
   return costs;
 }
 

@@ -14,6 +14,7 @@ struct ObservedStep {
   const Schedule& schedule;
   const StepTimes& times;  // roles without times are left out
   double samples = 1;      // of a slice
+  bool hidden = true;      // links work beside computation
 };
 
 // The table that explains some steps best: straight lines through the durations, by

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "cohort/core/error.h"
-#include "cohort/core/json.h"
+#include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
 
 namespace cohort {
@@ -18,17 +18,23 @@ constexpr int64_t kMostBlocks = 1'000'000;
 
 const LinkCost kFree;
 
-void write_compute(std::ostream& out, std::string_view what, size_t block,
+// Six digits are more than any clock is worth.
+std::string digits(double value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+void write_compute(std::ostream& out, std::string_view what, std::string_view name,
                    const ComputeCost& cost) {
-  out << what << ',' << block << ',' << json_text(cost.fixed * 1e6) << ','
-      << json_text(cost.per_sample * 1e6) << ",,\n";
+  out << what << ',' << name << ',' << digits(cost.fixed * 1e6) << ','
+      << digits(cost.per_sample * 1e6) << ",,\n";
 }
 
 void write_link(std::ostream& out, std::string_view what, std::string_view name,
                 const LinkCost& cost) {
-  out << what << ',' << name << ',' << json_text(cost.latency * 1e6) << ",,";
-  if (std::isfinite(cost.bytes_per_second))
-    out << json_text(cost.bytes_per_second / 1e9);
+  out << what << ',' << name << ',' << digits(cost.latency * 1e6) << ",,";
+  if (std::isfinite(cost.bytes_per_second)) out << digits(cost.bytes_per_second / 1e9);
   out << ',' << (cost.hidden ? "true" : "false") << '\n';
 }
 
@@ -69,6 +75,8 @@ class CostReader {
     if (cells.size() != kCells) refuse(line, text(kCells, " cells"));
     const std::string& what = cells[0];
     const ComputeCost compute{number(cells[2], 0) / 1e6, number(cells[3], 0) / 1e6};
+    if (!cells[5].empty() && cells[5] != "true" && cells[5] != "false")
+      refuse(cells[5], "true, false, or nothing");
     const LinkCost link{number(cells[2], 0) / 1e6,
                         number(cells[4], std::numeric_limits<double>::infinity()) * 1e9,
                         cells[5] != "false"};
@@ -83,12 +91,32 @@ class CostReader {
       costs_.update = link;
     else if (what == "copy")
       costs_.copy = link;
+    else if (what == "free")
+      costs_.free = compute;
+    else if (what == "commit")
+      costs_.commit = compute;
     else if (what == "link")
-      costs_.links[cells[1]] = link;
+      costs_.links[link_name(cells[1])] = link;
     else if (what == "samples")
       costs_.samples = number(cells[1], 1);
     else
-      refuse(what, "forward, backward, recompute, update, copy, link or samples");
+      refuse(
+          what,
+          "forward, backward, recompute, free, commit, update, copy, link or samples");
+  }
+
+  // GROUP, or GROUP/Kind.
+  const std::string& link_name(const std::string& cell) const {
+    const auto slash = cell.find('/');
+    if (cell.empty() || slash == 0) refuse(cell, "a group, GROUP/Kind, or *");
+    if (slash == std::string::npos) return cell;
+    const std::string kind = cell.substr(slash + 1);
+    std::vector<std::string> legal;
+    for (int k = 0; k < kActionKinds; ++k)
+      legal.emplace_back(name_of(static_cast<ActionKind>(k)));
+    if (std::find(legal.begin(), legal.end(), kind) == legal.end())
+      refuse(cell, text("a kind of action behind /; nearest: ", nearest(kind, legal)));
+    return cell;
   }
 
   BlockCost& block(const std::string& cell) {
@@ -105,12 +133,42 @@ class CostReader {
 
 }  // namespace
 
-const LinkCost& CostTable::link(const std::string& group) const {
-  for (const auto& name : {group, std::string("*")}) {
+const LinkCost& CostTable::link(const std::string& group, ActionKind kind) const {
+  for (const auto& name : {text(group, "/", name_of(kind)), group, std::string("*")}) {
     const auto found = links.find(name);
     if (found != links.end()) return found->second;
   }
   return kFree;
+}
+
+bool CostTable::hidden(const std::string& group) const {
+  bool named = false;
+  for (const auto& [name, cost] : links) {
+    if (name != group && !name.starts_with(group + "/")) continue;
+    named = true;
+    if (!cost.hidden) return false;
+  }
+  const auto any = links.find("*");
+  return named || any == links.end() || any->second.hidden;
+}
+
+void require_costs_of(const Schedule& schedule, const CostTable& costs) {
+  int most = -1;
+  for (const auto& role : schedule.roles) {
+    for (const auto& action : role.actions) {
+      most = std::max(most, action.block);
+      const auto lane = static_cast<size_t>(action.lane);
+      if (lane < 1 || lane > schedule.groups.size()) continue;
+      const std::string& group = schedule.groups[lane - 1].name;
+      if (&costs.link(group, action.kind) == &kFree)
+        throw ConfigError(text("[step.costs] no row for ", name_of(action.kind),
+                               " of group ", group, "; legal: a row link,", group,
+                               " or link,*"));
+    }
+  }
+  if (static_cast<size_t>(most + 1) != costs.blocks.size())
+    throw ConfigError(text("[step.costs] ", costs.blocks.size(),
+                           " blocks; legal: those of the step, which has ", most + 1));
 }
 
 CostTable guess_costs(std::span<const BlockSpec> blocks, double samples,
@@ -147,12 +205,15 @@ double ring_factor(ActionKind kind, int ranks) {
 
 std::string to_csv(const CostTable& costs) {
   std::ostringstream out;
-  out << kHeader << "\nsamples," << json_text(costs.samples) << ",,,,\n";
+  out << kHeader << "\nsamples," << digits(costs.samples) << ",,,,\n";
   for (size_t b = 0; b < costs.blocks.size(); ++b) {
-    write_compute(out, "forward", b, costs.blocks[b].forward);
-    write_compute(out, "backward", b, costs.blocks[b].backward);
-    write_compute(out, "recompute", b, costs.blocks[b].recompute);
+    const std::string block = std::to_string(b);
+    write_compute(out, "forward", block, costs.blocks[b].forward);
+    write_compute(out, "backward", block, costs.blocks[b].backward);
+    write_compute(out, "recompute", block, costs.blocks[b].recompute);
   }
+  write_compute(out, "free", "", costs.free);
+  write_compute(out, "commit", "", costs.commit);
   write_link(out, "update", "", costs.update);
   write_link(out, "copy", "", costs.copy);
   for (const auto& [group, cost] : costs.links) write_link(out, "link", group, cost);

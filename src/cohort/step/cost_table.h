@@ -47,12 +47,20 @@ struct LinkCost {
 struct CostTable {
   double samples = 1;  // of a slice
   std::vector<BlockCost> blocks;
-  LinkCost update;                        // per byte of weights
-  LinkCost copy;                          // between a device and its host
-  std::map<std::string, LinkCost> links;  // by group; "*": groups that are not there
+  LinkCost update;  // per byte of weights
+  LinkCost copy;    // between a device and its host
+  ComputeCost free, commit;
+  // By group and kind ("dp/Gather"), where kinds differ, by group ("dp"), or for all
+  // groups that are not there ("*"). The most particular one counts.
+  std::map<std::string, LinkCost> links;
 
-  const LinkCost& link(const std::string& group) const;
+  const LinkCost& link(const std::string& group, ActionKind kind) const;
+  // Whether a group's communication works beside computation.
+  bool hidden(const std::string& group) const;
 };
+
+// ConfigError, with what is wrong, unless the table has the step's blocks and groups.
+void require_costs_of(const Schedule& schedule, const CostTable& costs);
 
 // Assumptions about a machine on which nothing was measured: a rank is a CPU core, and
 // ranks share its memory.

@@ -175,5 +175,15 @@ TEST(StepTrace, HasALaneAThread) {
   EXPECT_THAT(json, HasSubstr("ReduceScatter 0"));
 }
 
+TEST(StepTrace, MeasuredLanesComeUnderThePredictedOnes) {
+  const Schedule schedule = generate(network(), {.dp = 2, .shard = 3}, {.slices = 2});
+  const StepTimes times = simulate(schedule, network_costs()).times;
+  const StepTrace trace = trace_of(schedule, times, times);
+  std::vector<std::string> lanes;
+  for (const auto& lane : trace.ranks[0].lanes) lanes.push_back(lane.lane);
+  EXPECT_THAT(lanes,
+              testing::ElementsAre("compute", "dp", "measured compute", "measured dp"));
+}
+
 }  // namespace
 }  // namespace cohort

@@ -28,13 +28,18 @@ double cost_of(const Schedule& schedule, const Action& action, const CostTable& 
     case ActionKind::kOffload:
     case ActionKind::kFetch:
       return costs.copy.seconds(bytes);
+    case ActionKind::kFree:
+      return costs.free.seconds(costs.samples);
+    case ActionKind::kCommit:
+      return costs.commit.seconds(costs.samples);
     default:
       break;
   }
   const auto lane = static_cast<size_t>(action.lane);
   if (lane < 1 || lane > schedule.groups.size()) return 0;
   const Group& group = schedule.groups[lane - 1];
-  return costs.link(group.name).seconds(bytes * ring_factor(action.kind, group.size));
+  return costs.link(group.name, action.kind)
+      .seconds(bytes * ring_factor(action.kind, group.size));
 }
 
 // A call of a role in a group, from its issue to its end.
@@ -50,6 +55,8 @@ class Simulator {
   Simulator(const Schedule& schedule, const CostTable& costs)
       : schedule_(schedule), costs_(costs), roles_(schedule.roles.size()) {
     const size_t groups = schedule.groups.size();
+    for (const auto& group : schedule.groups)
+      hidden_.push_back(costs.hidden(group.name));
     for (size_t r = 0; r < roles_.size(); ++r) {
       roles_[r].times.assign(schedule.roles[r].actions.size(), {kUnknown, kUnknown});
       roles_[r].ordinal.assign(schedule.roles[r].actions.size(), 0);
@@ -99,9 +106,7 @@ class Simulator {
            static_cast<size_t>(action.lane) <= schedule_.groups.size();
   }
 
-  bool hidden(size_t group) const {
-    return costs_.link(schedule_.groups[group].name).hidden;
-  }
+  bool hidden(size_t group) const { return hidden_[group]; }
 
   void find_peers() {
     std::vector<size_t> role_of(schedule_.world);
@@ -203,6 +208,7 @@ class Simulator {
   const Schedule& schedule_;
   const CostTable& costs_;
   std::vector<State> roles_;
+  std::vector<bool> hidden_;  // by group
 };
 
 // Time in which any of some spans runs, each with its overlaps counted once.

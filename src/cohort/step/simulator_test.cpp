@@ -161,8 +161,40 @@ TEST(CostTable, IsFittedToStepsThatWereRun) {
   EXPECT_NEAR(simulate(other, fitted).step, simulate(other, truth).step, 1e-6);
 }
 
+// Each kind of a group has a line of its own, and all together one for other kinds.
+TEST(CostTable, KindsOfAGroupMayDiffer) {
+  const Schedule schedule =
+      generate(two_blocks(), {.dp = 2, .shard = 1}, {.slices = 2, .bucket_bytes = 1});
+  CostTable truth = round_costs(/*hidden=*/false);
+  truth.links["dp/Gather"] = {.hidden = false};
+  truth.commit = {.fixed = 0.25};
+  const StepTimes times = simulate(schedule, truth).times;
+  const CostTable fitted = fit_costs(std::vector<ObservedStep>{
+      {.schedule = schedule, .times = times, .samples = 4, .hidden = false}});
+  EXPECT_FALSE(fitted.hidden("dp"));
+  EXPECT_EQ(fitted.link("dp", ActionKind::kGather).seconds(8192), 0);
+  EXPECT_NEAR(fitted.link("dp", ActionKind::kReduceScatter).seconds(4096), 0.75, 1e-9);
+  EXPECT_EQ(&fitted.link("dp", ActionKind::kVote), &fitted.links.at("dp"));
+  EXPECT_NEAR(simulate(schedule, fitted).step, simulate(schedule, truth).step, 1e-9);
+}
+
+TEST(CostTable, MustKnowWhatTheStepHas) {
+  const Schedule schedule = generate(two_blocks(), {.dp = 2}, {.slices = 2});
+  CostTable costs = round_costs();
+  require_costs_of(schedule, costs);
+  costs.blocks.pop_back();
+  EXPECT_THROW(require_costs_of(schedule, costs), ConfigError);
+  costs = round_costs();
+  costs.links.clear();
+  costs.links["shard"] = {};
+  EXPECT_THROW(require_costs_of(schedule, costs), ConfigError);
+}
+
 TEST(CostTable, SurvivesTheWayThereAndBack) {
   CostTable costs = round_costs();
+  costs.links["shard/Gather"] = {.latency = 1e-6};
+  costs.free = {.fixed = 1e-6};
+  costs.commit = {.fixed = 2e-6};
   costs.links["shard"] = {.latency = 3e-6, .bytes_per_second = 7e9, .hidden = false};
   const CostTable back = costs_from_csv(to_csv(costs));
   EXPECT_EQ(to_csv(back), to_csv(costs));
@@ -186,6 +218,10 @@ TEST(CostTable, ATextThatIsNoneIsRefusedWithTheLine) {
   EXPECT_THAT(refusal(header + "\nlnk,dp,1,,1,\n"),
               testing::HasSubstr("line 3: 'lnk'"));
   EXPECT_THAT(refusal(header + "link,dp,1,,0,\n"), testing::HasSubstr("above 0"));
+  EXPECT_THAT(refusal(header + "link,dp/Gater,1,,1,\n"),
+              testing::HasSubstr("nearest: Gather"));
+  EXPECT_THAT(refusal(header + "link,dp,1,,1,maybe\n"),
+              testing::HasSubstr("true, false"));
 }
 
 }  // namespace

@@ -37,11 +37,17 @@ std::vector<LaneSpans> lanes_of(const Schedule& schedule, const Role& role,
 
 }  // namespace
 
-StepTrace trace_of(const Schedule& schedule, const StepTimes& times) {
+StepTrace trace_of(const Schedule& schedule, const StepTimes& predicted,
+                   const StepTimes& measured) {
   StepTrace trace;
   for (size_t r = 0; r < schedule.roles.size(); ++r) {
     const Role& role = schedule.roles[r];
-    const auto lanes = lanes_of(schedule, role, times[r], trace.names);
+    auto lanes = lanes_of(schedule, role, predicted[r], trace.names);
+    if (!measured.empty())
+      for (auto& lane : lanes_of(schedule, role, measured[r], trace.names)) {
+        lane.lane = "measured " + lane.lane;
+        lanes.push_back(std::move(lane));
+      }
     const bool all = schedule.world <= kMostRanks;
     for (size_t k = 0; k < (all ? role.ranks.size() : 1); ++k)
       trace.ranks.push_back(

@@ -18,6 +18,8 @@ struct StepTrace {
   std::vector<RankSpans> ranks;
 };
 
-StepTrace trace_of(const Schedule& schedule, const StepTimes& times);
+// `measured` may be empty; else its lanes come under the predicted ones.
+StepTrace trace_of(const Schedule& schedule, const StepTimes& predicted,
+                   const StepTimes& measured = {});
 
 }  // namespace cohort

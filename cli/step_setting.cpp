@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/step_setting.h"
+
+#include "cli/launch_command.h"
+#include "cli/step_options.h"
+#include "cohort/core/error.h"
+#include "cohort/step/slices.h"
+
+namespace cohort::cli {
+namespace {
+
+Config resolve(const Recipe& recipe, const StepArgs& args) {
+  Config config = recipe.defaults();
+  if (!args.config.empty()) config.load_file(args.config);
+  for (const auto& assignment : args.set) config.set_assignment(assignment);
+  return config;
+}
+
+GeneratorOptions options_of(const Config& config, const Layout& layout, bool exact) {
+  GeneratorOptions options = step_options(config, exact);
+  if (options.slices == 0) options.slices = layout.dp;
+  require_slices(config.get_int("batch"), options.slices);
+  const auto rule = make_update_rule(update_options(config));
+  options.optimizer_states = static_cast<int>(rule->states().size());
+  return options;
+}
+
+}  // namespace
+
+double StepSetting::samples(int64_t batch) const {
+  return static_cast<double>((batch + options.slices - 1) / options.slices);
+}
+
+std::string StepSetting::layout_text() const {
+  std::string out = text("dp=", layout.dp, ",shard=", layout.shard);
+  if (layout.replicate > 1) out += text(",replicate=", layout.replicate);
+  return out;
+}
+
+StepSetting setting_of(const StepArgs& args) {
+  const Recipe& recipe = find_recipe(args.recipe);
+  StepSetting setting{.recipe = &recipe, .config = resolve(recipe, args)};
+  setting.layout = parse_layout(args.layout, parse_ranks(args.ranks));
+  setting.options = options_of(setting.config, setting.layout, args.exact);
+  generate({}, setting.layout, setting.options);  // what cannot be is refused at once
+  return setting;
+}
+
+UpdateOptions update_options(const Config& config) {
+  const auto real = [&](const char* key) { return config.get_float(key); };
+  return {.name = config.get_string("optim.name"),
+          .momentum = real("optim.momentum"),
+          .nesterov = config.get_bool("optim.nesterov"),
+          .beta1 = real("optim.beta1"),
+          .beta2 = real("optim.beta2"),
+          .eps = real("optim.eps")};
+}
+
+ExecutorOptions executor_options(const StepSetting& setting) {
+  const Config& config = setting.config;
+  return {.decay = {.weight_decay = config.get_float("optim.weight_decay"),
+                    .no_decay = config.get_string("optim.no_decay")},
+          .clip = config.get_float("optim.clip"),
+          .seed = static_cast<uint64_t>(config.get_int("seed")),
+          .loss_scale = {.initial = config.get_float("loss_scale.initial"),
+                         .growth_steps = config.get_int("loss_scale.growth_steps")},
+          .usual_count = static_cast<double>(setting.batch())};
+}
+
+Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,
+                     std::span<const BlockMeasure> measures, int64_t batch) {
+  set_bytes(measures, setting.samples(batch), setting.options.precision.compute, specs);
+  return generate(specs, setting.layout, setting.options);
+}
+
+}  // namespace cohort::cli
