@@ -39,6 +39,15 @@ class GradSink {
   virtual GradTarget take(const Tensor& parameter) = 0;
 };
 
+// Keys of the random numbers of the samples at hand, in device memory: a kernel reads
+// them there, so that a captured step draws new ones each time it is replayed.
+class DeviceKeys {
+ public:
+  virtual ~DeviceKeys() = default;
+  // RandomKey::of_sample(...).stream of each sample for that operation, as int64.
+  virtual Tensor streams(const std::string& operation) = 0;
+};
+
 enum class Phase { kTrain, kEvaluate };
 
 // All that a block may know besides its inputs. Equal contexts and inputs give
@@ -50,7 +59,8 @@ struct Context {
   uint64_t seed = 0;
   Phase phase = Phase::kTrain;
   bool recompute = false;
-  GradSink* grads = nullptr;              // null: gradients are returned
+  GradSink* grads = nullptr;   // null: gradients are returned
+  DeviceKeys* keys = nullptr;  // null: keys are made of the fields above
   std::vector<Statistic>* statistics = nullptr;  // null: not kept
 };
 
