@@ -14,6 +14,8 @@
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/parse.h"
+#include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/cuda/cuda_step.h"
 #include "cohort/train/trainer.h"
 
 namespace cohort::cli {
@@ -66,46 +68,60 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
   const Config defaults = plan.recipe->defaults();
   const GeneratorOptions step = step_options(config, plan.args.exact);
   const std::string limit = config.get_string("memory.limit");
-  return {.epochs = integer("epochs"),
-          .max_steps = plan.args.max_steps,
-          .batch = integer("batch"),
-          .slices = step.slices,
-          .seed = static_cast<uint64_t>(integer("seed")),
-          .layout = parse_layout(plan.args.layout, world.size),
-          .update = {.name = config.get_string("optim.name"),
-                     .momentum = real("optim.momentum"),
-                     .nesterov = config.get_bool("optim.nesterov"),
-                     .beta1 = real("optim.beta1"),
-                     .beta2 = real("optim.beta2"),
-                     .eps = real("optim.eps")},
-          .rate = {.name = config.get_string("schedule.name"),
-                   .base = real("optim.lr"),
-                   .warmup_steps = integer("schedule.warmup_steps"),
-                   .scale = config.get_string("schedule.scale"),
-                   .batch = static_cast<double>(integer("batch")),
-                   .reference_batch = static_cast<double>(
-                       reference > 0 ? reference : defaults.get_int("batch")),
-                   .total_steps = integer("schedule.total_steps"),
-                   .step_every = integer("schedule.step_every"),
-                   .gamma = real("schedule.gamma"),
-                   .decay_steps = integer("schedule.decay_steps"),
-                   .floor = real("schedule.floor")},
-          .step = step,
-          .execute = {.decay = {.weight_decay = real("optim.weight_decay"),
-                                .no_decay = config.get_string("optim.no_decay")},
-                      .clip = real("optim.clip"),
-                      .loss_scale = {.initial = real("loss_scale.initial"),
-                                     .growth_steps = integer("loss_scale.growth_steps")}},
-          .drift_every_steps = integer("drift.every_steps"),
-          .memory_limit = limit.empty() ? 0 : parse_bytes(limit, "memory.limit"),
-          .ranks_here = world.local_size,
-          .elastic = config.get_string("elastic") == "on",
-          .valid_every_epochs = integer("valid.every_epochs"),
-          .save_initial = plan.args.save_initial,
-          .save_final = plan.args.save_final,
-          .sample_log = plan.args.sample_log,
-          .started = plan.started,
-          .restarts = world.generation};
+  return {
+      .epochs = integer("epochs"),
+      .max_steps = plan.args.max_steps,
+      .batch = integer("batch"),
+      .slices = step.slices,
+      .seed = static_cast<uint64_t>(integer("seed")),
+      .layout = parse_layout(plan.args.layout, world.size),
+      .update = {.name = config.get_string("optim.name"),
+                 .momentum = real("optim.momentum"),
+                 .nesterov = config.get_bool("optim.nesterov"),
+                 .beta1 = real("optim.beta1"),
+                 .beta2 = real("optim.beta2"),
+                 .eps = real("optim.eps")},
+      .rate = {.name = config.get_string("schedule.name"),
+               .base = real("optim.lr"),
+               .warmup_steps = integer("schedule.warmup_steps"),
+               .scale = config.get_string("schedule.scale"),
+               .batch = static_cast<double>(integer("batch")),
+               .reference_batch = static_cast<double>(
+                   reference > 0 ? reference : defaults.get_int("batch")),
+               .total_steps = integer("schedule.total_steps"),
+               .step_every = integer("schedule.step_every"),
+               .gamma = real("schedule.gamma"),
+               .decay_steps = integer("schedule.decay_steps"),
+               .floor = real("schedule.floor")},
+      .step = step,
+      .execute = {.decay = {.weight_decay = real("optim.weight_decay"),
+                            .no_decay = config.get_string("optim.no_decay")},
+                  .clip = real("optim.clip"),
+                  .loss_scale = {.initial = real("loss_scale.initial"),
+                                 .growth_steps = integer("loss_scale.growth_steps")}},
+      .drift_every_steps = integer("drift.every_steps"),
+      .memory_limit = limit.empty() ? 0 : parse_bytes(limit, "memory.limit"),
+      .ranks_here = world.local_size,
+      .elastic = config.get_string("elastic") == "on",
+      .valid_every_epochs = integer("valid.every_epochs"),
+      .save_initial = plan.args.save_initial,
+      .save_final = plan.args.save_final,
+      .sample_log = plan.args.sample_log,
+      .started = plan.started,
+      .restarts = world.generation};
+}
+
+// Ranks of a node take its GPUs in turn.
+void choose_gpu(const TrainPlan& plan, const World& world, ExecutorOptions& options) {
+  if (plan.args.device != "cuda") return;
+  const std::string why = why_no_cuda();
+  if (!why.empty())
+    throw ConfigError(text("[train] --device cuda: ", why, "; legal here: cpu"));
+  options.compute_on = ComputeOn::kCuda;
+  options.gpu = world.local_rank % cuda_device_count();
+  set_cuda_math({.tf32 = plan.config.get_bool("tf32"),
+                 .search = !plan.args.exact,
+                 .exact = plan.args.exact});
 }
 
 // Who the ranks are, at rank 0 and everywhere.
@@ -148,7 +164,8 @@ ConnectOptions connect_options(const TrainPlan& plan) {
 int run_train_rank(const TrainPlan& plan) {
   const World world = world_from_env();
   stop_on_signals(world);
-  const TrainerOptions options = trainer_options(plan, world);
+  TrainerOptions options = trainer_options(plan, world);
+  choose_gpu(plan, world, options.execute);
   auto loading = plan.recipe->load(plan.config, world.local_rank == 0);
   const ConnectOptions connecting = connect_options(plan);
   const auto store = join(world, connecting);

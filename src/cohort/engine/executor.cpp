@@ -10,6 +10,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/engine/agreement.h"
+#include "cohort/engine/cuda/device_side.h"
 #include "cohort/engine/statistics.h"
 #include "cohort/engine/timed.h"
 
@@ -54,7 +55,7 @@ class Executor::Sink final : public GradSink {
     const int index = executor_.state_.place_of(parameter);
     if (executor_.shared_[index] || !taken_.insert(index).second) return {};
     const Place& place = executor_.state_.places()[index];
-    const auto leaf = executor_.gradients_.leaf(place.bucket, slice_);
+    const auto leaf = executor_.leaf(place.bucket, slice_);
     return {FlatState::view(leaf.memory, place), leaf.adds};
   }
   bool was_taken(int place) const { return taken_.count(place) != 0; }
@@ -97,6 +98,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
   for (const auto& bucket : state_.buckets())
     if (fused_ && schedule_.shard < 3)
       peer_parameters_.push_back(peers->map_peers(bucket.whole));
+  if (options.compute_on != ComputeOn::kHost) set_up_device();
 }
 
 Executor::~Executor() = default;
@@ -121,6 +123,7 @@ StepResult Executor::run(const StepInput& input) {
   begin(role_);
   gradients_.begin_step();
   loss_.data_ptr<double>()[2] = input.stop;
+  if (device_) start_device_step(input);
   for (size_t i = 0; i < role_.actions.size(); ++i) perform(role_, i, input);
   const double* sums = loss_.const_data_ptr<double>();
   return {.loss = sums[0] / sums[1],
@@ -135,15 +138,12 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
   const Action& action = role.actions[index];
   for (int earlier : action.waits) finish(role, earlier);
   times_[index].begin = Seconds(Clock::now() - begun_).count();
+  if (runs_ahead()) launch_ahead(static_cast<int>(index), input);
   switch (action.kind) {
     case ActionKind::kForward:
-      forward(action, input);
-      break;
     case ActionKind::kRecompute:
-      recompute(action);
-      break;
     case ActionKind::kBackward:
-      backward(action);
+      if (!runs_ahead()) compute(action, input);
       break;
     case ActionKind::kReduce:
     case ActionKind::kReduceScatter:
@@ -153,6 +153,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       pending_[index] = gather(action);
       break;
     case ActionKind::kFree:
+      if (device_) device_->release(action.buckets[0]);
       state_.release(action.buckets[0]);
       break;
     case ActionKind::kNorm:
@@ -166,7 +167,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       break;
     case ActionKind::kOffload:
     case ActionKind::kFetch:
-      break;  // the host's memory is this device's
+      break;  // the state is the host's already
     case ActionKind::kFoldBuffers:
       fold_buffers();
       break;
@@ -189,22 +190,37 @@ void Executor::finish(const Role& role, int index) {
   Timed timed(split_.wait);
   for (auto it = lane.begin(); it != end; ++it) {
     pending_[*it].finish();
+    if (runs_ahead() && role.actions[*it].kind == ActionKind::kReduceScatter)
+      slot_taken_[schedule_.buckets[role.actions[*it].buckets[0]].slot] = false;
     times_[*it].end = Seconds(Clock::now() - begun_).count();
   }
   lane.erase(lane.begin(), end);
   if (!not_finite_.empty()) throw Error(ErrorKind::kBug, not_finite_);
 }
 
-void Executor::forward(const Action& action, const StepInput& input) {
-  const int slice = first_slice_ + action.slice;
-  if (action.block == 0) {
-    Timed timed(split_.data);
-    batch_ = input.batch(slice);
-    if (batch_.input.is_floating_point())
-      batch_.input = batch_.input.to(schedule_.precision.compute);
-    sink_->begin_slice(action.slice);
-    std::fill(written_.begin(), written_.end(), false);
+void Executor::compute(const Action& action, const StepInput& input) {
+  if (device_ && evaluating_) device_->lane().join_uploads();
+  if (action.kind == ActionKind::kForward) forward(action, input);
+  if (action.kind == ActionKind::kRecompute) recompute(action);
+  if (action.kind == ActionKind::kBackward) backward(action);
+}
+
+void Executor::load_slice(const Action& action, const StepInput& input) {
+  Timed timed(split_.data);
+  sink_->begin_slice(action.slice);
+  std::fill(written_.begin(), written_.end(), false);
+  if (runs_ahead()) {
+    const DeviceSlice& slice = device_->batch().slice(action.slice);
+    batch_ = {slice.input, slice.target, slice.ids};
+    return;
   }
+  batch_ = input.batch(first_slice_ + action.slice);
+  if (batch_.input.is_floating_point())
+    batch_.input = batch_.input.to(schedule_.precision.compute);
+}
+
+void Executor::forward(const Action& action, const StepInput& input) {
+  if (action.block == 0) load_slice(action, input);
   Flight& flight = flights_[action.block];
   flight = {};
   if (batch_.input.size(0) == 0) return;  // a short last batch has empty slices
@@ -215,13 +231,13 @@ void Executor::forward(const Action& action, const StepInput& input) {
   const bool graph = !evaluating_ && keeps_graph_;
   const c10::AutoGradMode mode(graph);
   const size_t before = statistics_.size();
-  flight.outputs = compute(action, flight.inputs, /*again=*/false);
+  flight.outputs = run_block(action, flight.inputs, /*again=*/false);
   for (size_t i = before; i < statistics_.size(); ++i)
     statistics_[i].slice = action.slice;
   if (!graph && action.block > 0) flights_[action.block - 1].outputs.clear();
 }
 
-Values Executor::compute(const Action& action, const Values& inputs, bool again) {
+Values Executor::run_block(const Action& action, const Values& inputs, bool again) {
   Context context{.step = step_,
                   .slice = first_slice_ + action.slice,
                   .sample_ids = batch_.ids,
@@ -229,25 +245,32 @@ Values Executor::compute(const Action& action, const Values& inputs, bool again)
                   .phase = evaluating_ ? Phase::kEvaluate : Phase::kTrain,
                   .recompute = again};
   context.grads = evaluating_ ? nullptr : sink_.get();
+  context.keys =
+      runs_ahead() ? device_->batch().slice(action.slice).keys.get() : nullptr;
   context.statistics = again || evaluating_ ? nullptr : &statistics_;
   Values outputs = chain_.blocks[action.block]->forward(inputs, context);
   if (action.block + 1 != static_cast<int>(chain_.blocks.size())) return outputs;
 
+  // Where nothing may wait, right answers are not counted.
+  const c10::AutoGradMode mode(runs_ahead() || c10::GradMode::is_enabled());
   const WeightedLoss loss = chain_.loss(outputs, batch_.target);
-  if (!again) {
-    double* sums = loss_.data_ptr<double>();
-    sums[0] += loss.sum.item<double>();
-    sums[1] += loss.count;
-    correct_ += loss.correct;
-  }
+  if (!again) keep_loss(action, loss);
   return {loss.sum};
+}
+
+void Executor::keep_loss(const Action& action, const WeightedLoss& loss) {
+  if (runs_ahead()) return device_->keep_loss(action.slice, loss);
+  double* sums = loss_.data_ptr<double>();
+  sums[0] += loss.sum.item<double>();
+  sums[1] += loss.count;
+  correct_ += loss.correct;
 }
 
 void Executor::recompute(const Action& action) {
   Flight& flight = flights_[action.block];
   if (flight.inputs.empty()) return;
   Timed timed(split_.backward);
-  flight.outputs = compute(action, flight.inputs, /*again=*/true);
+  flight.outputs = run_block(action, flight.inputs, /*again=*/true);
 }
 
 void Executor::backward(const Action& action) {
@@ -265,8 +288,9 @@ void Executor::backward(const Action& action) {
     for (const auto& value : flight.inputs)
       if (value.requires_grad()) wanted.push_back(value);
     const bool last = action.block + 1 == static_cast<int>(chain_.blocks.size());
-    const Values given = last ? Values{at::full({}, seed_scale())}
-                              : std::exchange(upstream_, {});
+    const Values given =
+        !last ? std::exchange(upstream_, {})
+              : Values{device_ ? device_->seed() : at::full({}, seed_scale())};
     if (!wanted.empty())
       gradients = torch::autograd::grad(flight.outputs, wanted, given, {}, false,
                                         /*allow_unused=*/true);
@@ -276,6 +300,7 @@ void Executor::backward(const Action& action) {
     keep_gradient(trained[i], gradients[i], action.slice);
   upstream_.assign(gradients.begin() + static_cast<int64_t>(trained.size()),
                    gradients.end());
+  if (device_) return;  // they are not on the host yet
   for (int bucket : action.buckets)
     if (last_to_add_[bucket] == action.block && state_.buckets()[bucket].trained)
       gradients_.finish_slice(bucket, action.slice);
@@ -286,9 +311,9 @@ void Executor::backward(const Action& action) {
 // of it.
 void Executor::keep_gradient(int index, const Tensor& gradient, int slice) {
   const Place& place = state_.places()[index];
-  const auto leaf = gradients_.leaf(place.bucket, slice);
-  const Tensor home = FlatState::view(leaf.memory, place);
-  const bool adds = leaf.adds || written_[index];
+  const auto [memory, adds_slices] = leaf(place.bucket, slice);
+  const Tensor home = FlatState::view(memory, place);
+  const bool adds = adds_slices || written_[index];
   written_[index] = true;
   if (!gradient.defined()) {
     if (!adds) home.zero_();
@@ -305,7 +330,11 @@ PendingWork Executor::reduce(const Action& action) {
   if (!options_.communicate) return {};
   Timed timed(split_.wait);
   const int bucket = action.buckets[0];
-  if (bucket == kLossBucket) return {comm_.all_reduce(loss_, ReduceOp::kSum), nullptr};
+  if (bucket == kLossBucket) {
+    settle_loss();
+    return {comm_.all_reduce(loss_, ReduceOp::kSum), nullptr};
+  }
+  if (device_) device_->settle(bucket);
   const bool replicas =
       action.kind == ActionKind::kReduce && groups_.replicate != nullptr;
   if (replicas) return gradients_.reduce_replicas(bucket);
@@ -318,15 +347,22 @@ PendingWork Executor::gather(const Action& action) {
   Timed timed(split_.wait);
   if (schedule_.shard == 3) {
     state_.acquire(bucket);
-    return {groups_.shard->all_gather(state.whole, state.travels), nullptr};
+    return {groups_.shard->all_gather(state.whole, state.travels), [this, bucket] {
+              if (device_) device_->acquire(bucket);
+            }};
   }
-  if (fused_) return {};  // each rank has written into all
+  const auto uploads = [this, bucket] {
+    if (device_ && !skipped_) device_->upload(bucket);
+  };
+  if (fused_) return {Work(), uploads};  // each rank has written into all
   const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
-  return {groups_.shard->all_gather(state.whole, share), [share] {}};
+  return {groups_.shard->all_gather(state.whole, share),
+          [share, uploads] { uploads(); }};
 }
 
 void Executor::fold_buffers() {
   Timed timed(split_.update);
+  if (device_) statistics_ = device_->to_host(statistics_);
   if (options_.communicate)
     statistics_ = gather_statistics(comm_, chain_.buffers(), statistics_, role_.slices);
 }
@@ -335,17 +371,22 @@ void Executor::commit() {
   if (evaluating_) return;
   const c10::NoGradGuard no_grad;
   Timed timed(split_.update);
-  if (!skipped_) apply_statistics(statistics_);
+  settle_loss();
+  if (!skipped_ && device_) device_->apply(statistics_);
+  if (!skipped_ && !device_) apply_statistics(statistics_);
   if (loss_scale_) loss_scale_->commit(!skipped_);
   batch_ = {};
 }
 
 WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
   const Role& role = forward.role_of(comm_.rank());
-  const StepInput input{.step = step_, .batch = [&](int) { return batch; }};
+  const StepInput input{.step = step_, .batch = [&](int) { return on_device(batch); }};
   evaluating_ = true;
   begin(role);
-  for (size_t i = 0; i < role.actions.size(); ++i) perform(role, i, input);
+  const auto run = [&] {
+    for (size_t i = 0; i < role.actions.size(); ++i) perform(role, i, input);
+  };
+  device_ ? device_->lane().run(run) : run();
   evaluating_ = false;
   for (auto& flight : flights_) flight = {};
   const double* sums = loss_.const_data_ptr<double>();

@@ -92,7 +92,8 @@ std::vector<NamedTensor> Executor::weights() {
         all[p] = {place.name, FlatState::view(whole, place)};
   }
   if (comm_.rank() != 0) return {};
-  for (const auto& buffer : chain_.buffers()) all.push_back(buffer);
+  for (const auto& [name, tensor] : chain_.buffers())
+    all.push_back({name, tensor.to(at::kCPU)});
   return all;
 }
 
@@ -114,7 +115,8 @@ void Executor::check_replicas(int64_t step) {
     std::string where = text("bucket ", i);
     for (const auto& place : state_.places()) {
       if (place.bucket != i || schedule_.shard == 3) continue;
-      Tensor own = at::full({1}, hash_of(place.parameter), at::kLong);
+      const Tensor mine_here = FlatState::view(buckets[i].whole, place);
+      Tensor own = at::full({1}, hash_of(mine_here), at::kLong);
       Tensor hashes = at::empty({group->size()}, at::kLong);
       group->all_gather(hashes, own).wait();
       if (odd_one(hashes.const_data_ptr<int64_t>(), group->size()) < 0) continue;

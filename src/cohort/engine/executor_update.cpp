@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/cuda/device_side.h"
 #include "cohort/engine/executor.h"
 #include "cohort/engine/norm.h"
 #include "cohort/engine/timed.h"
@@ -66,9 +67,16 @@ void Executor::check_sum(int bucket, int64_t begin, int64_t count, const float* 
 }
 
 void Executor::update(const Action& action) {
-  if (fused_ || skipped_) return;
+  if (skipped_) return;
   Timed timed(split_.update);
   const int bucket = action.buckets[0];
+  const bool uploads = device_ && schedule_.shard == 0;
+  if (fused_) {  // its reduction was the update
+    if (uploads) device_->upload(bucket);
+    return;
+  }
+  settle_loss();
+  if (device_) device_->settle(bucket);
   BucketState& state = state_.buckets()[bucket];
   const Tensor& sum = gradients_.sum(bucket);
   const bool wide = sum.scalar_type() == at::kFloat;
@@ -83,10 +91,12 @@ void Executor::update(const Action& action) {
   }
   if (!not_finite_.empty()) throw Error(ErrorKind::kBug, not_finite_);
   state_.publish(bucket);
+  if (uploads) device_->upload(bucket);
 }
 
 void Executor::norm() {
   Timed timed(split_.update);
+  settle_all();
   const bool cut = schedule_.shard > 0 && options_.communicate;
   norm_ = gradient_norm(state_, gradients_, cut ? groups_.shard : nullptr,
                         1 / (loss_.const_data_ptr<double>()[1] * seed_scale()));
@@ -112,6 +122,7 @@ bool Executor::sums_are_finite() const {
 }
 
 PendingWork Executor::vote() {
+  settle_all();
   int64_t* const against = votes_.data_ptr<int64_t>();
   *against = sums_are_finite() ? 0 : 1;
   const auto count = [this, against] { skipped_ = *against > 0; };

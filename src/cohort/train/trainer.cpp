@@ -11,6 +11,7 @@
 #include "cohort/core/format.h"
 #include "cohort/core/memory.h"
 #include "cohort/engine/block_measure.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 
@@ -75,6 +76,14 @@ int64_t largest_batch(const std::vector<BlockSpec>& specs, const TrainerOptions&
   return fits * options.slices;
 }
 
+// Of the host or the GPU, whose memory several ranks may share.
+int64_t memory_here(const TrainerOptions& options) {
+  const int ranks = std::max(1, options.ranks_here);
+  if (options.execute.compute_on != ComputeOn::kCuda) return available_memory() / ranks;
+  const int gpus = std::max(1, cuda_device_count());
+  return cuda_free_memory(options.execute.gpu) / ((ranks + gpus - 1) / gpus);
+}
+
 // The step, proved before anything is allocated for it.
 Schedule make_schedule(const Chain& chain, const Dataset& data,
                        const TrainerOptions& options, const UpdateRule& rule) {
@@ -82,9 +91,8 @@ Schedule make_schedule(const Chain& chain, const Dataset& data,
   const auto states = static_cast<int>(rule.states().size());
   const auto specs = specs_of(chain);
   Schedule schedule = generate_for(specs, options, measures, states, options.batch);
-  const int64_t limit = options.memory_limit > 0
-                            ? options.memory_limit
-                            : available_memory() / std::max(1, options.ranks_here);
+  const int64_t limit =
+      options.memory_limit > 0 ? options.memory_limit : memory_here(options);
   const MemoryParts most =
       check(schedule, {.elastic = options.elastic}).largest().parts;
   if (most.total() <= limit) return schedule;
@@ -132,8 +140,9 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
                 .seed = options_.seed}),
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
-      executor_(chain, make_schedule(chain, train, options_, *rule_), *rule_, comm,
-                executor_options(options_)),
+      runner_(make_step_runner(chain, make_schedule(chain, train, options_, *rule_),
+                               options_.update, *rule_, comm,
+                               executor_options(options_))),
       forward_only_(make_forward_schedule(chain, options_)),
       total_steps_(steps_of(options_, sampler_)) {
   if (reporter_ && !options_.sample_log.empty())
@@ -158,7 +167,7 @@ DoneEvent Trainer::fit() {
 void Trainer::step(int64_t index) {
   const auto begin = std::chrono::steady_clock::now();
   const Position position = sampler_.position(index);
-  const StepResult result = executor_.run(
+  const StepResult result = runner_->run(
       {.step = index,
        .rate = rate_.at(index),
        .batch =
@@ -172,7 +181,7 @@ void Trainer::step(int64_t index) {
   const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
 
   if (options_.drift_every_steps > 0 && (index + 1) % options_.drift_every_steps == 0)
-    executor_.check_replicas(index + 1);
+    runner_->check_replicas(index + 1);
   if (!std::isfinite(result.loss) && !result.skipped)
     throw Error(ErrorKind::kBug,
                 text("[train] step ", index + 1, ": the loss is ", result.loss,
@@ -211,7 +220,7 @@ void Trainer::validate(int64_t epoch) {
     const int64_t at = std::min(begin + turn, end);
     std::vector<int64_t> ids(std::min(kValidBatch, end - at));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = at + static_cast<int64_t>(i);
-    const WeightedLoss loss = executor_.evaluate(forward_only_, valid_->gather(ids));
+    const WeightedLoss loss = runner_->evaluate(forward_only_, valid_->gather(ids));
     values[0] += loss.sum.item<double>();
     values[1] += loss.count;
     values[2] += loss.correct;
@@ -224,12 +233,14 @@ void Trainer::validate(int64_t epoch) {
 }
 
 void Trainer::save(const std::string& path) {
-  const auto weights = executor_.weights();
+  const auto weights = runner_->weights();
   if (comm_.rank() == 0) write_safetensors(path, weights);
 }
 
 DoneEvent Trainer::summarise() {
-  Tensor peak = at::full({1}, process_peak_memory(), at::kLong);
+  const bool on_device = options_.execute.compute_on == ComputeOn::kCuda;
+  Tensor peak = at::full(
+      {1}, on_device ? runner_->device_peak_bytes() : process_peak_memory(), at::kLong);
   comm_.all_reduce(peak, ReduceOp::kMax).wait();
   done_.samples_per_second = speed_.total();
   done_.step_ms = 1e3 * (step_seconds_.weight() > 0 ? step_seconds_.mean() : 0);
@@ -238,7 +249,7 @@ DoneEvent Trainer::summarise() {
   done_.split = split_.mean();
   done_.losses = losses_;
   done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
-  const auto weights = executor_.weights();
+  const auto weights = runner_->weights();
   if (comm_.rank() == 0) done_.weights_hash = weights_hash(weights);
   if (reporter_) reporter_->done(done_);
   return done_;

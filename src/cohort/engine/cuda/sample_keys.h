@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cohort/step/block.h"
+
+namespace cohort {
+
+// The keys of the random numbers of one slice, in device memory. An operation is known
+// from its first forward on; begin() then makes its keys of every step. So a captured
+// forward finds those of the step it is replayed in.
+class SampleKeys final : public DeviceKeys {
+ public:
+  SampleKeys(at::Device device, uint64_t seed) : device_(device), seed_(seed) {}
+
+  // Starts the transfer of the keys of that step's samples; as many as before.
+  void begin(int64_t step, std::vector<int64_t> ids);
+
+  Tensor streams(const std::string& operation) override;
+
+ private:
+  void send(const std::string& operation, const Tensor& memory) const;
+
+  at::Device device_;
+  uint64_t seed_;
+  int64_t step_ = 0;
+  std::vector<int64_t> ids_;
+  std::map<std::string, Tensor> memory_;
+};
+
+}  // namespace cohort
