@@ -31,7 +31,8 @@ GeneratorOptions step_options(const Config& config, bool exact) {
                  config.get_string("nan") == "skip";
   options.recompute = config.get_bool("step.recompute");
   options.prefetch = static_cast<int>(config.get_int("step.prefetch"));
-  options.offload = config.get_string("step.offload") != "none";
+  options.offload = config.get_string("step.offload") == "optimizer";
+  options.offload_parameters = config.get_string("step.offload") == "parameters";
   options.exact = exact;
   options.precision = {
       .compute = compute,

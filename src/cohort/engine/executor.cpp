@@ -11,7 +11,7 @@
 #include "cohort/core/error.h"
 #include "cohort/engine/agreement.h"
 #include "cohort/engine/cuda/device_side.h"
-#include "cohort/engine/statistics.h"
+#include "cohort/engine/cuda/kernel_search.h"
 #include "cohort/engine/timed.h"
 
 namespace cohort {
@@ -153,8 +153,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       pending_[index] = gather(action);
       break;
     case ActionKind::kFree:
-      if (device_) device_->release(action.buckets[0]);
-      state_.release(action.buckets[0]);
+      free_parameters(action.buckets[0]);
       break;
     case ActionKind::kNorm:
       norm();
@@ -245,7 +244,7 @@ Values Executor::run_block(const Action& action, const Values& inputs, bool agai
                   .phase = evaluating_ ? Phase::kEvaluate : Phase::kTrain,
                   .recompute = again};
   context.grads = evaluating_ ? nullptr : sink_.get();
-  context.keys =
+  context.random =
       runs_ahead() ? device_->batch().slice(action.slice).keys.get() : nullptr;
   context.statistics = again || evaluating_ ? nullptr : &statistics_;
   Values outputs = chain_.blocks[action.block]->forward(inputs, context);
@@ -345,10 +344,14 @@ PendingWork Executor::gather(const Action& action) {
   const int bucket = action.buckets[0];
   BucketState& state = state_.buckets()[bucket];
   Timed timed(split_.wait);
+  if (uploads_directly()) {
+    device_->acquire(bucket, state.travels);
+    return {};
+  }
   if (schedule_.shard == 3) {
     state_.acquire(bucket);
     return {groups_.shard->all_gather(state.whole, state.travels), [this, bucket] {
-              if (device_) device_->acquire(bucket);
+              if (device_) device_->acquire(bucket, state_.buckets()[bucket].whole);
             }};
   }
   const auto uploads = [this, bucket] {
@@ -360,22 +363,9 @@ PendingWork Executor::gather(const Action& action) {
           [share, uploads] { uploads(); }};
 }
 
-void Executor::fold_buffers() {
-  Timed timed(split_.update);
-  if (device_) statistics_ = device_->to_host(statistics_);
-  if (options_.communicate)
-    statistics_ = gather_statistics(comm_, chain_.buffers(), statistics_, role_.slices);
-}
-
-void Executor::commit() {
-  if (evaluating_) return;
-  const c10::NoGradGuard no_grad;
-  Timed timed(split_.update);
-  settle_loss();
-  if (!skipped_ && device_) device_->apply(statistics_);
-  if (!skipped_ && !device_) apply_statistics(statistics_);
-  if (loss_scale_) loss_scale_->commit(!skipped_);
-  batch_ = {};
+void Executor::free_parameters(int bucket) {
+  if (device_) device_->release(bucket);
+  if (!uploads_directly()) state_.release(bucket);
 }
 
 WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
@@ -386,6 +376,7 @@ WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
   const auto run = [&] {
     for (size_t i = 0; i < role.actions.size(); ++i) perform(role, i, input);
   };
+  const NoKernelSearch rare(device_ != nullptr);
   device_ ? device_->lane().run(run) : run();
   evaluating_ = false;
   for (auto& flight : flights_) flight = {};

@@ -75,6 +75,7 @@ class Executor final : public StepRunner {
   void keep_gradient(int place, const Tensor& gradient, int slice);
   PendingWork reduce(const Action& action);
   PendingWork gather(const Action& action);
+  void free_parameters(int bucket);
   void norm();
   PendingWork vote();
   void update(const Action& action);
@@ -103,6 +104,10 @@ class Executor final : public StepRunner {
   void settle_loss();
   void settle_all();
   bool runs_ahead() const { return device_ && !evaluating_; }
+  // At level 3: all of the parameters are this rank's own.
+  bool uploads_directly() const {
+    return device_ && schedule_.shard == 3 && groups_.shard->size() == 1;
+  }
   GradientSums::Leaf leaf(int bucket, int slice) const;
   Batch on_device(const Batch& batch) const;
 

@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/device_side.h"
+#include "cohort/engine/cuda/kernel_search.h"
 #include "cohort/engine/executor.h"
 
 namespace cohort {
@@ -45,9 +46,11 @@ void Executor::cut_segments() {
     open.actions.push_back(static_cast<int>(i));
     open.slice = action.slice;
     open.ends_forward = action.kind == ActionKind::kForward && action.block == last;
-    for (const int bucket : action.buckets)
-      if (state_.buckets()[bucket].trained && finishes(action, bucket))
-        open.finishes.push_back(bucket);
+    for (const int bucket : action.buckets) {
+      if (!state_.buckets()[bucket].trained) continue;
+      if (action.kind == ActionKind::kBackward) open.touches.push_back(bucket);
+      if (finishes(action, bucket)) open.finishes.push_back(bucket);
+    }
     const bool slice_ends = action.kind == ActionKind::kBackward && action.block == 0;
     if (open.ends_forward || !open.finishes.empty() || slice_ends ||
         schedule_.shard == 3)
@@ -61,8 +64,7 @@ GradientSums::Leaf Executor::leaf(int bucket, int slice) const {
 
 Batch Executor::on_device(const Batch& batch) const {
   if (!device_) return batch;
-  DeviceBatch samples(device_->lane().device(), schedule_.precision.compute,
-                      options_.seed, 1);
+  DeviceBatch samples(device_->lane(), schedule_.precision.compute, options_.seed, 1);
   samples.load(0, step_, batch);
   return {samples.slice(0).input, samples.slice(0).target, batch.ids};
 }
@@ -93,7 +95,7 @@ void Executor::launch_ahead(int index, const StepInput& input) {
       for (const int action : segment.actions)
         for (const int earlier : role_.actions[action].waits)
           if (earlier < index) finish(role_, earlier);
-      for (const int bucket : segment.finishes) device_->settle(bucket);
+      for (const int bucket : segment.touches) device_->settle(bucket);
     }
     launch(segment, input);
     ++launched_;
@@ -101,19 +103,23 @@ void Executor::launch_ahead(int index, const StepInput& input) {
 }
 
 bool Executor::may_launch(const Segment& segment) const {
-  return std::all_of(segment.finishes.begin(), segment.finishes.end(), [&](int bucket) {
+  return std::all_of(segment.touches.begin(), segment.touches.end(), [&](int bucket) {
     return device_->is_settled(bucket) && !slot_taken_[schedule_.buckets[bucket].slot];
   });
 }
 
 void Executor::launch(Segment& segment, const StepInput& input) {
   device_->lane().join_uploads();
+  // A rank that talks to nobody has no reduction to wait for before it uses a slot
+  // again.
+  if (uploads_directly()) device_->lane().join_downloads();
   if (replays_) {
     if (segment.graph == kNone) capture(segment, input);
     device_->lane().replay(segment.graph);
     for (const auto& statistic : segment.statistics) statistics_.push_back(statistic);
     if (segment.ends_forward) device_->set_count(segment.slice, segment.count);
   } else {
+    const NoKernelSearch rare(!device_->batch().is_usual());
     device_->lane().run([&] {
       for (const int action : segment.actions) compute(role_.actions[action], input);
     });

@@ -31,7 +31,9 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
   return out << way.ranks << "_ranks_shard" << way.shard << "_"
              << way.step.precision.compute << (way.step.recompute ? "_recompute" : "")
              << (way.step.exact ? "_exact" : "") << (way.step.vote ? "_vote" : "")
-             << (way.step.offload ? "_offload" : "") << (way.clip > 0 ? "_clip" : "");
+             << (way.step.offload ? "_offload" : "")
+             << (way.step.offload_parameters ? "_parameters" : "")
+             << (way.clip > 0 ? "_clip" : "");
 }
 
 Batch slice_of(int64_t step, int slice, at::IntArrayRef shape) {
@@ -77,9 +79,11 @@ Outcome train(Communicator& comm, const Way& way, ComputeOn compute_on, Chain ch
                   .rate = 0.01,
                   .batch = [&](int slice) { return slice_of(i, slice, shape); }})
             .loss);
-  const Schedule forward = generate(
-      specs_of(chain), layout,
-      {.slices = comm.size(), .forward_only = true, .precision = step.precision});
+  const Schedule forward = generate(specs_of(chain), layout,
+                                    {.slices = comm.size(),
+                                     .offload_parameters = step.offload_parameters,
+                                     .forward_only = true,
+                                     .precision = step.precision});
   outcome.evaluated =
       executor.evaluate(forward, slice_of(0, 1, shape)).sum.item<double>();
   for (const auto& [name, tensor] : executor.weights())
@@ -101,6 +105,11 @@ std::vector<Way> ways() {
     }
   all.push_back(
       {3, 1, {.vote = true, .precision = {.compute = at::kHalf, .reduce = at::kHalf}}});
+  for (const int ranks : {1, 2, 3}) {
+    all.push_back({ranks, 0, {.offload_parameters = true}});
+    all.push_back(
+        {ranks, 0, {.recompute = true, .offload_parameters = true, .exact = true}});
+  }
   return all;
 }
 

@@ -32,7 +32,7 @@ bool GradientSums::can_visit(const RankGroups& groups) {
 
 GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
                            const RankGroups& groups, bool visits)
-    : level_(schedule.shard),
+    : level_(groups.shard->size() > 1 ? schedule.shard : 0),
       exact_(schedule.exact),
       slices_(schedule.slices),
       first_slice_(

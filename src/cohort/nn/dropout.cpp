@@ -50,7 +50,7 @@ Tensor Dropout::device_mask(const Tensor& input, Context& context) const {
   const c10::NoGradGuard no_grad;
   const int64_t rows = input.size(0);
   const int64_t columns = rows > 0 ? input.numel() / rows : 0;
-  return random_bits(context.keys->streams(name_), context.seed, columns)
+  return context.random->bits(name_, columns)
       .bitwise_right_shift(8)
       .ge(int64_t{limit()})
       .to(at::kFloat)
@@ -64,7 +64,7 @@ Tensor Dropout::operator()(const Tensor& input, Context& context) const {
   const int64_t rows = input.size(0);
   COHORT_CHECK(static_cast<int64_t>(context.sample_ids.size()) == rows, name_, ": ",
                rows, " rows and ", context.sample_ids.size(), " sample ids");
-  if (context.keys) return input * device_mask(input, context);
+  if (context.random) return input * device_mask(input, context);
   Tensor mask = at::empty(input.sizes(), at::kFloat);
   float* values = mask.mutable_data_ptr<float>();
   const int64_t columns = rows > 0 ? input.numel() / rows : 0;

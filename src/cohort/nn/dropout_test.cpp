@@ -50,15 +50,15 @@ TEST(Dropout, MaskDoesNotDependOnTheCut) {
 }
 
 // The keys of one operation, as a device would hold them.
-class Keys final : public DeviceKeys {
+class Keys final : public DeviceRandom {
  public:
   Keys(const Context& context) : context_(context) {}
-  Tensor streams(const std::string& operation) override {
+  Tensor bits(const std::string& operation, int64_t count) override {
     std::vector<int64_t> all;
     for (const int64_t id : context_.sample_ids)
       all.push_back(static_cast<int64_t>(
           RandomKey::of_sample(context_.seed, context_.step, id, operation).stream));
-    return at::tensor(all, at::kLong);
+    return random_bits(at::tensor(all, at::kLong), context_.seed, count);
   }
 
  private:
@@ -74,7 +74,7 @@ TEST(Dropout, KeysInDeviceMemoryGiveTheSameMask) {
       Keys keys(context);
       const Tensor x = at::ones({3, columns}, at::kFloat);
       const Tensor host = dropout(x, context);
-      context.keys = &keys;
+      context.random = &keys;
       EXPECT_TRUE(at::equal(dropout(x, context), host)) << p << " " << columns;
     }
 }

@@ -39,13 +39,14 @@ class GradSink {
   virtual GradTarget take(const Tensor& parameter) = 0;
 };
 
-// Keys of the random numbers of the samples at hand, in device memory: a kernel reads
-// them there, so that a captured step draws new ones each time it is replayed.
-class DeviceKeys {
+// Random numbers of the samples at hand, made on a device from keys in its memory: so a
+// captured step draws new ones each time it is replayed.
+class DeviceRandom {
  public:
-  virtual ~DeviceKeys() = default;
-  // RandomKey::of_sample(...).stream of each sample for that operation, as int64.
-  virtual Tensor streams(const std::string& operation) = 0;
+  virtual ~DeviceRandom() = default;
+  // random_bits(RandomKey::of_sample(...), i) for i below `count`, a row a sample,
+  // int64.
+  virtual Tensor bits(const std::string& operation, int64_t count) = 0;
 };
 
 enum class Phase { kTrain, kEvaluate };
@@ -59,8 +60,8 @@ struct Context {
   uint64_t seed = 0;
   Phase phase = Phase::kTrain;
   bool recompute = false;
-  GradSink* grads = nullptr;   // null: gradients are returned
-  DeviceKeys* keys = nullptr;  // null: keys are made of the fields above
+  GradSink* grads = nullptr;       // null: gradients are returned
+  DeviceRandom* random = nullptr;  // null: the host draws, by the fields above
   std::vector<Statistic>* statistics = nullptr;  // null: not kept
 };
 

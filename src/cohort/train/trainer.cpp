@@ -111,6 +111,7 @@ Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options
   return generate(specs_of(chain), options.layout,
                   {.slices = options.layout.dp,
                    .bucket_bytes = options.step.bucket_bytes,
+                   .offload_parameters = options.step.offload_parameters,
                    .forward_only = true,
                    .precision = options.step.precision});
 }

@@ -3,6 +3,8 @@
 
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/cuda/jiterator.h>
+#include <ATen/ops/arange.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/random.h"
 
 namespace cohort {
 namespace {
@@ -26,6 +29,28 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 CUDAStream new_stream(int device, bool urgent) {
   return c10::cuda::getStreamFromPool(urgent, static_cast<c10::DeviceIndex>(device));
 }
+
+// Philox4x32-10 of one element; core/random.cpp has it in C++. LibTorch compiles it
+// when it is first used.
+constexpr char kRandomBits[] = R"(
+template <typename T>
+T random_bits(T stream, T index, T seed) {
+  unsigned int c[4] = {(unsigned int)(index >> 2), (unsigned int)(index >> 34),
+                       (unsigned int)stream, (unsigned int)(stream >> 32)};
+  unsigned int k0 = (unsigned int)seed, k1 = (unsigned int)(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const unsigned long long a = 0xD2511F53ull * c[0], b = 0xCD9E8D57ull * c[2];
+    const unsigned int c1 = c[1], c3 = c[3];
+    c[0] = (unsigned int)(b >> 32) ^ c1 ^ k0;
+    c[1] = (unsigned int)b;
+    c[2] = (unsigned int)(a >> 32) ^ c3 ^ k1;
+    c[3] = (unsigned int)a;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return (T)c[index & 3];
+}
+)";
 
 class Lane final : public CudaLane {
  public:
@@ -96,6 +121,12 @@ class Lane final : public CudaLane {
     for (; first_download_ <= ticket; ++first_download_) downloads_.pop_front();
   }
 
+  void join_downloads() override {
+    CUDAEvent done;
+    done.record(down_);
+    done.block(stream_);
+  }
+
   void upload(const Tensor& device, const Tensor& host, bool behind) override {
     if (behind) {
       CUDAEvent used;
@@ -114,6 +145,21 @@ class Lane final : public CudaLane {
   }
 
   void wait_uploads() override { up_.synchronize(); }
+
+  // One kernel where LibTorch can compile it, a hundred where it cannot.
+  Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) override {
+    if (compiles_) {
+      try {
+        const Tensor index = at::arange(count, streams.options());
+        return at::cuda::CompileAndLaunchKernel(
+            kRandomBits, "random_bits", 1, {streams.unsqueeze(1), index.unsqueeze(0)},
+            {static_cast<int64_t>(seed)}, /*return_by_ref=*/false)[0];
+      } catch (const c10::Error&) {
+        compiles_ = false;
+      }
+    }
+    return cohort::random_bits(streams, seed, count);
+  }
 
   // Memory that cannot be pinned, because it is already or shares a page with memory
   // that is, is copied all the same.
@@ -155,6 +201,7 @@ class Lane final : public CudaLane {
   std::deque<CUDAEvent> downloads_;  // that nobody has waited for
   int64_t first_download_ = 0;
   bool uploaded_ = false;
+  bool compiles_ = true;
   std::vector<void*> pinned_;
 };
 

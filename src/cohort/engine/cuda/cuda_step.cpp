@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/cuda/kernel_search.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/step/generator.h"
 
@@ -29,7 +30,7 @@ CudaStep::CudaStep(Chain& chain, const CudaStepOptions& options)
       lane_(options.on_host ? make_host_lane() : make_cuda_lane(options.gpu)),
       device_(lane_->device()),
       control_(make_control()),
-      batch_(device_, options.compute, options.seed, options.slices),
+      batch_(*lane_, options.compute, options.seed, options.slices),
       flights_(chain.blocks.size()) {
   lane_->run([&] {
     const c10::NoGradGuard no_grad;
@@ -123,6 +124,7 @@ void CudaStep::start(int64_t step, double rate) {
   const bool usual = batch_.is_usual();
   const bool may_capture = options_.capture && lane_->can_capture() && usual;
   if (!may_capture || started_ < std::max(1, options_.warmup)) {
+    const NoKernelSearch rare(!usual);
     lane_->run([this] { compute(); });
   } else {
     if (!captured_) capture();
@@ -180,7 +182,7 @@ Values CudaStep::run_block(size_t block, int slice, bool again) {
                   .sample_ids = samples.ids,
                   .seed = options_.seed,
                   .recompute = again};
-  context.keys = samples.keys.get();
+  context.random = samples.keys.get();
   context.statistics = again ? nullptr : &statistics_;
   const size_t before = statistics_.size();
   Values outputs = chain_.blocks[block]->forward(flights_[block].inputs, context);
@@ -326,9 +328,10 @@ std::string CudaStep::bad_gradient() {
 
 WeightedLoss CudaStep::evaluate(const Batch& batch) {
   WeightedLoss loss;
+  const NoKernelSearch rare(true);
   lane_->run([&] {
     const c10::NoGradGuard no_grad;
-    DeviceBatch samples(device_, options_.compute, options_.seed, 1);
+    DeviceBatch samples(*lane_, options_.compute, options_.seed, 1);
     samples.load(0, step_, batch);
     Context context{.step = step_,
                     .sample_ids = batch.ids,

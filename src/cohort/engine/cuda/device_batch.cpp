@@ -14,9 +14,10 @@ Tensor pinned(const Tensor& tensor, at::Device device) {
 
 }  // namespace
 
-DeviceBatch::DeviceBatch(at::Device device, at::ScalarType compute, uint64_t seed,
+DeviceBatch::DeviceBatch(CudaLane& lane, at::ScalarType compute, uint64_t seed,
                          int slices)
-    : device_(device),
+    : lane_(lane),
+      device_(lane.device()),
       compute_(compute),
       seed_(seed),
       usual_(slices),
@@ -45,7 +46,7 @@ void DeviceBatch::fill(DeviceSlice& slice, int64_t step, const Batch& batch) con
     if (batch.target.defined())
       slice.target =
           at::empty(batch.target.sizes(), batch.target.options().device(device_));
-    slice.keys = std::make_unique<SampleKeys>(device_, seed_);
+    slice.keys = std::make_unique<SampleKeys>(lane_, seed_);
   }
   slice.ids = batch.ids;
   slice.keys->begin(step, batch.ids);

@@ -24,7 +24,7 @@ struct DeviceSlice {
 // them. Others, of a short last batch, get memory of their own.
 class DeviceBatch {
  public:
-  DeviceBatch(at::Device device, at::ScalarType compute, uint64_t seed, int slices);
+  DeviceBatch(CudaLane& lane, at::ScalarType compute, uint64_t seed, int slices);
 
   // Starts the transfer; the memory of `batch` may go when it is done (LibTorch sees to
   // that for pinned memory; of other memory it waits).
@@ -37,6 +37,7 @@ class DeviceBatch {
  private:
   void fill(DeviceSlice& slice, int64_t step, const Batch& batch) const;
 
+  CudaLane& lane_;
   at::Device device_;
   at::ScalarType compute_;
   uint64_t seed_;

@@ -37,7 +37,7 @@ DeviceSide::DeviceSide(const Chain& chain, FlatState& state, GradientSums& gradi
       state_(state),
       gradients_(gradients),
       level_(schedule.shard),
-      batch_(device_, schedule.precision.compute, options.seed, slices),
+      batch_(*lane_, schedule.precision.compute, options.seed, slices),
       counts_(slices, 0) {
   const auto pinned = at::TensorOptions(at::kFloat).pinned_memory(device_.is_cuda());
   host_seed_ = at::ones({}, pinned);
@@ -58,23 +58,34 @@ DeviceSide::DeviceSide(const Chain& chain, FlatState& state, GradientSums& gradi
 
 void DeviceSide::move_parameters(const Schedule& schedule) {
   const auto options = at::TensorOptions(schedule.precision.compute).device(device_);
+  for (const auto& bucket : state_.buckets())
+    largest_ = std::max(largest_, bucket.numel);
+  std::vector<Tensor> slots;  // of gradients
   for (size_t i = 0; i < state_.buckets().size(); ++i) {
     const BucketState& bucket = state_.buckets()[i];
     const int b = static_cast<int>(i);
-    largest_ = std::max(largest_, bucket.numel);
     wholes_.push_back(at::zeros({bucket.numel}, options));
-    leaves_.push_back(bucket.trained ? at::zeros({bucket.numel}, options) : Tensor());
     for (const auto& place : state_.places())
       if (place.bucket == b)
         place.parameter.set_data(FlatState::view(wholes_[i], place));
     if (level_ == 3) {
       set_memory(wholes_[i], {});
+      lane_->pin(bucket.travels);
     } else {
       lane_->pin(bucket.whole);
       wholes_[i].copy_(bucket.whole);
     }
-    if (bucket.trained)
-      for (const Tensor& memory : gradients_.leaves(b)) lane_->pin(memory);
+    leaves_.emplace_back();
+    if (!bucket.trained) continue;
+    // What later slices add to must stay.
+    const bool turns =
+        level_ >= 2 && (counts_.size() == 1 || !gradients_.adds_where_born(b));
+    const auto slot = static_cast<size_t>(turns ? schedule.buckets[i].slot : i);
+    if (slot >= slots.size()) slots.resize(slot + 1);
+    if (!slots[slot].defined())
+      slots[slot] = at::zeros({turns ? largest_ : bucket.numel}, options);
+    leaves_[i] = slots[slot].narrow(0, 0, bucket.numel);
+    for (const Tensor& memory : gradients_.leaves(b)) lane_->pin(memory);
   }
 }
 
@@ -89,14 +100,14 @@ void DeviceSide::upload(int bucket) {
   lane_->upload(wholes_[bucket], state_.buckets()[bucket].whole, /*behind=*/false);
 }
 
-void DeviceSide::acquire(int bucket) {
+void DeviceSide::acquire(int bucket, const Tensor& host) {
   lane_->run([&] {
     if (spare_.empty())
       spare_.push_back(at::empty({largest_}, wholes_[bucket].options()));
   });
   set_memory(wholes_[bucket], spare_.back());
   spare_.pop_back();
-  lane_->upload(wholes_[bucket], state_.buckets()[bucket].whole, /*behind=*/true);
+  lane_->upload(wholes_[bucket], host, /*behind=*/true);
 }
 
 // The host's memory may be used again at once, the device's by work behind what is

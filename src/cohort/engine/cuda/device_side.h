@@ -20,6 +20,7 @@ namespace cohort {
 struct Segment {
   std::vector<int> actions;   // of the role, in order
   std::vector<int> finishes;  // buckets whose gradient is whole behind it
+  std::vector<int> touches;   // buckets whose gradient it adds to
   int slice = 0;              // of the rank
   bool ends_forward = false;  // the slice's loss is there behind it
   int graph = kNone;
@@ -31,7 +32,8 @@ struct Segment {
 // of the parameters for blocks to compute with, and gradients on their way to the host,
 // which sums and updates them as it would its own. Copies run beside computation.
 //
-// At shard level 3 a bucket has device memory only between acquire() and release().
+// From shard level 2 on, gradients of buckets take turns in a few pieces of memory; at
+// level 3 parameters have device memory only between acquire() and release().
 class DeviceSide {
  public:
   // Moves the chain's parameters and buffers. `slices` are this rank's.
@@ -45,7 +47,8 @@ class DeviceSide {
 
   // Weights changed on the host, all of the bucket.
   void upload(int bucket);
-  void acquire(int bucket);
+  // Device memory for a bucket's parameters, which come from `host`.
+  void acquire(int bucket, const Tensor& host);
   void release(int bucket);
 
   // Where gradients of a slice are born on the device, and whether they are added.

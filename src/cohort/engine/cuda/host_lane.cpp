@@ -2,6 +2,7 @@
 #include <c10/core/GradMode.h>
 
 #include "cohort/core/error.h"
+#include "cohort/core/random.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 
 namespace cohort {
@@ -21,11 +22,15 @@ class HostLane final : public CudaLane {
     return copy(host, device);
   }
   void wait_for(int64_t) override {}
+  void join_downloads() override {}
   void upload(const Tensor& device, const Tensor& host, bool) override {
     copy(device, host);
   }
   void join_uploads() override {}
   void wait_uploads() override {}
+  Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) override {
+    return cohort::random_bits(streams, seed, count);
+  }
   void pin(const Tensor&) override {}
   int64_t peak_bytes() const override { return 0; }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/step/block.h"
 
 namespace cohort {
@@ -13,19 +14,20 @@ namespace cohort {
 // The keys of the random numbers of one slice, in device memory. An operation is known
 // from its first forward on; begin() then makes its keys of every step. So a captured
 // forward finds those of the step it is replayed in.
-class SampleKeys final : public DeviceKeys {
+class SampleKeys final : public DeviceRandom {
  public:
-  SampleKeys(at::Device device, uint64_t seed) : device_(device), seed_(seed) {}
+  SampleKeys(CudaLane& lane, uint64_t seed) : lane_(lane), seed_(seed) {}
 
   // Starts the transfer of the keys of that step's samples; as many as before.
   void begin(int64_t step, std::vector<int64_t> ids);
 
-  Tensor streams(const std::string& operation) override;
+  Tensor bits(const std::string& operation, int64_t count) override;
 
  private:
+  Tensor streams(const std::string& operation);
   void send(const std::string& operation, const Tensor& memory) const;
 
-  at::Device device_;
+  CudaLane& lane_;
   uint64_t seed_;
   int64_t step_ = 0;
   std::vector<int64_t> ids_;
