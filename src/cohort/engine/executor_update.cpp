@@ -105,6 +105,7 @@ void Executor::update(const Action& action) {
     const float* gradient = widen_part(sum, at, count, widened);
     bad[stretch] = !all_finite(gradient, count);
     update_range(rule_, state, state.begin + at, count, gradient, scalars());
+    state_.publish(bucket, at, count);
   };
   at::parallel_for(0, stretches, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> widened;
@@ -118,7 +119,6 @@ void Executor::update(const Action& action) {
               widen_part(sum, i * kStretch, count, widened));
   }
   if (!not_finite_.empty()) throw Error(ErrorKind::kBug, not_finite_);
-  state_.publish(bucket);
   if (uploads) device_->upload(bucket);
 }
 
