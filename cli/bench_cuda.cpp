@@ -68,7 +68,8 @@ class Variant {
     options.decay.weight_decay = 1e-4;
     options.capture = capture;
     options.warmup = kWarmup;
-    step_ = std::make_unique<CudaStep>(chain_, batch, options);
+    step_ = std::make_unique<CudaStep>(chain_, options);
+    step_->load(0, batch);
     first_s_ = seconds_of([this] {
       start();
       step_->wait();

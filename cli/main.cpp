@@ -94,7 +94,10 @@ void add_train(CLI::App& app, TrainArgs& args, Command& command) {
   sub->add_option("--backend", args.backend,
                   "auto, local, shm, gloo, mpi, nccl or hybrid")
       ->capture_default_str();
-  sub->add_option("--device", args.device, "cpu or cuda")->capture_default_str();
+  sub->add_option(
+         "--device", args.device,
+         "Where blocks compute: cpu, or cuda (ranks take a node's GPUs in turn)")
+      ->capture_default_str();
   sub->add_option("--layout", args.layout, "Which rank holds what: dp=2,shard=0");
   sub->add_flag("--exact", args.exact, "The same weights, bit for bit, at any world size");
   sub->add_option("--max-steps", args.max_steps, "Stop after so many steps in total")

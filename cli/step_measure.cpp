@@ -61,7 +61,7 @@ class Measurement {
         specs_(specs_of(chain)),
         counter_(counter),
         executor_(chain, schedule_of(setting, specs_, measures_, setting.batch()),
-                  *rule_, comm, executor_options(setting)) {}
+                  *rule_, comm, executor_options(setting.config)) {}
 
   void run(const std::vector<int64_t>& costs_at, int steps) {
     for (int64_t batch : costs_at) add(batch, /*in_turn=*/true);

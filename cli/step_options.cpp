@@ -32,17 +32,38 @@ GeneratorOptions step_options(const Config& config, bool exact) {
   options.recompute =
       BlockChoice::parse(config.get_string("step.recompute"), "step.recompute");
   options.prefetch = static_cast<int>(config.get_int("step.prefetch"));
-  options.offload = config.get_string("step.offload") != "none";
+  options.offload = config.get_string("step.offload") == "optimizer";
+  options.offload_parameters = config.get_string("step.offload") == "parameters";
   options.exact = exact;
   options.precision = {
       .compute = compute,
       .reduce = parse_dtype(config.get_string("dtype.reduce"), compute),
       .accumulate = parse_dtype(config.get_string("dtype.accumulate"), at::kFloat)};
   if (exact && options.precision.accumulate != at::kFloat)
-    throw ConfigError(text("[step] dtype.accumulate=",
-                           config.get_string("dtype.accumulate"),
-                           " with --exact; legal: float32, auto"));
+    throw ConfigError(
+        text("[step] dtype.accumulate=", config.get_string("dtype.accumulate"),
+             " with --exact; legal: float32, auto"));
   return options;
+}
+
+UpdateOptions update_options(const Config& config) {
+  const auto real = [&](const char* key) { return config.get_float(key); };
+  return {.name = config.get_string("optim.name"),
+          .momentum = real("optim.momentum"),
+          .nesterov = config.get_bool("optim.nesterov"),
+          .beta1 = real("optim.beta1"),
+          .beta2 = real("optim.beta2"),
+          .eps = real("optim.eps")};
+}
+
+ExecutorOptions executor_options(const Config& config) {
+  return {.decay = {.weight_decay = config.get_float("optim.weight_decay"),
+                    .no_decay = config.get_string("optim.no_decay")},
+          .clip = config.get_float("optim.clip"),
+          .seed = static_cast<uint64_t>(config.get_int("seed")),
+          .loss_scale = {.initial = config.get_float("loss_scale.initial"),
+                         .growth_steps = config.get_int("loss_scale.growth_steps")},
+          .usual_count = static_cast<double>(config.get_int("batch"))};
 }
 
 CheckOptions check_options(const Config& config) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "cohort/config/config.h"
+#include "cohort/engine/step_runner.h"
+#include "cohort/optim/update_rule.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 
@@ -13,6 +15,10 @@ at::ScalarType parse_dtype(const std::string& name, at::ScalarType otherwise);
 // How the keys of a run say that its step is made. `exact` is the flag; slices are those
 // of the key, or with --exact 8, or 0: one a data-parallel rank.
 GeneratorOptions step_options(const Config& config, bool exact);
+
+// The rule of an update, and how the step is run.
+UpdateOptions update_options(const Config& config);
+ExecutorOptions executor_options(const Config& config);
 
 // What memory.limit and elastic ask of it.
 CheckOptions check_options(const Config& config);

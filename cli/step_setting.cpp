@@ -46,27 +46,6 @@ StepSetting setting_of(const StepArgs& args) {
   return setting;
 }
 
-UpdateOptions update_options(const Config& config) {
-  const auto real = [&](const char* key) { return config.get_float(key); };
-  return {.name = config.get_string("optim.name"),
-          .momentum = real("optim.momentum"),
-          .nesterov = config.get_bool("optim.nesterov"),
-          .beta1 = real("optim.beta1"),
-          .beta2 = real("optim.beta2"),
-          .eps = real("optim.eps")};
-}
-
-ExecutorOptions executor_options(const StepSetting& setting) {
-  const Config& config = setting.config;
-  return {.decay = {.weight_decay = config.get_float("optim.weight_decay"),
-                    .no_decay = config.get_string("optim.no_decay")},
-          .clip = config.get_float("optim.clip"),
-          .seed = static_cast<uint64_t>(config.get_int("seed")),
-          .loss_scale = {.initial = config.get_float("loss_scale.initial"),
-                         .growth_steps = config.get_int("loss_scale.growth_steps")},
-          .usual_count = static_cast<double>(setting.batch())};
-}
-
 Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,
                      std::span<const BlockMeasure> measures, int64_t batch) {
   set_bytes(measures, setting.samples(batch), setting.options.precision.compute, specs);

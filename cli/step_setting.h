@@ -9,8 +9,6 @@
 #include "cli/step_command.h"
 #include "cohort/config/config.h"
 #include "cohort/engine/block_measure.h"
-#include "cohort/engine/executor.h"
-#include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
 #include "recipes/recipe.h"
@@ -32,10 +30,6 @@ struct StepSetting {
 
 // ConfigError for what no step can be made of.
 StepSetting setting_of(const StepArgs& args);
-
-// The rule and the ways of an update that the keys name.
-UpdateOptions update_options(const Config& config);
-ExecutorOptions executor_options(const StepSetting& setting);
 
 // The step at a batch, from what blocks need.
 Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,

@@ -2,7 +2,6 @@
 #include "cli/train_command.h"
 
 #include <ATen/Parallel.h>
-
 #include <unistd.h>
 
 #include <cstdlib>
@@ -15,6 +14,7 @@
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/error_file.h"
 #include "cohort/optim/update_rule.h"
@@ -29,9 +29,14 @@ namespace {
 }
 
 void refuse_what_is_not_there(const TrainArgs& args, const Config& config) {
-  if (args.device != "cpu")
-    throw ConfigError(text("[train] --device ", args.device,
-                           ": not in this build; legal: cpu"));
+  if (args.device != "cpu" && args.device != "cuda")
+    throw ConfigError(text("[train] --device ", args.device, "; legal: cpu, cuda"));
+  // Whether there is a GPU only a rank may ask: CUDA does not survive a fork.
+  if (args.device == "cuda" && !cuda_is_built())
+    throw ConfigError(
+        "[train] --device cuda: no CUDA in this build; legal here: cpu; a build "
+        "against a "
+        "LibTorch with libtorch_cuda has it");
   if (args.watch) refuse_later("--watch");
   if (!args.profile.empty()) refuse_later("--profile");
   if (!config.get_string("checkpoint.dir").empty()) refuse_later("checkpoint.dir");

@@ -14,6 +14,8 @@
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/parse.h"
+#include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/cuda/cuda_step.h"
 #include "cohort/train/trainer.h"
 
 namespace cohort::cli {
@@ -72,12 +74,7 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
           .slices = step.slices,
           .seed = static_cast<uint64_t>(integer("seed")),
           .layout = parse_layout(plan.args.layout, world.size),
-          .update = {.name = config.get_string("optim.name"),
-                     .momentum = real("optim.momentum"),
-                     .nesterov = config.get_bool("optim.nesterov"),
-                     .beta1 = real("optim.beta1"),
-                     .beta2 = real("optim.beta2"),
-                     .eps = real("optim.eps")},
+          .update = update_options(config),
           .rate = {.name = config.get_string("schedule.name"),
                    .base = real("optim.lr"),
                    .warmup_steps = integer("schedule.warmup_steps"),
@@ -91,11 +88,7 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
                    .decay_steps = integer("schedule.decay_steps"),
                    .floor = real("schedule.floor")},
           .step = step,
-          .execute = {.decay = {.weight_decay = real("optim.weight_decay"),
-                                .no_decay = config.get_string("optim.no_decay")},
-                      .clip = real("optim.clip"),
-                      .loss_scale = {.initial = real("loss_scale.initial"),
-                                     .growth_steps = integer("loss_scale.growth_steps")}},
+          .execute = executor_options(config),
           .drift_every_steps = integer("drift.every_steps"),
           .memory_limit = limit.empty() ? 0 : parse_bytes(limit, "memory.limit"),
           .ranks_here = world.local_size,
@@ -106,6 +99,19 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
           .sample_log = plan.args.sample_log,
           .started = plan.started,
           .restarts = world.generation};
+}
+
+// Ranks of a node take its GPUs in turn.
+void choose_gpu(const TrainPlan& plan, const World& world, ExecutorOptions& options) {
+  if (plan.args.device != "cuda") return;
+  const std::string why = why_no_cuda();
+  if (!why.empty())
+    throw ConfigError(text("[train] --device cuda: ", why, "; legal here: cpu"));
+  options.compute_on = ComputeOn::kCuda;
+  options.gpu = world.local_rank % cuda_device_count();
+  set_cuda_math({.tf32 = plan.config.get_bool("tf32"),
+                 .search = !plan.args.exact,
+                 .exact = plan.args.exact});
 }
 
 // Who the ranks are, at rank 0 and everywhere.
@@ -149,6 +155,7 @@ int run_train_rank(const TrainPlan& plan) {
   const World world = world_from_env();
   stop_on_signals(world);
   TrainerOptions options = trainer_options(plan, world);
+  choose_gpu(plan, world, options.execute);
   auto loading = plan.recipe->load(plan.config, world.local_rank == 0);
   const ConnectOptions connecting = connect_options(plan);
   const auto store = join(world, connecting);

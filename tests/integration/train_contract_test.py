@@ -7,6 +7,7 @@ import signal
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import train_run
 
@@ -202,6 +203,14 @@ class RefusalTest(TrainTest):
                      ["-n", 2, "--sample-log", self.scratch / "none/log"]):
             with self.subTest(args=args):
                 self.refused(2, *args)
+
+    def test_a_gpu_that_is_not_there_is_refused(self):
+        with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""}):
+            for ranks in (1, 2):
+                line = self.refused(2, "-n", ranks, "--device", "cuda")
+                self.assertIn("--device cuda", line)
+                self.assertIn("legal here: cpu", line)
+        self.assertIn("legal: cpu, cuda", self.refused(2, "--device", "gpu"))
 
     def test_weights_replace_nothing_but_files(self):
         pipe = self.scratch / "pipe"

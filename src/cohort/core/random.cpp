@@ -180,6 +180,33 @@ void random_bits(const RandomKey& key, uint64_t first, std::span<uint32_t> out) 
   }
 }
 
+// Words are the lower halves of int64. A product wraps around, but its 64 bits are
+// those of the unsigned one.
+Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) {
+  const c10::NoGradGuard no_grad;
+  constexpr int64_t kWord = 0xFFFFFFFF;
+  const auto low = [](const Tensor& x) { return at::bitwise_and(x, kWord); };
+  const auto high = [](const Tensor& x) {
+    return at::bitwise_right_shift(x, 32).bitwise_and_(kWord);
+  };
+  Tensor c0 = at::arange((count + 3) / 4, streams.options()).unsqueeze(0);
+  Tensor c1 = at::zeros({1, 1}, streams.options());
+  Tensor c2 = low(streams).unsqueeze(1), c3 = high(streams).unsqueeze(1);
+  auto k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const Tensor a = c0 * int64_t{kPhiloxM0}, b = c2 * int64_t{kPhiloxM1};
+    c0 = at::bitwise_xor(high(b), c1).bitwise_xor_(int64_t{k0});
+    c2 = at::bitwise_xor(high(a), c3).bitwise_xor_(int64_t{k1});
+    c1 = low(b);
+    c3 = low(a);
+    k0 += kPhiloxW0;
+    k1 += kPhiloxW1;
+  }
+  return at::stack(at::broadcast_tensors({c0, c1, c2, c3}), -1)
+      .flatten(1)
+      .narrow(1, 0, count);
+}
+
 uint64_t random_bits64(const RandomKey& key, uint64_t i) {
   const auto words = block(key, i / 2);
   return join(words[2 * (i % 2)], words[2 * (i % 2) + 1]);

@@ -10,7 +10,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/engine/agreement.h"
-#include "cohort/engine/statistics.h"
+#include "cohort/engine/cuda/device_side.h"
+#include "cohort/engine/cuda/kernel_search.h"
 #include "cohort/engine/timed.h"
 #include "cohort/step/buckets.h"
 #include "cohort/step/generator.h"
@@ -27,13 +28,6 @@ bool can_fuse(const Role& role) {
   return std::none_of(role.actions.begin(), role.actions.end(), [](const Action& a) {
     return a.kind == ActionKind::kNorm || a.kind == ActionKind::kVote;
   });
-}
-
-std::vector<bool> blocks_recomputed(const Role& role, size_t blocks) {
-  std::vector<bool> recomputed(blocks, false);
-  for (const auto& action : role.actions)
-    if (action.kind == ActionKind::kRecompute) recomputed[action.block] = true;
-  return recomputed;
 }
 
 }  // namespace
@@ -57,7 +51,7 @@ class Executor::Sink final : public GradSink {
     const int index = executor_.state_.place_of(parameter);
     if (executor_.shared_[index] || !taken_.insert(index).second) return {};
     const Place& place = executor_.state_.places()[index];
-    const auto leaf = executor_.gradients_.leaf(place.bucket, slice_);
+    const auto leaf = executor_.leaf(place.bucket, slice_);
     return {FlatState::view(leaf.memory, place), leaf.adds};
   }
   bool was_taken(int place) const { return taken_.count(place) != 0; }
@@ -83,7 +77,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       fused_(options.communicate && can_fuse(role_) &&
              GradientSums::can_visit(groups_)),
       moves_alone_(dynamic_cast<PeerMemory*>(&comm) == nullptr),
-      recomputed_(blocks_recomputed(role_, chain.blocks.size())),
+      recomputed_(recomputed_blocks(role_, chain.blocks.size())),
       state_(chain, schedule_, rule, options.decay, comm, *groups_.shard),
       gradients_(schedule_, state_, groups_, fused_),
       sink_(std::make_unique<Sink>(*this)),
@@ -103,6 +97,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
   for (const auto& bucket : state_.buckets())
     if (fused_ && schedule_.shard < 3)
       peer_parameters_.push_back(peers->map_peers(bucket.whole));
+  if (options.compute_on != ComputeOn::kHost) set_up_device();
 }
 
 Executor::~Executor() = default;
@@ -128,6 +123,7 @@ StepResult Executor::run(const StepInput& input) {
   begin(role_);
   gradients_.begin_step();
   loss_.data_ptr<double>()[2] = input.stop;
+  if (device_) start_device_step(input);
   for (size_t i = 0; i < role_.actions.size(); ++i) perform(role_, i, input);
   const double* sums = loss_.const_data_ptr<double>();
   return {.loss = sums[0] / sums[1],
@@ -142,15 +138,12 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
   const Action& action = role.actions[index];
   for (int earlier : action.waits) finish(role, earlier);
   times_[index].begin = Seconds(Clock::now() - begun_).count();
+  if (runs_ahead()) launch_ahead(static_cast<int>(index), input);
   switch (action.kind) {
     case ActionKind::kForward:
-      forward(action, input);
-      break;
     case ActionKind::kRecompute:
-      recompute(action);
-      break;
     case ActionKind::kBackward:
-      backward(action);
+      if (!runs_ahead()) compute(action, input);
       break;
     case ActionKind::kReduce:
     case ActionKind::kReduceScatter:
@@ -160,7 +153,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       pending_[index] = gather(action);
       break;
     case ActionKind::kFree:
-      state_.release(action.buckets[0]);
+      free_parameters(action.buckets[0]);
       break;
     case ActionKind::kNorm:
       norm();
@@ -173,7 +166,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       break;
     case ActionKind::kOffload:
     case ActionKind::kFetch:
-      break;  // the host's memory is this device's
+      break;  // the state is the host's already
     case ActionKind::kFoldBuffers:
       fold_buffers();
       break;
@@ -185,7 +178,8 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
   }
   if (input.in_turn) pending_[index].finish();
   times_[index].end = Seconds(Clock::now() - begun_).count();
-  if (action.lane != kComputeLane) lanes_[action.lane].push_back(static_cast<int>(index));
+  if (action.lane != kComputeLane)
+    lanes_[action.lane].push_back(static_cast<int>(index));
 }
 
 // A lane is first in, first out. Waiting for a reduction also does this rank's share of
@@ -199,6 +193,8 @@ void Executor::finish(const Role& role, int index) {
   for (auto it = lane.begin(); it != end; ++it) {
     const bool was_done = !pending_[*it].work.in_flight();
     pending_[*it].finish();
+    if (runs_ahead() && role.actions[*it].kind == ActionKind::kReduceScatter)
+      slot_taken_[schedule_.buckets[role.actions[*it].buckets[0]].slot] = false;
     const double turned = std::exchange(now, Seconds(Clock::now() - begun_).count());
     if (was_done) continue;
     double& lane_end = lane_ends_[role.actions[*it].lane];
@@ -209,16 +205,29 @@ void Executor::finish(const Role& role, int index) {
   if (!not_finite_.empty()) throw Error(ErrorKind::kBug, not_finite_);
 }
 
-void Executor::forward(const Action& action, const StepInput& input) {
-  const int slice = first_slice_ + action.slice;
-  if (action.block == 0) {
-    Timed timed(split_.data);
-    batch_ = input.batch(slice);
-    if (batch_.input.is_floating_point())
-      batch_.input = batch_.input.to(schedule_.precision.compute);
-    sink_->begin_slice(action.slice);
-    std::fill(written_.begin(), written_.end(), false);
+void Executor::compute(const Action& action, const StepInput& input) {
+  if (device_ && evaluating_) device_->lane().join_uploads();
+  if (action.kind == ActionKind::kForward) forward(action, input);
+  if (action.kind == ActionKind::kRecompute) recompute(action);
+  if (action.kind == ActionKind::kBackward) backward(action);
+}
+
+void Executor::load_slice(const Action& action, const StepInput& input) {
+  Timed timed(split_.data);
+  sink_->begin_slice(action.slice);
+  std::fill(written_.begin(), written_.end(), false);
+  if (runs_ahead()) {
+    const DeviceSlice& slice = device_->batch().slice(action.slice);
+    batch_ = {slice.input, slice.target, slice.ids};
+    return;
   }
+  batch_ = input.batch(first_slice_ + action.slice);
+  if (batch_.input.is_floating_point())
+    batch_.input = batch_.input.to(schedule_.precision.compute);
+}
+
+void Executor::forward(const Action& action, const StepInput& input) {
+  if (action.block == 0) load_slice(action, input);
   Flight& flight = flights_[action.block];
   flight = {};
   if (batch_.input.size(0) == 0) return;  // a short last batch has empty slices
@@ -231,14 +240,14 @@ void Executor::forward(const Action& action, const StepInput& input) {
   };
   const c10::AutoGradMode mode(keeps_graph(action.block));
   const size_t before = statistics_.size();
-  flight.outputs = compute(action, flight.inputs, /*again=*/false);
+  flight.outputs = run_block(action, flight.inputs, /*again=*/false);
   for (size_t i = before; i < statistics_.size(); ++i)
     statistics_[i].slice = action.slice;
   if (action.block > 0 && !keeps_graph(action.block - 1))
     flights_[action.block - 1].outputs.clear();
 }
 
-Values Executor::compute(const Action& action, const Values& inputs, bool again) {
+Values Executor::run_block(const Action& action, const Values& inputs, bool again) {
   Context context{.step = step_,
                   .slice = first_slice_ + action.slice,
                   .sample_ids = batch_.ids,
@@ -246,25 +255,32 @@ Values Executor::compute(const Action& action, const Values& inputs, bool again)
                   .phase = evaluating_ ? Phase::kEvaluate : Phase::kTrain,
                   .recompute = again};
   context.grads = evaluating_ ? nullptr : sink_.get();
+  context.random =
+      runs_ahead() ? device_->batch().slice(action.slice).keys.get() : nullptr;
   context.statistics = again || evaluating_ ? nullptr : &statistics_;
   Values outputs = chain_.blocks[action.block]->forward(inputs, context);
   if (action.block + 1 != static_cast<int>(chain_.blocks.size())) return outputs;
 
+  // Where nothing may wait, right answers are not counted.
+  const c10::AutoGradMode mode(runs_ahead() || c10::GradMode::is_enabled());
   const WeightedLoss loss = chain_.loss(outputs, batch_.target);
-  if (!again) {
-    double* sums = loss_.data_ptr<double>();
-    sums[0] += loss.sum.item<double>();
-    sums[1] += loss.count;
-    correct_ += loss.correct;
-  }
+  if (!again) keep_loss(action, loss);
   return {loss.sum};
+}
+
+void Executor::keep_loss(const Action& action, const WeightedLoss& loss) {
+  if (runs_ahead()) return device_->keep_loss(action.slice, loss);
+  double* sums = loss_.data_ptr<double>();
+  sums[0] += loss.sum.item<double>();
+  sums[1] += loss.count;
+  correct_ += loss.correct;
 }
 
 void Executor::recompute(const Action& action) {
   Flight& flight = flights_[action.block];
   if (flight.inputs.empty()) return;
   Timed timed(split_.backward);
-  flight.outputs = compute(action, flight.inputs, /*again=*/true);
+  flight.outputs = run_block(action, flight.inputs, /*again=*/true);
 }
 
 void Executor::backward(const Action& action) {
@@ -282,8 +298,9 @@ void Executor::backward(const Action& action) {
     for (const auto& value : flight.inputs)
       if (value.requires_grad()) wanted.push_back(value);
     const bool last = action.block + 1 == static_cast<int>(chain_.blocks.size());
-    const Values given = last ? Values{at::full({}, seed_scale())}
-                              : std::exchange(upstream_, {});
+    const Values given =
+        !last ? std::exchange(upstream_, {})
+              : Values{device_ ? device_->seed() : at::full({}, seed_scale())};
     if (!wanted.empty())
       gradients = torch::autograd::grad(flight.outputs, wanted, given, {}, false,
                                         /*allow_unused=*/true);
@@ -293,6 +310,7 @@ void Executor::backward(const Action& action) {
     keep_gradient(trained[i], gradients[i], action.slice);
   upstream_.assign(gradients.begin() + static_cast<int64_t>(trained.size()),
                    gradients.end());
+  if (device_) return;  // they are not on the host yet
   for (int bucket : action.buckets)
     if (last_to_add_[bucket] == action.block && state_.buckets()[bucket].trained)
       gradients_.finish_slice(bucket, action.slice);
@@ -303,9 +321,9 @@ void Executor::backward(const Action& action) {
 // of it.
 void Executor::keep_gradient(int index, const Tensor& gradient, int slice) {
   const Place& place = state_.places()[index];
-  const auto leaf = gradients_.leaf(place.bucket, slice);
-  const Tensor home = FlatState::view(leaf.memory, place);
-  const bool adds = leaf.adds || written_[index];
+  const auto [memory, adds_slices] = leaf(place.bucket, slice);
+  const Tensor home = FlatState::view(memory, place);
+  const bool adds = adds_slices || written_[index];
   written_[index] = true;
   if (!gradient.defined()) {
     if (!adds) home.zero_();
@@ -322,7 +340,11 @@ PendingWork Executor::reduce(const Action& action) {
   if (!options_.communicate) return {};
   Timed timed(split_.wait);
   const int bucket = action.buckets[0];
-  if (bucket == kLossBucket) return {comm_.all_reduce(loss_, ReduceOp::kSum), nullptr};
+  if (bucket == kLossBucket) {
+    settle_loss();
+    return {comm_.all_reduce(loss_, ReduceOp::kSum), nullptr};
+  }
+  if (device_) device_->settle(bucket);
   const bool replicas =
       action.kind == ActionKind::kReduce && groups_.replicate != nullptr;
   if (replicas) return gradients_.reduce_replicas(bucket);
@@ -333,42 +355,45 @@ PendingWork Executor::gather(const Action& action) {
   const int bucket = action.buckets[0];
   BucketState& state = state_.buckets()[bucket];
   Timed timed(split_.wait);
+  if (uploads_directly()) {
+    device_->acquire(bucket, state.travels);
+    return {};
+  }
   if (schedule_.shard == 3) {
     state_.acquire(bucket);
-    return {groups_.shard->all_gather(state.whole, state.travels), nullptr};
+    return {groups_.shard->all_gather(state.whole, state.travels), [this, bucket] {
+              if (device_) device_->acquire(bucket, state_.buckets()[bucket].whole);
+            }};
   }
-  if (fused_) return {};  // each rank has written into all
+  const auto uploads = [this, bucket] {
+    if (device_ && !skipped_) device_->upload(bucket);
+  };
+  if (fused_) return {Work(), uploads};  // each rank has written into all
   const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
-  return {groups_.shard->all_gather(state.whole, share), [share] {}};
+  return {groups_.shard->all_gather(state.whole, share),
+          [share, uploads] { uploads(); }};
 }
 
-void Executor::fold_buffers() {
-  Timed timed(split_.update);
-  if (options_.communicate)
-    statistics_ = gather_statistics(comm_, chain_.buffers(), statistics_, role_.slices);
-}
-
-void Executor::commit() {
-  if (evaluating_) return;
-  const c10::NoGradGuard no_grad;
-  Timed timed(split_.update);
-  if (!skipped_) apply_statistics(statistics_);
-  if (loss_scale_) loss_scale_->commit(!skipped_);
-  batch_ = {};
+void Executor::free_parameters(int bucket) {
+  if (device_) device_->release(bucket);
+  if (!uploads_directly()) state_.release(bucket);
 }
 
 WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
   const Role& role = forward.role_of(comm_.rank());
-  const StepInput input{.step = step_, .batch = [&](int) { return batch; }};
+  const StepInput input{.step = step_, .batch = [&](int) { return on_device(batch); }};
   evaluating_ = true;
   begin(role);
-  for (size_t i = 0; i < role.actions.size(); ++i) perform(role, i, input);
+  const auto run = [&] {
+    for (size_t i = 0; i < role.actions.size(); ++i) perform(role, i, input);
+  };
+  const NoKernelSearch rare(device_ != nullptr);
+  device_ ? device_->lane().run(run) : run();
   evaluating_ = false;
   for (auto& flight : flights_) flight = {};
   const double* sums = loss_.const_data_ptr<double>();
-  return {.sum = at::full({}, sums[0], at::kDouble),
-          .count = sums[1],
-          .correct = correct_};
+  return {
+      .sum = at::full({}, sums[0], at::kDouble), .count = sums[1], .correct = correct_};
 }
 
 std::chrono::duration<double> Executor::time_communication() {
@@ -377,7 +402,8 @@ std::chrono::duration<double> Executor::time_communication() {
   const auto start = Clock::now();
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
     if (state_.buckets()[i].trained)
-      gradients_.reduce(i, schedule_.shard >= 2 ? 0 : kNone, fused_ ? &nothing : nullptr)
+      gradients_
+          .reduce(i, schedule_.shard >= 2 ? 0 : kNone, fused_ ? &nothing : nullptr)
           .finish();
   return Clock::now() - start;
 }

@@ -107,7 +107,8 @@ std::vector<NamedTensor> Executor::weights() {
         all[p] = {place.name, FlatState::view(whole, place)};
   }
   if (comm_.rank() != 0) return {};
-  for (const auto& buffer : chain_.buffers()) all.push_back(buffer);
+  for (const auto& [name, tensor] : chain_.buffers())
+    all.push_back({name, tensor.to(at::kCPU)});
   return all;
 }
 
@@ -136,7 +137,8 @@ std::vector<Executor::Copy> Executor::copies() {
       all.push_back({place.name, part_of(place, state.master, state.begin),
                      schedule_.shard > 0 ? shares : 1});
   }
-  for (const auto& [name, tensor] : chain_.buffers()) all.push_back({name, tensor, 1});
+  for (const auto& [name, tensor] : chain_.buffers())
+    all.push_back({name, tensor.cpu(), 1});
   return all;
 }
 

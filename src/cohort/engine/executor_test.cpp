@@ -45,18 +45,18 @@ struct Outcome {
 // Three steps of SGD, the third with a short batch that leaves slices empty.
 Outcome train(Chain& chain, Communicator& comm, bool overlap = true) {
   const auto rule = make_sgd({.momentum = 0.9});
-  Schedule schedule =
-      generate(specs_of(chain), {.dp = comm.size()},
-               {.slices = kSlices, .bucket_bytes = 400'000, .overlap_updates = overlap});
+  Schedule schedule = generate(
+      specs_of(chain), {.dp = comm.size()},
+      {.slices = kSlices, .bucket_bytes = 400'000, .overlap_updates = overlap});
   Executor executor(chain, std::move(schedule), *rule, comm,
                     {.decay = {.weight_decay = 0.01}});
   Outcome outcome;
   for (int64_t step = 0; step < 3; ++step) {
     const int64_t count = step == 2 ? 3 : kSamples;
-    const StepResult result = executor.run(
-        {.step = step, .rate = 0.05, .batch = [&](int slice) {
-           return slice_of(chain, slice, count);
-         }});
+    const StepResult result =
+        executor.run({.step = step, .rate = 0.05, .batch = [&](int slice) {
+                        return slice_of(chain, slice, count);
+                      }});
     EXPECT_EQ(result.count, count);
     outcome.losses.push_back(result.loss);
   }
@@ -193,12 +193,13 @@ TEST_P(ExecutorTest, AStepThatOverflowsIsSkippedEverywhere) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
     Chain chain = make_linear_stack({.width = 16, .depth = 2}, {});
     const auto rule = make_sgd({});
-    Executor executor(chain,
-                      generate(specs_of(chain), {.dp = comm.size()},
-                               {.slices = comm.size(),
-                                .vote = true,
-                                .precision = {.compute = at::kHalf, .reduce = at::kHalf}}),
-                      *rule, comm, {.loss_scale = {.initial = 0x1p20}});
+    Executor executor(
+        chain,
+        generate(specs_of(chain), {.dp = comm.size()},
+                 {.slices = comm.size(),
+                  .vote = true,
+                  .precision = {.compute = at::kHalf, .reduce = at::kHalf}}),
+        *rule, comm, {.loss_scale = {.initial = 0x1p20}});
     const auto before = executor.weights();
     std::vector<Tensor> first;
     for (const auto& weight : before) first.push_back(weight.tensor.clone());
@@ -238,9 +239,10 @@ TEST_P(ExecutorTest, TimesOfAStepAreInTheOrderOfItsLanes) {
                           generate(specs_of(chain), {.dp = comm.size(), .shard = shard},
                                    {.slices = kSlices, .bucket_bytes = 100'000}),
                           *rule, comm, {});
-        executor.run({.rate = 0.05,
-                      .batch = [&](int slice) { return slice_of(chain, slice, kSamples); },
-                      .in_turn = in_turn});
+        executor.run(
+            {.rate = 0.05,
+             .batch = [&](int slice) { return slice_of(chain, slice, kSamples); },
+             .in_turn = in_turn});
         expect_in_order(executor.role(), executor.times());
       }
   });

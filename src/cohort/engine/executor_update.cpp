@@ -1,17 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a step: sums of gradients are looked at, voted on, and change the weights.
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/cuda/device_side.h"
 #include "cohort/engine/executor.h"
 #include "cohort/engine/norm.h"
+#include "cohort/engine/statistics.h"
 #include "cohort/engine/timed.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/step/generator.h"
 
 namespace cohort {
+namespace {
+
+// Elements [at, at + count) in float32: where they are, or widened into `memory`.
+const float* widen_part(const Tensor& sum, int64_t at, int64_t count,
+                        std::vector<float>& memory) {
+  const Tensor part = sum.narrow(0, at, count);
+  if (sum.scalar_type() == at::kFloat) return part.const_data_ptr<float>();
+  memory.resize(static_cast<size_t>(count));
+  widen(sum.scalar_type(), part.const_data_ptr(), count, memory.data());
+  return memory.data();
+}
+
+}  // namespace
+
 // The loss was reduced before any bucket in the same lane, so its count is global.
 StepScalars Executor::scalars() const {
   double scale = 1.0 / (loss_.const_data_ptr<double>()[1] * seed_scale());
@@ -50,43 +69,62 @@ void Executor::check_sum(int bucket, int64_t begin, int64_t count, const float* 
   for (const auto& place : state_.places()) {
     if (place.bucket != bucket) continue;
     const int64_t from = std::max(begin, place.offset);
-    const int64_t to =
-        std::min(begin + count, place.offset + place.parameter.numel());
+    const int64_t to = std::min(begin + count, place.offset + place.parameter.numel());
     for (int64_t i = from; i < to; ++i) {
       if (std::isfinite(sum[i - begin])) continue;
       const auto rank = gradients_.blame(bucket, i);
-      not_finite_ = text("[engine] step ", step_ + 1, ": the gradient of ", place.name,
-                         rank ? text(" on rank ", *rank) : " (summed over ranks)",
-                         " is ", sum[i - begin],
-                         "; a lower optim.lr or a warm-up may help, and nan=skip leaves "
-                         "such steps out");
+      not_finite_ =
+          text("[engine] step ", step_ + 1, ": the gradient of ", place.name,
+               rank ? text(" on rank ", *rank) : " (summed over ranks)", " is ",
+               sum[i - begin],
+               "; a lower optim.lr or a warm-up may help, and nan=skip leaves "
+               "such steps out");
       return;
     }
   }
 }
 
 void Executor::update(const Action& action) {
-  if (fused_ || skipped_) return;
+  if (skipped_) return;
   Timed timed(split_.update);
   const int bucket = action.buckets[0];
+  const bool uploads = device_ && schedule_.shard == 0;
+  if (fused_) {  // its reduction was the update
+    if (uploads) device_->upload(bucket);
+    return;
+  }
+  settle_loss();
+  if (device_) device_->settle(bucket);
   BucketState& state = state_.buckets()[bucket];
   const Tensor& sum = gradients_.sum(bucket);
-  const bool wide = sum.scalar_type() == at::kFloat;
-  std::vector<float> widened(wide ? 0 : std::min(kStretch, state.count));
-  for (int64_t at = 0; at < state.count; at += kStretch) {
+  const int64_t stretches = (state.count + kStretch - 1) / kStretch;
+  std::vector<char> bad(static_cast<size_t>(stretches), 0);
+  const auto update_stretch = [&](int64_t stretch, std::vector<float>& widened) {
+    const int64_t at = stretch * kStretch;
     const int64_t count = std::min(kStretch, state.count - at);
-    const Tensor part = sum.narrow(0, at, count);
-    if (!wide) widen(sum.scalar_type(), part.const_data_ptr(), count, widened.data());
-    const float* gradient = wide ? part.const_data_ptr<float>() : widened.data();
-    check_sum(bucket, state.begin + at, count, gradient);
+    const float* gradient = widen_part(sum, at, count, widened);
+    bad[stretch] = !all_finite(gradient, count);
     update_range(rule_, state, state.begin + at, count, gradient, scalars());
+    state_.publish(bucket, at, count);
+  };
+  at::parallel_for(0, stretches, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> widened;
+    for (int64_t i = begin; i < end; ++i) update_stretch(i, widened);
+  });
+  for (int64_t i = 0; i < stretches; ++i) {
+    if (!bad[i]) continue;
+    std::vector<float> widened;
+    const int64_t count = std::min(kStretch, state.count - i * kStretch);
+    check_sum(bucket, state.begin + i * kStretch, count,
+              widen_part(sum, i * kStretch, count, widened));
   }
   if (!not_finite_.empty()) throw Error(ErrorKind::kBug, not_finite_);
-  state_.publish(bucket);
+  if (uploads) device_->upload(bucket);
 }
 
 void Executor::norm() {
   Timed timed(split_.update);
+  settle_all();
   const bool cut = schedule_.shard > 0 && options_.communicate;
   norm_ = gradient_norm(state_, gradients_, cut ? groups_.shard : nullptr,
                         1 / (loss_.const_data_ptr<double>()[1] * seed_scale()));
@@ -99,8 +137,8 @@ bool Executor::sums_are_finite() const {
     if (!bucket.trained) continue;
     const Tensor& sum = gradients_.sum(place.bucket);
     const int64_t from = std::max<int64_t>(0, place.offset - bucket.begin);
-    const int64_t to = std::min(
-        bucket.count, place.offset + place.parameter.numel() - bucket.begin);
+    const int64_t to =
+        std::min(bucket.count, place.offset + place.parameter.numel() - bucket.begin);
     for (int64_t at = from; at < to; at += kChunk) {
       const int64_t count = std::min(kChunk, to - at);
       widen(sum.scalar_type(), sum.narrow(0, at, count).const_data_ptr(), count,
@@ -112,6 +150,7 @@ bool Executor::sums_are_finite() const {
 }
 
 PendingWork Executor::vote() {
+  settle_all();
   int64_t* const against = votes_.data_ptr<int64_t>();
   *against = sums_are_finite() ? 0 : 1;
   const auto count = [this, against] { skipped_ = *against > 0; };
@@ -120,6 +159,24 @@ PendingWork Executor::vote() {
     return {};
   }
   return {comm_.all_reduce(votes_, ReduceOp::kSum), count};
+}
+
+void Executor::fold_buffers() {
+  Timed timed(split_.update);
+  if (device_) statistics_ = device_->to_host(statistics_);
+  if (options_.communicate)
+    statistics_ = gather_statistics(comm_, chain_.buffers(), statistics_, role_.slices);
+}
+
+void Executor::commit() {
+  if (evaluating_) return;
+  const c10::NoGradGuard no_grad;
+  Timed timed(split_.update);
+  settle_loss();
+  if (!skipped_ && device_) device_->apply(statistics_);
+  if (!skipped_ && !device_) apply_statistics(statistics_);
+  if (loss_scale_) loss_scale_->commit(!skipped_);
+  batch_ = {};
 }
 
 }  // namespace cohort

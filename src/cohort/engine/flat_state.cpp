@@ -163,14 +163,14 @@ void FlatState::release(int bucket) {
   set_memory(whole, {nullptr, at::kCPU}, 0);
 }
 
-void FlatState::publish(int bucket) {
+void FlatState::publish(int bucket, int64_t begin, int64_t count) {
   BucketState& state = buckets_[bucket];
-  Tensor target = state.travels.defined()
-                      ? state.travels
-                      : state.whole.narrow(0, state.begin, state.count);
-  if (target.data_ptr() != state.master.data_ptr())
-    narrow(target.scalar_type(), state.master.const_data_ptr<float>(), state.count,
-           target.data_ptr());
+  const bool travels = state.travels.defined();
+  const Tensor target = travels ? state.travels.narrow(0, begin, count)
+                                : state.whole.narrow(0, state.begin + begin, count);
+  const float* const from = state.master.const_data_ptr<float>() + begin;
+  if (target.data_ptr() != from)
+    narrow(target.scalar_type(), from, count, target.data_ptr());
 }
 
 void update_range(const UpdateRule& rule, BucketState& bucket, int64_t begin,

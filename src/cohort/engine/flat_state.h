@@ -77,8 +77,9 @@ class FlatState {
   void acquire(int bucket);
   void release(int bucket);
 
-  // What computation sees of the share, after its master changed.
-  void publish(int bucket);
+  // What computation sees of elements [begin, begin + count) of the share, after its
+  // master changed. Stretches that do not overlap may be published side by side.
+  void publish(int bucket, int64_t begin, int64_t count);
 
  private:
   void lay_out(const Chain& chain, const Schedule& schedule, const DecayOptions& decay);

@@ -32,7 +32,7 @@ bool GradientSums::can_visit(const RankGroups& groups) {
 
 GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
                            const RankGroups& groups, bool visits)
-    : level_(schedule.shard),
+    : level_(groups.shard->size() > 1 ? schedule.shard : 0),
       exact_(schedule.exact),
       slices_(schedule.slices),
       first_slice_(
@@ -171,6 +171,17 @@ GradientSums::Leaf GradientSums::leaf(int bucket, int slice) const {
   if (in_rounds()) return {ring_[sums.slot], false};
   if (!sums.leaf.defined()) return {sums.sums[sums.tree.nodes().size()], false};
   return {sums.leaf, sums.sums.empty() && slice > 0};
+}
+
+bool GradientSums::adds_where_born(int bucket) const {
+  return !in_rounds() && buckets_[bucket].leaf.defined() &&
+         buckets_[bucket].sums.empty();
+}
+
+std::vector<Tensor> GradientSums::leaves(int bucket) const {
+  const BucketSums& sums = buckets_[bucket];
+  if (in_rounds()) return {ring_[sums.slot]};
+  return sums.leaf.defined() ? std::vector<Tensor>{sums.leaf} : sums.sums;
 }
 
 void GradientSums::finish_slice(int bucket, int slice) {

@@ -64,6 +64,9 @@ class GradientSums {
     bool adds = false;
   };
   Leaf leaf(int bucket, int slice) const;
+  // Whether all slices are added up in one leaf; and all memory leaf() may answer with.
+  bool adds_where_born(int bucket) const;
+  std::vector<Tensor> leaves(int bucket) const;
   // Every gradient of that slice is in its leaf.
   void finish_slice(int bucket, int slice);
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/nn/dropout.h"
 
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -37,21 +40,39 @@ Dropout::Dropout(std::string name, double p) : name_(std::move(name)), p_(p) {
         text("[nn] dropout of ", p, " in ", name_, "; legal: 0 or more, below 1"));
 }
 
+uint32_t Dropout::limit() const {
+  return static_cast<uint32_t>(std::ceil(p_ * 0x1p24));
+}
+
+float Dropout::kept() const { return static_cast<float>(1 / (1 - p_)); }
+
+Tensor Dropout::device_mask(const Tensor& input, Context& context) const {
+  const c10::NoGradGuard no_grad;
+  const int64_t rows = input.size(0);
+  const int64_t columns = rows > 0 ? input.numel() / rows : 0;
+  return context.random->bits(name_, columns)
+      .bitwise_right_shift(8)
+      .ge(int64_t{limit()})
+      .to(at::kFloat)
+      .mul_(kept())
+      .to(input.scalar_type())
+      .view(input.sizes());
+}
+
 Tensor Dropout::operator()(const Tensor& input, Context& context) const {
   if (p_ == 0 || context.phase == Phase::kEvaluate) return input;
   const int64_t rows = input.size(0);
   COHORT_CHECK(static_cast<int64_t>(context.sample_ids.size()) == rows, name_, ": ",
                rows, " rows and ", context.sample_ids.size(), " sample ids");
+  if (context.random) return input * device_mask(input, context);
   Tensor mask = at::empty(input.sizes(), at::kFloat);
   float* values = mask.mutable_data_ptr<float>();
   const int64_t columns = rows > 0 ? input.numel() / rows : 0;
-  const auto limit = static_cast<uint32_t>(std::ceil(p_ * 0x1p24));
-  const auto kept = static_cast<float>(1 / (1 - p_));
   for (int64_t row = 0; row < rows; ++row)
     fill_row(values + row * columns, columns,
              RandomKey::of_sample(context.seed, context.step, context.sample_ids[row],
                                   name_),
-             limit, kept);
+             limit(), kept());
   return input * mask.to(input.options());
 }
 

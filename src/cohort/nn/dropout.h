@@ -12,7 +12,8 @@ namespace cohort {
 //
 // Element j of a sample falls if uniform_float(RandomKey::of_sample(seed, step, sample,
 // name), j) < p, where j counts in row-major order. So the mask depends neither on the
-// slice a sample lies in, nor on the rank, nor on whether the block runs twice.
+// slice a sample lies in, nor on the rank, nor on whether the block runs twice, nor on
+// the device.
 class Dropout {
  public:
   // `name` is the layer's path, unique in the model. ConfigError unless 0 <= p < 1.
@@ -22,6 +23,10 @@ class Dropout {
   Tensor operator()(const Tensor& input, Context& context) const;
 
  private:
+  uint32_t limit() const;  // what the upper 24 bits of a word are compared with
+  float kept() const;      // what a value that stays is multiplied with
+  Tensor device_mask(const Tensor& input, Context& context) const;
+
   std::string name_;
   double p_;
 };

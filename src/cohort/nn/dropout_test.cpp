@@ -49,6 +49,36 @@ TEST(Dropout, MaskDoesNotDependOnTheCut) {
   EXPECT_TRUE(at::equal(whole, mask(dropout, {5, 1, 9, 7, 2}, {33})));  // recompute
 }
 
+// The keys of one operation, as a device would hold them.
+class Keys final : public DeviceRandom {
+ public:
+  Keys(const Context& context) : context_(context) {}
+  Tensor bits(const std::string& operation, int64_t count) override {
+    std::vector<int64_t> all;
+    for (const int64_t id : context_.sample_ids)
+      all.push_back(static_cast<int64_t>(
+          RandomKey::of_sample(context_.seed, context_.step, id, operation).stream));
+    return random_bits(at::tensor(all, at::kLong), context_.seed, count);
+  }
+
+ private:
+  const Context& context_;
+};
+
+TEST(Dropout, KeysInDeviceMemoryGiveTheSameMask) {
+  const Ids ids = {70, 3, 1'000'000'007};
+  for (const double p : {0.1, 0.5, 0.93})
+    for (const int64_t columns : {1, 4, 270}) {
+      const Dropout dropout("0.dropout", p);
+      Context context = context_of(ids, 12, 0x9876543210ABCDEF);
+      Keys keys(context);
+      const Tensor x = at::ones({3, columns}, at::kFloat);
+      const Tensor host = dropout(x, context);
+      context.random = &keys;
+      EXPECT_TRUE(at::equal(dropout(x, context), host)) << p << " " << columns;
+    }
+}
+
 TEST(Dropout, SeedStepSampleAndNameEachMatter) {
   const Dropout dropout("d", 0.5);
   const Tensor one = mask(dropout, {5}, {64});

@@ -39,6 +39,16 @@ class GradSink {
   virtual GradTarget take(const Tensor& parameter) = 0;
 };
 
+// Random numbers of the samples at hand, made on a device from keys in its memory: so a
+// captured step draws new ones each time it is replayed.
+class DeviceRandom {
+ public:
+  virtual ~DeviceRandom() = default;
+  // random_bits(RandomKey::of_sample(...), i) for i below `count`, a row a sample,
+  // int64.
+  virtual Tensor bits(const std::string& operation, int64_t count) = 0;
+};
+
 enum class Phase { kTrain, kEvaluate };
 
 // All that a block may know besides its inputs. Equal contexts and inputs give
@@ -50,7 +60,8 @@ struct Context {
   uint64_t seed = 0;
   Phase phase = Phase::kTrain;
   bool recompute = false;
-  GradSink* grads = nullptr;              // null: gradients are returned
+  GradSink* grads = nullptr;       // null: gradients are returned
+  DeviceRandom* random = nullptr;  // null: the host draws, by the fields above
   std::vector<Statistic>* statistics = nullptr;  // null: not kept
 };
 

@@ -51,6 +51,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << " recompute=" << c.options.recompute.text()
              << (c.options.clip ? " clip" : "") << (c.options.vote ? " vote" : "")
              << (c.options.offload ? " offload" : "")
+             << (c.options.offload_parameters ? " parameters" : "")
              << (c.options.forward_only ? " forward-only" : "")
              << " prefetch=" << c.options.prefetch;
 }
@@ -75,6 +76,17 @@ std::vector<Case> every_case() {
         c.options.prefetch = bits % 3;
         cases.push_back(c);
       }
+  for (int dp : {1, 2, 3})
+    for (int bits = 0; bits < 8; ++bits)
+      cases.push_back({{.dp = dp},
+                       {.slices = dp + 1,
+                        .bucket_bytes = 1,
+                        .clip = (bits & 2) != 0,
+                        .vote = (bits & 4) != 0,
+                        .recompute = (bits & 1) != 0,
+                        .prefetch = bits % 3,
+                        .offload_parameters = true}});
+  cases.push_back({{.dp = 1}, {.offload_parameters = true, .forward_only = true}});
   for (int shard : {0, 3})
     cases.push_back({{.dp = 3, .shard = shard}, {.slices = 4, .forward_only = true}});
   return cases;

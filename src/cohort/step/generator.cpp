@@ -63,7 +63,9 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
   const int shards = layout.dp / layout.replicate;
   Schedule schedule{.world = layout.world(),
                     .slices = options.slices,
-                    .shard = shards > 1 ? layout.shard : 0,
+                    .shard = options.offload_parameters ? 3
+                             : shards > 1               ? layout.shard
+                                                        : 0,
                     .exact = options.exact,
                     .precision = options.precision,
                     .groups = make_groups(layout)};
@@ -86,9 +88,10 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
                 .last_to_add = last_to_add(uses, schedule.buckets.size()),
                 .slots = assign_slots(uses, schedule.buckets),
                 .rounds = (options.slices + schedule.world - 1) / schedule.world};
+  if (schedule.shard == 3) plan.gather_lane = 1;  // without a group, copies
   if (schedule.groups.empty()) return plan;
   plan.dp_lane = 1;
-  plan.shard_lane = schedule.groups.size() > 1 ? 2 : 1;
+  plan.shard_lane = plan.gather_lane = schedule.groups.size() > 1 ? 2 : 1;
   plan.replicate_lane = schedule.groups.size() > 1 ? 3 : kComputeLane;
   return plan;
 }

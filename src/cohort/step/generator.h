@@ -29,6 +29,9 @@ struct GeneratorOptions {
   BlockChoice recompute;
   int prefetch = 1;        // uses of parameters that are gathered ahead (level 3)
   bool offload = false;    // weights and optimizer state in the host's memory
+  // Parameters too: a block's are on the device only while it computes. The state is
+  // cut as at shard level 3, also where there is nobody to cut it for.
+  bool offload_parameters = false;
   bool forward_only = false;
 
   bool exact = false;

@@ -134,7 +134,7 @@ int ListWriter::gather(int bucket, int slice, std::vector<int> waits) {
   const int64_t bytes = plan_.schedule.buckets[bucket].numel *
                         size_of(plan_.schedule.precision.compute);
   return add({.kind = ActionKind::kGather,
-              .lane = plan_.shard_lane,
+              .lane = plan_.gather_lane,
               .slice = slice,
               .buckets = {bucket},
               .bytes = bytes,

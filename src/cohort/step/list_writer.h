@@ -21,6 +21,7 @@ struct StepPlan {
 
   int dp_lane = kComputeLane;         // kComputeLane: nobody to talk to
   int shard_lane = kComputeLane;
+  int gather_lane = kComputeLane;  // of parameters: shard_lane, or a copy
   int replicate_lane = kComputeLane;
 };
 

@@ -69,4 +69,11 @@ uint64_t Schedule::hash() const {
   return hash64(written);
 }
 
+std::vector<bool> recomputed_blocks(const Role& role, size_t blocks) {
+  std::vector<bool> recomputed(blocks, false);
+  for (const auto& action : role.actions)
+    if (action.kind == ActionKind::kRecompute) recomputed[action.block] = true;
+  return recomputed;
+}
+
 }  // namespace cohort

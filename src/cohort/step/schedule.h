@@ -126,6 +126,9 @@ struct Schedule {
   uint64_t hash() const;
 };
 
+// By block: its forward runs again before its backward, and keeps no graph.
+std::vector<bool> recomputed_blocks(const Role& role, size_t blocks);
+
 // What a generator must know of a model: no tensor, so it needs no memory. Bytes are
 // those of the largest slice; 0 where nobody measured.
 struct BlockSpec {

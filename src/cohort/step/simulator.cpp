@@ -36,6 +36,7 @@ double cost_of(const Schedule& schedule, const Action& action, const CostTable& 
       break;
   }
   const auto lane = static_cast<size_t>(action.lane);
+  if (lane == schedule.groups.size() + 1) return costs.copy.seconds(bytes);
   if (lane < 1 || lane > schedule.groups.size()) return 0;
   const Group& group = schedule.groups[lane - 1];
   return costs.link(group.name, action.kind)

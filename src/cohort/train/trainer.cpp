@@ -11,6 +11,7 @@
 #include "cohort/core/format.h"
 #include "cohort/core/memory.h"
 #include "cohort/engine/block_measure.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 
@@ -64,7 +65,8 @@ MemoryParts memory_of(const Schedule& schedule, const TrainerOptions& options) {
 }
 
 // The largest batch whose step fits, 0 if none does.
-int64_t largest_batch(const std::vector<BlockSpec>& specs, const TrainerOptions& options,
+int64_t largest_batch(const std::vector<BlockSpec>& specs,
+                      const TrainerOptions& options,
                       std::span<const BlockMeasure> measures, int states,
                       int64_t limit) {
   const auto fit = [&](int64_t batch) {
@@ -95,6 +97,14 @@ std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions option
   return out.empty() ? "no batch with this layout" : out;
 }
 
+// Of the host or the GPU, whose memory several ranks may share.
+int64_t memory_here(const TrainerOptions& options) {
+  const int ranks = std::max(1, options.ranks_here);
+  if (options.execute.compute_on != ComputeOn::kCuda) return available_memory() / ranks;
+  const int gpus = std::max(1, cuda_device_count());
+  return cuda_free_memory(options.execute.gpu) / ((ranks + gpus - 1) / gpus);
+}
+
 // The step, proved before anything is allocated for it.
 Schedule make_schedule(const Chain& chain, const Dataset& data,
                        const TrainerOptions& options, const UpdateRule& rule) {
@@ -102,9 +112,8 @@ Schedule make_schedule(const Chain& chain, const Dataset& data,
   const auto states = static_cast<int>(rule.states().size());
   const auto specs = specs_of(chain);
   Schedule schedule = generate_for(specs, options, measures, states, options.batch);
-  const int64_t limit = options.memory_limit > 0
-                            ? options.memory_limit
-                            : available_memory() / std::max(1, options.ranks_here);
+  const int64_t limit =
+      options.memory_limit > 0 ? options.memory_limit : memory_here(options);
   const MemoryParts most = memory_of(schedule, options);
   if (most.total() <= limit) return schedule;
   throw ConfigError(text(
@@ -121,6 +130,7 @@ Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options
   return generate(specs_of(chain), options.layout,
                   {.slices = options.layout.dp,
                    .bucket_bytes = options.step.bucket_bytes,
+                   .offload_parameters = options.step.offload_parameters,
                    .forward_only = true,
                    .precision = options.step.precision});
 }
@@ -150,13 +160,14 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
                 .seed = options_.seed}),
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
-      executor_(chain, make_schedule(chain, train, options_, *rule_), *rule_, comm,
-                executor_options(options_)),
+      runner_(make_step_runner(chain, make_schedule(chain, train, options_, *rule_),
+                               options_.update, *rule_, comm,
+                               executor_options(options_))),
       forward_only_(make_forward_schedule(chain, options_)),
       total_steps_(steps_of(options_, sampler_)) {
   if (reporter_ && !options_.sample_log.empty())
-    sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
-                                              options_.layout.dp);
+    sample_log_ =
+        std::make_unique<SampleLog>(options_.sample_log, sampler_, options_.layout.dp);
   if (!options_.save_initial.empty()) save(options_.save_initial);
 }
 
@@ -176,22 +187,22 @@ DoneEvent Trainer::fit() {
 void Trainer::step(int64_t index) {
   const auto begin = std::chrono::steady_clock::now();
   const Position position = sampler_.position(index);
-  const StepResult result = executor_.run(
-      {.step = index,
-       .rate = rate_.at(index),
-       .batch =
-           [&](int slice) {
-             const auto ids = sampler_.slice(position, slice);
-             Batch batch = train_.gather(ids);
-             batch.ids = ids;
-             if (options_.augment) options_.augment(batch, position.epoch);
-             return batch;
-           },
-       .stop = stop_.load() != 0});
+  const StepResult result =
+      runner_->run({.step = index,
+                    .rate = rate_.at(index),
+                    .batch =
+                        [&](int slice) {
+                          const auto ids = sampler_.slice(position, slice);
+                          Batch batch = train_.gather(ids);
+                          batch.ids = ids;
+                          if (options_.augment) options_.augment(batch, position.epoch);
+                          return batch;
+                        },
+                    .stop = stop_.load() != 0});
   const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
 
   if (options_.drift_every_steps > 0 && (index + 1) % options_.drift_every_steps == 0)
-    executor_.check_replicas(index + 1);
+    runner_->check_replicas(index + 1);
   if (!std::isfinite(result.loss) && !result.skipped)
     throw Error(ErrorKind::kBug,
                 text("[train] step ", index + 1, ": the loss is ", result.loss,
@@ -217,8 +228,8 @@ void Trainer::step(int64_t index) {
                      .samples_per_second = speed_.recent()});
 }
 
-// Every rank looks at its part, in equally many turns: a model that is sharded needs all
-// ranks for every one of them. The sums are everyone's.
+// Every rank looks at its part, in equally many turns: a model that is sharded needs
+// all ranks for every one of them. The sums are everyone's.
 void Trainer::validate(int64_t epoch) {
   const int64_t size = valid_->size();
   const int64_t begin = size * comm_.rank() / comm_.size();
@@ -230,7 +241,7 @@ void Trainer::validate(int64_t epoch) {
     const int64_t at = std::min(begin + turn, end);
     std::vector<int64_t> ids(std::min(kValidBatch, end - at));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = at + static_cast<int64_t>(i);
-    const WeightedLoss loss = executor_.evaluate(forward_only_, valid_->gather(ids));
+    const WeightedLoss loss = runner_->evaluate(forward_only_, valid_->gather(ids));
     values[0] += loss.sum.item<double>();
     values[1] += loss.count;
     values[2] += loss.correct;
@@ -243,12 +254,14 @@ void Trainer::validate(int64_t epoch) {
 }
 
 void Trainer::save(const std::string& path) {
-  const auto weights = executor_.weights();
+  const auto weights = runner_->weights();
   if (comm_.rank() == 0) write_safetensors(path, weights);
 }
 
 DoneEvent Trainer::summarise() {
-  Tensor peak = at::full({1}, process_peak_memory(), at::kLong);
+  const bool on_device = options_.execute.compute_on == ComputeOn::kCuda;
+  Tensor peak = at::full(
+      {1}, on_device ? runner_->device_peak_bytes() : process_peak_memory(), at::kLong);
   comm_.all_reduce(peak, ReduceOp::kMax).wait();
   done_.samples_per_second = speed_.total();
   done_.step_ms = 1e3 * (step_seconds_.weight() > 0 ? step_seconds_.mean() : 0);
@@ -257,7 +270,7 @@ DoneEvent Trainer::summarise() {
   done_.split = split_.mean();
   done_.losses = losses_;
   done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
-  const auto weights = executor_.weights();
+  const auto weights = runner_->weights();
   if (comm_.rank() == 0) done_.weights_hash = weights_hash(weights);
   if (reporter_) reporter_->done(done_);
   return done_;

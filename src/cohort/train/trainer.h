@@ -14,7 +14,7 @@
 #include "cohort/data/augment.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/sampler.h"
-#include "cohort/engine/executor.h"
+#include "cohort/engine/step_runner.h"
 #include "cohort/optim/rate_schedule.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
@@ -88,7 +88,7 @@ class Trainer {
   Sampler sampler_;
   RateSchedule rate_;
   std::unique_ptr<UpdateRule> rule_;
-  Executor executor_;
+  std::unique_ptr<StepRunner> runner_;
   Schedule forward_only_;
   std::unique_ptr<SampleLog> sample_log_;
   int64_t total_steps_;

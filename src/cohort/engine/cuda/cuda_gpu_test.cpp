@@ -55,7 +55,8 @@ TEST_F(CudaGpuTest, AgreesWithTheExecutorOnTheHost) {
 // The rate of a replay is that of its own step, not of the capture.
 TEST_F(CudaGpuTest, AReplayUsesTheRateItIsGiven) {
   Chain chain = test::small_resnet();
-  CudaStep step(chain, batch_of(0), options_of(true));
+  CudaStep step(chain, options_of(true));
+  step.load(0, batch_of(0));
   for (int64_t i = 0; i < 3; ++i) step.start(i, test::kRate);
   ASSERT_TRUE(step.captured());
   const Tensor before = step.weights()[0].tensor;
@@ -67,12 +68,13 @@ TEST_F(CudaGpuTest, AReplayUsesTheRateItIsGiven) {
 
 TEST_F(CudaGpuTest, ABadStepLeavesNoTraceInAReplay) {
   Chain chain = test::small_resnet();
-  CudaStep step(chain, batch_of(0), options_of(true));
+  CudaStep step(chain, options_of(true));
+  step.load(0, batch_of(0));
   for (int64_t i = 0; i < 3; ++i) step.start(i, test::kRate);
   const auto before = step.weights();
   Batch bad = batch_of(1);
   bad.input.fill_(std::numeric_limits<float>::quiet_NaN());
-  step.load(bad);
+  step.load(1, bad);
   step.start(3, test::kRate);
   EXPECT_TRUE(step.result().skipped);
   const auto after = step.weights();
@@ -115,13 +117,113 @@ TEST_F(CudaGpuTest, BatchNormBySumsGivesTheNormAndItsGradients) {
   }
 }
 
-TEST_F(CudaGpuTest, RefusesToCaptureRandomNumbersOfTheHost) {
-  Chain chain = make_mlp({.inputs = 4, .width = 8, .depth = 1, .dropout = 0.5}, {});
-  const Batch batch{at::ones({2, 4}), at::zeros({2}, at::kLong), {0, 1}};
-  CudaStep step(chain, batch, options_of(true));
+// The mask of a replay is that of its own step and samples: as the host draws it.
+TEST_F(CudaGpuTest, DropoutOfAReplayIsThatOfTheHost) {
+  const auto losses = [](bool on_host) {
+    Chain chain = make_mlp({.inputs = 24, .width = 64, .depth = 2, .dropout = 0.5}, {});
+    CudaStepOptions options = options_of(true);
+    options.on_host = on_host;
+    options.seed = 5;
+    CudaStep step(chain, options);
+    std::vector<double> all;
+    for (int64_t i = 0; i < 8; ++i) {
+      Batch batch{at::ones({2, 24}), at::zeros({2}, at::kLong), {3 * i, 3 * i + 1}};
+      step.load(i, batch);
+      step.start(i, 0);  // only the mask changes
+      all.push_back(step.result().loss);
+    }
+    EXPECT_EQ(step.captured(), !on_host);
+    return all;
+  };
+  const auto gpu = losses(false), host = losses(true);
+  for (size_t i = 0; i < gpu.size(); ++i) EXPECT_NEAR(gpu[i], host[i], 1e-5) << i;
+  EXPECT_NE(gpu[6], gpu[7]);
+}
+
+// Random numbers that come from anywhere but the keys would be the same at each replay.
+TEST_F(CudaGpuTest, RefusesToCaptureABlockThatWaits) {
+  Chain chain = make_mlp({.inputs = 4, .width = 8, .depth = 1}, {});
+  chain.loss = [inner = chain.loss](const Values& outputs, const Tensor& target) {
+    WeightedLoss loss = inner(outputs, target);
+    loss.count = loss.sum.item<double>() > 1e9 ? 1 : 2;
+    return loss;
+  };
+  CudaStep step(chain, options_of(true));
+  step.load(0, {at::ones({2, 4}), at::zeros({2}, at::kLong), {0, 1}});
   step.start(0, test::kRate);
   step.start(1, test::kRate);
   EXPECT_THROW(step.start(2, test::kRate), ConfigError);
+}
+
+// State on the host, computation on the GPU: segments as graphs beside kernel by
+// kernel, and both beside the host alone. Steps 0 to 5 have one shape, the last is
+// short.
+struct Central {
+  std::vector<double> losses;
+  std::vector<NamedTensor> weights;
+};
+
+Central train_central(ComputeOn compute_on, bool capture, const GeneratorOptions& given,
+                      bool images) {
+  Chain chain = images
+                    ? test::small_resnet()
+                    : make_mlp({.inputs = 24, .width = 32, .depth = 2, .dropout = 0.3},
+                               {.seed = 3});
+  const auto rule = make_update_rule({.name = images ? "sgd" : "adamw", .eps = 1e-3});
+  const World world;
+  const auto store = join(world, {});
+  const auto comm = connect(world, *store, {.backend = "local"});
+  GeneratorOptions step = given;
+  step.slices = 2;
+  step.bucket_bytes = 4'000;
+  step.offload = true;
+  Executor executor(chain, cohort::generate(specs_of(chain), {}, step), *rule, *comm,
+                    {.clip = step.clip ? 0.5 : 0,
+                     .seed = 9,
+                     .loss_scale = {.initial = 1024},
+                     .usual_count = 12,
+                     .compute_on = compute_on,
+                     .capture = capture});
+  Central trained;
+  for (int64_t i = 0; i < 7; ++i) {
+    const auto batch = [&](int slice) {
+      const int64_t rows = i == 6 ? 1 : 4;
+      const Batch all = batch_of(2 * i + slice);
+      Batch made{all.input.narrow(0, 0, rows), all.target.narrow(0, 0, rows), {}};
+      if (!images) made.input = made.input.flatten(1).narrow(1, 0, 24);
+      for (int64_t k = 0; k < rows; ++k) made.ids.push_back(20 * i + 10 * slice + k);
+      return made;
+    };
+    trained.losses.push_back(
+        executor.run({.step = i, .rate = 0.002, .batch = batch}).loss);
+  }
+  for (const auto& [name, tensor] : executor.weights())
+    trained.weights.push_back({name, tensor.detach().clone()});
+  return trained;
+}
+
+TEST_F(CudaGpuTest, SegmentsBetweenBucketsTrainAsTheHostDoes) {
+  std::vector<GeneratorOptions> ways = {
+      {}, {.clip = true, .vote = true}, {.recompute = true}, {.exact = true}};
+  ways.push_back({.precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16}});
+  ways.push_back(
+      {.vote = true, .precision = {.compute = at::kHalf, .reduce = at::kHalf}});
+  for (const auto& way : ways)
+    for (const bool images : {false, true}) {
+      const Central graphs = train_central(ComputeOn::kCuda, true, way, images);
+      const Central kernels = train_central(ComputeOn::kCuda, false, way, images);
+      const Central host = train_central(ComputeOn::kHost, true, way, images);
+      EXPECT_EQ(graphs.losses, kernels.losses);
+      const double bound = way.precision.compute == at::kFloat ? 2e-3 : 5e-2;
+      for (size_t i = 0; i < host.losses.size(); ++i)
+        EXPECT_NEAR(graphs.losses[i], host.losses[i], bound) << i;
+      for (size_t i = 0; i < host.weights.size(); ++i) {
+        EXPECT_TRUE(graphs.weights[i].tensor.equal(kernels.weights[i].tensor));
+        EXPECT_TRUE(at::allclose(graphs.weights[i].tensor, host.weights[i].tensor,
+                                 bound, bound))
+            << host.weights[i].name;
+      }
+    }
 }
 
 }  // namespace

@@ -1,50 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/cuda/cuda_lane.h"
 
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/cuda/jiterator.h>
+#include <ATen/ops/arange.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <deque>
+#include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/random.h"
 
 namespace cohort {
 namespace {
 
+using at::cuda::CUDAEvent;
+using c10::cuda::CUDAStream;
 using c10::cuda::CUDAStreamGuard;
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
+CUDAStream new_stream(int device, bool urgent) {
+  return c10::cuda::getStreamFromPool(urgent, static_cast<c10::DeviceIndex>(device));
+}
+
+// Philox4x32-10 of one element; core/random.cpp has it in C++. LibTorch compiles it
+// when it is first used.
+constexpr char kRandomBits[] = R"(
+template <typename T>
+T random_bits(T stream, T index, T seed) {
+  unsigned int c[4] = {(unsigned int)(index >> 2), (unsigned int)(index >> 34),
+                       (unsigned int)stream, (unsigned int)(stream >> 32)};
+  unsigned int k0 = (unsigned int)seed, k1 = (unsigned int)(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const unsigned long long a = 0xD2511F53ull * c[0], b = 0xCD9E8D57ull * c[2];
+    const unsigned int c1 = c[1], c3 = c[3];
+    c[0] = (unsigned int)(b >> 32) ^ c1 ^ k0;
+    c[1] = (unsigned int)b;
+    c[2] = (unsigned int)(a >> 32) ^ c3 ^ k1;
+    c[3] = (unsigned int)a;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return (T)c[index & 3];
+}
+)";
+
 class Lane final : public CudaLane {
  public:
-  Lane() : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, 0)) {}
+  explicit Lane(int device)
+      : stream_(new_stream(device, false)),
+        down_(new_stream(device, true)),
+        up_(new_stream(device, true)) {}
+
+  ~Lane() override {
+    // What cannot be waited for or let go is of no use to anyone any more.
+    cudaStreamSynchronize(down_.stream());
+    cudaStreamSynchronize(up_.stream());
+    for (void* memory : pinned_) cudaHostUnregister(memory);
+    cudaGetLastError();
+  }
+
+  at::Device device() const override { return stream_.device(); }
 
   void run(const std::function<void()>& work) override {
     const CUDAStreamGuard guard(stream_);
     work();
   }
 
-  void capture(const std::function<void()>& work) override {
+  bool can_capture() const override { return true; }
+
+  int capture(const std::function<void()>& work) override {
     wait();
     const CUDAStreamGuard guard(stream_);
-    graph_ = std::make_unique<at::cuda::CUDAGraph>();
-    graph_->capture_begin();
+    auto graph = std::make_unique<at::cuda::CUDAGraph>();
+    if (graphs_.empty())
+      graph->capture_begin();
+    else
+      graph->capture_begin(graphs_[0]->pool());
     try {
       work();
     } catch (...) {
-      abandon();
+      abandon(*graph);
       throw;
     }
-    graph_->capture_end();
+    graph->capture_end();
+    graphs_.push_back(std::move(graph));
+    return static_cast<int>(graphs_.size()) - 1;
   }
 
-  void replay() override {
-    COHORT_CHECK(graph_, "replay before capture");
+  void replay(int graph) override {
     const CUDAStreamGuard guard(stream_);
-    graph_->replay();
+    graphs_.at(graph)->replay();
   }
 
-  void wait() override { stream_.synchronize(); }
+  void wait() override {
+    stream_.synchronize();
+    down_.synchronize();
+    up_.synchronize();
+  }
+
+  int64_t download(const Tensor& host, const Tensor& device) override {
+    CUDAEvent made;
+    made.record(stream_);
+    made.block(down_);
+    copy(host, device, cudaMemcpyDeviceToHost, down_);
+    downloads_.emplace_back().record(down_);
+    return first_download_ + static_cast<int64_t>(downloads_.size()) - 1;
+  }
+
+  void wait_for(int64_t ticket) override {
+    if (ticket < first_download_) return;
+    downloads_.at(ticket - first_download_).synchronize();
+    for (; first_download_ <= ticket; ++first_download_) downloads_.pop_front();
+  }
+
+  void join_downloads() override {
+    CUDAEvent done;
+    done.record(down_);
+    done.block(stream_);
+  }
+
+  void upload(const Tensor& device, const Tensor& host, bool behind) override {
+    if (behind) {
+      CUDAEvent used;
+      used.record(stream_);
+      used.block(up_);
+    }
+    copy(device, host, cudaMemcpyHostToDevice, up_);
+    uploaded_ = true;
+  }
+
+  void join_uploads() override {
+    if (!std::exchange(uploaded_, false)) return;
+    CUDAEvent there;
+    there.record(up_);
+    there.block(stream_);
+  }
+
+  void wait_uploads() override { up_.synchronize(); }
+
+  // One kernel where LibTorch can compile it, a hundred where it cannot.
+  Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) override {
+    if (compiles_) {
+      try {
+        const Tensor index = at::arange(count, streams.options());
+        return at::cuda::CompileAndLaunchKernel(
+            kRandomBits, "random_bits", 1, {streams.unsqueeze(1), index.unsqueeze(0)},
+            {static_cast<int64_t>(seed)}, /*return_by_ref=*/false)[0];
+      } catch (const c10::Error&) {
+        compiles_ = false;
+      }
+    }
+    return cohort::random_bits(streams, seed, count);
+  }
+
+  // Memory that cannot be pinned, because it is already or shares a page with memory
+  // that is, is copied all the same.
+  void pin(const Tensor& host) override {
+    void* const memory = host.data_ptr();
+    if (host.nbytes() > 0 && cudaHostRegister(memory, host.nbytes(), 0) == cudaSuccess)
+      pinned_.push_back(memory);
+    else
+      cudaGetLastError();
+  }
 
   int64_t peak_bytes() const override {
     const auto stats = allocator::getDeviceStats(stream_.device_index());
@@ -53,17 +178,31 @@ class Lane final : public CudaLane {
   }
 
  private:
-  // A stream must not stay in capture; what ends it fails, because the work did.
-  void abandon() {
-    try {
-      graph_->capture_end();
-    } catch (const c10::Error&) {
-    }
-    graph_.reset();
+  static void copy(const Tensor& to, const Tensor& from, cudaMemcpyKind kind,
+                   const CUDAStream& stream) {
+    COHORT_CHECK(
+        to.nbytes() == from.nbytes() && to.is_contiguous() && from.is_contiguous(),
+        "a copy of ", from.sizes(), " to ", to.sizes());
+    const CUDAStreamGuard guard(stream);
+    C10_CUDA_CHECK(cudaMemcpyAsync(to.data_ptr(), from.const_data_ptr(), to.nbytes(),
+                                   kind, stream.stream()));
   }
 
-  c10::cuda::CUDAStream stream_;
-  std::unique_ptr<at::cuda::CUDAGraph> graph_;
+  // A stream must not stay in capture; what ends it fails, because the work did.
+  static void abandon(at::cuda::CUDAGraph& graph) {
+    try {
+      graph.capture_end();
+    } catch (const c10::Error&) {
+    }
+  }
+
+  CUDAStream stream_, down_, up_;
+  std::vector<std::unique_ptr<at::cuda::CUDAGraph>> graphs_;
+  std::deque<CUDAEvent> downloads_;  // that nobody has waited for
+  int64_t first_download_ = 0;
+  bool uploaded_ = false;
+  bool compiles_ = true;
+  std::vector<void*> pinned_;
 };
 
 }  // namespace
@@ -78,10 +217,26 @@ std::string why_no_cuda() {
   }
 }
 
-std::unique_ptr<CudaLane> make_cuda_lane() {
+bool cuda_is_built() { return true; }
+
+int cuda_device_count() { return c10::cuda::device_count(); }
+
+int64_t cuda_free_memory(int device) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+  size_t free = 0, all = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &all));
+  return static_cast<int64_t>(free);
+}
+
+std::unique_ptr<CudaLane> make_cuda_lane(int device) {
   const std::string why = why_no_cuda();
   if (!why.empty()) throw ConfigError(text("[engine] no GPU to run on: ", why));
-  return std::make_unique<Lane>();
+  if (device >= cuda_device_count())
+    throw ConfigError(
+        text("[engine] GPU ", device, "; legal: below ", cuda_device_count()));
+  // Captured and autograd's work finds its device by this.
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
+  return std::make_unique<Lane>(device);
 }
 
 }  // namespace cohort

@@ -6,13 +6,19 @@
 #include <memory>
 #include <string>
 
+#include "cohort/core/tensor.h"
+
 namespace cohort {
 
-// Why nothing can run on a GPU here, in one line; empty if it can.
+// Why nothing can run on a GPU here, in one line; empty if it can. Asking starts CUDA
+// in this process: one that forks ranks must ask cuda_is_built() instead.
 std::string why_no_cuda();
+bool cuda_is_built();
+int cuda_device_count();               // 0 where there is none
+int64_t cuda_free_memory(int device);  // bytes
 
-// Work of one GPU, in order, on a stream of its own. Calls only start work, unless they
-// say that they wait.
+// Work of one device, in order, on a stream of its own, and two streams beside it that
+// copy. Calls only start work, unless they say that they wait.
 //
 // Failure: CUDA's own errors come as c10::Error. After one the lane is only good for
 // destruction. Thread safety: none.
@@ -22,28 +28,56 @@ class CudaLane {
   CudaLane(const CudaLane&) = delete;
   CudaLane& operator=(const CudaLane&) = delete;
 
+  virtual at::Device device() const = 0;
+
   // Runs `work` with the lane as current stream: what it starts is in the lane.
   virtual void run(const std::function<void()>& work) = 0;
 
-  // Records what `work` starts, and does none of it. Waits for all earlier work. Memory
-  // that `work` allocates and keeps is the graph's. `work` may neither wait nor copy
-  // from pageable memory of the host.
-  virtual void capture(const std::function<void()>& work) = 0;
+  // Records what `work` starts, does none of it, and returns the number of the graph.
+  // Waits for all earlier work. Memory that `work` allocates and keeps is the graph's.
+  // `work` may neither wait nor copy from pageable memory of the host. Graphs of a lane
+  // share memory: they must be replayed in the order they were captured in.
+  virtual bool can_capture() const = 0;
+  virtual int capture(const std::function<void()>& work) = 0;
 
   // Starts what was captured, as one.
-  virtual void replay() = 0;
+  virtual void replay(int graph) = 0;
 
   // Blocks until all is done.
   virtual void wait() = 0;
 
-  // The most memory of the GPU that tensors of this process ever took at once.
+  // Copies to the host what earlier work of the lane makes, beside later work. Returns
+  // a ticket; wait_for() blocks until that copy, and all before it, are done.
+  virtual int64_t download(const Tensor& host, const Tensor& device) = 0;
+  virtual void wait_for(int64_t ticket) = 0;
+  // Later work of the lane begins when those copies are done.
+  virtual void join_downloads() = 0;
+
+  // Copies to the device, after the earlier work of the lane only if `behind`. Work
+  // that is started after join_uploads() finds it there; wait_uploads() blocks until
+  // `host` may change.
+  virtual void upload(const Tensor& device, const Tensor& host, bool behind) = 0;
+  virtual void join_uploads() = 0;
+  virtual void wait_uploads() = 0;
+
+  // As in core/random.h, of the device of the lane.
+  virtual Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) = 0;
+
+  // Makes copies from and to that memory of the host fast, as long as the lane lives.
+  virtual void pin(const Tensor& host) = 0;
+
+  // The most memory of the device that tensors of this process ever took at once.
   virtual int64_t peak_bytes() const = 0;
 
  protected:
   CudaLane() = default;
 };
 
-// A lane of the first GPU. ConfigError where why_no_cuda() has something to say.
-std::unique_ptr<CudaLane> make_cuda_lane();
+// ConfigError where why_no_cuda() has something to say, or there is no such GPU.
+std::unique_ptr<CudaLane> make_cuda_lane(int device = 0);
+
+// The host in the place of a device: everything is done at once, nothing is captured.
+// So the arithmetic of what runs in lanes is tested where there is no GPU.
+std::unique_ptr<CudaLane> make_host_lane();
 
 }  // namespace cohort

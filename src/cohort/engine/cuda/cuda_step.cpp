@@ -10,17 +10,11 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/cuda/kernel_search.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/step/generator.h"
 
 namespace cohort {
-namespace {
-
-Tensor to_device(const Tensor& value, at::Device device) {
-  return value.detach().to(value.options().device(device));
-}
-
-}  // namespace
 
 void set_cuda_math(const CudaMath& math) {
   auto& context = at::globalContext();
@@ -30,51 +24,37 @@ void set_cuda_math(const CudaMath& math) {
   context.setDeterministicCuDNN(math.exact);
 }
 
-CudaStep::CudaStep(Chain& chain, const Batch& example, const CudaStepOptions& options)
+CudaStep::CudaStep(Chain& chain, const CudaStepOptions& options)
     : chain_(chain),
       options_(options),
-      lane_(options.on_host ? nullptr : make_cuda_lane()),
-      device_(options.on_host ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0)),
+      lane_(options.on_host ? make_host_lane() : make_cuda_lane(options.gpu)),
+      device_(lane_->device()),
       control_(make_control()),
+      batch_(*lane_, options.compute, options.seed, options.slices),
       flights_(chain.blocks.size()) {
-  run([&] {
+  lane_->run([&] {
     const c10::NoGradGuard no_grad;
     lay_out();
     move_parameters();
     move_buffers();
-    input_ = example.input.is_floating_point()
-                 ? example.input.to(device_, options_.compute)
-                 : to_device(example.input, device_);
-    if (input_.dim() == 4) input_ = input_.contiguous(at::MemoryFormat::ChannelsLast);
-    target_ = example.target.defined() ? to_device(example.target, device_) : Tensor();
-    ids_ = example.ids;
   });
   wait();
 }
 
 CudaStep::~CudaStep() = default;
 
-void CudaStep::run(const std::function<void()>& work) {
-  if (lane_)
-    lane_->run(work);
-  else
-    work();
-}
-
 StepControl CudaStep::make_control() {
   std::optional<StepControl> control;
-  run([&] {
+  lane_->run([&] {
     control.emplace(device_,
                     options_.compute == at::kHalf ? options_.loss_scale.initial : 1.0);
   });
   return *control;
 }
 
-void CudaStep::wait() {
-  if (lane_) lane_->wait();
-}
+void CudaStep::wait() { lane_->wait(); }
 
-int64_t CudaStep::peak_bytes() const { return lane_ ? lane_->peak_bytes() : 0; }
+int64_t CudaStep::peak_bytes() const { return lane_->peak_bytes(); }
 
 void CudaStep::lay_out() {
   std::unordered_map<const void*, int> known;
@@ -134,52 +114,59 @@ void CudaStep::move_buffers() {
   }
 }
 
-void CudaStep::load(const Batch& batch) {
-  if (batch.input.sizes() != input_.sizes())
-    throw ConfigError(text("[engine] a batch of shape ", batch.input.sizes(),
-                           " for a step of shape ", input_.sizes(),
-                           "; on a GPU all batches have one shape"));
-  ids_ = batch.ids;
-  run([&] {
-    const c10::NoGradGuard no_grad;
-    input_.copy_(batch.input, /*non_blocking=*/batch.input.is_pinned());
-    if (target_.defined())
-      target_.copy_(batch.target, /*non_blocking=*/batch.target.is_pinned());
-  });
+void CudaStep::load(int64_t step, const Batch& batch, int slice) {
+  lane_->run([&] { batch_.load(slice, step, batch); });
 }
 
 void CudaStep::start(int64_t step, double rate) {
   step_ = step;
-  run([&] { control_.send(rate, step + 1); });
-  const bool may_capture = options_.capture && lane_;
+  lane_->run([&] { control_.send(rate, step + 1); });
+  const bool usual = batch_.is_usual();
+  const bool may_capture = options_.capture && lane_->can_capture() && usual;
   if (!may_capture || started_ < std::max(1, options_.warmup)) {
-    run([this] { compute(); });
+    const NoKernelSearch rare(!usual);
+    lane_->run([this] { compute(); });
   } else {
     if (!captured_) capture();
-    lane_->replay();
+    lane_->replay(graph_);
+    count_ = usual_count_;
   }
-  ++started_;
+  if (usual) ++started_;
 }
 
 void CudaStep::capture() {
   try {
-    lane_->capture([this] { compute(); });
+    graph_ = lane_->capture([this] { compute(); });
   } catch (const c10::Error& error) {
     const std::string what = error.what_without_backtrace();
     throw ConfigError(text("[engine] this model's step cannot be captured: ",
                            what.substr(0, what.find('\n')),
                            "; blocks may neither draw random numbers nor wait"));
   }
+  usual_count_ = count_;
   captured_ = true;
 }
 
-// The whole step, as a stretch of device work.
+// The whole step, as a stretch of device work. Sums over slices are made in float32.
 void CudaStep::compute() {
   statistics_.clear();
   written_.assign(places_.size(), false);
-  forward();
-  backward();
+  count_ = 0;
+  {
+    const c10::NoGradGuard no_grad;
+    const bool half = options_.compute == at::kHalf;
+    const auto rows = static_cast<double>(batch_.rows());
+    seed_ = control_.loss_scale * (half ? mean_scale(rows) : 1.0);
+    control_.loss.zero_();
+    first_slice_ = true;
+  }
+  for (int slice = 0; slice < options_.slices; ++slice) {
+    if (batch_.slice(slice).rows() == 0) continue;  // of a short last batch
+    forward(slice);
+    backward(slice);
+  }
   const c10::NoGradGuard no_grad;
+  control_.unscale.copy_(seed_.mul(count_).reciprocal_());
   update();
   fold_statistics();
   if (options_.compute == at::kHalf)
@@ -188,29 +175,48 @@ void CudaStep::compute() {
                            options_.loss_scale.growth_steps);
 }
 
-void CudaStep::forward() {
-  Context context{.step = step_, .sample_ids = ids_, .seed = options_.seed};
-  context.statistics = &statistics_;
-  const c10::AutoGradMode mode(true);
-  for (size_t b = 0; b < chain_.blocks.size(); ++b) {
-    Flight& flight = flights_[b];
-    flight.inputs = b == 0 ? Values{input_} : cut_graph(flights_[b - 1].outputs, true);
-    flight.outputs = chain_.blocks[b]->forward(flight.inputs, context);
+Values CudaStep::run_block(size_t block, int slice, bool again) {
+  DeviceSlice& samples = batch_.slice(slice);
+  Context context{.step = step_,
+                  .slice = slice,
+                  .sample_ids = samples.ids,
+                  .seed = options_.seed,
+                  .recompute = again};
+  context.random = samples.keys.get();
+  context.statistics = again ? nullptr : &statistics_;
+  const size_t before = statistics_.size();
+  Values outputs = chain_.blocks[block]->forward(flights_[block].inputs, context);
+  for (size_t i = before; i < statistics_.size(); ++i) statistics_[i].slice = slice;
+  if (block + 1 != chain_.blocks.size()) return outputs;
+  const c10::AutoGradMode mode(true);  // without it a loss counts right answers
+  const WeightedLoss loss = chain_.loss(outputs, samples.target);
+  if (!again) {
+    const c10::NoGradGuard no_grad;
+    count_ += loss.count;
+    control_.loss.add_(loss.sum.detach().view({1}));
   }
-  const WeightedLoss loss = chain_.loss(flights_.back().outputs, target_);
-  flights_.back().outputs = {loss.sum};
-  count_ = loss.count;
-  const c10::NoGradGuard no_grad;
-  control_.loss.copy_(loss.sum.detach().view({1}));
-  const bool half = options_.compute == at::kHalf;
-  seed_ = control_.loss_scale * (half ? mean_scale(count_) : 1.0);
-  control_.unscale.copy_(seed_.mul(count_).reciprocal_());
+  return {loss.sum};
 }
 
-void CudaStep::backward() {
-  Values upstream{seed_.squeeze(0).to(flights_.back().outputs[0].scalar_type())};
+void CudaStep::forward(int slice) {
+  for (size_t b = 0; b < chain_.blocks.size(); ++b) {
+    Flight& flight = flights_[b];
+    flight.inputs = b == 0 ? Values{batch_.slice(slice).input}
+                           : cut_graph(flights_[b - 1].outputs, true);
+    const c10::AutoGradMode mode(!recomputes(b));
+    flight.outputs = run_block(b, slice, /*again=*/false);
+    if (b > 0 && recomputes(b - 1)) flights_[b - 1].outputs.clear();
+  }
+}
+
+void CudaStep::backward(int slice) {
+  const c10::AutoGradMode mode(true);
+  Values upstream{seed_.squeeze(0)};
   for (size_t b = chain_.blocks.size(); b-- > 0;) {
+    if (recomputes(b)) flights_[b].outputs = run_block(b, slice, /*again=*/true);
     const Flight flight = std::exchange(flights_[b], {});
+    if (b + 1 == chain_.blocks.size())
+      upstream[0] = upstream[0].to(flight.outputs[0].scalar_type());
     Values wanted;
     for (const int p : blocks_[b]) wanted.push_back(places_[p].parameter);
     for (const auto& value : flight.inputs)
@@ -223,13 +229,20 @@ void CudaStep::backward() {
     keep_gradients(b, {gradients.begin(), parameters});
     upstream.assign(parameters, gradients.end());
   }
+  if (widened_.is_same(gradient_)) return;
+  const c10::NoGradGuard no_grad;
+  if (std::exchange(first_slice_, false))
+    widened_.copy_(gradient_);
+  else
+    widened_.add_(gradient_);
+  written_.assign(places_.size(), false);
 }
 
-// One kernel copies all gradients of a block; only a parameter that several blocks
-// share is added to.
+// One kernel copies all gradients of a block; only those of a parameter that several
+// blocks share, and of later slices, are added to what is there.
 void CudaStep::keep_gradients(size_t block, const Values& gradients) {
   const c10::NoGradGuard no_grad;
-  Values homes, values;
+  Values homes, values, sums, addends;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const int p = blocks_[block][i];
     Tensor home = FlatState::view(gradient_, places_[p]);
@@ -241,15 +254,16 @@ void CudaStep::keep_gradients(size_t block, const Values& gradients) {
       homes.push_back(std::move(home));
       values.push_back(gradients[i]);
     } else {
-      home.add_(gradients[i]);
+      sums.push_back(std::move(home));
+      addends.push_back(gradients[i]);
     }
   }
   if (!homes.empty()) at::_foreach_copy_(homes, values);
+  if (!sums.empty()) at::_foreach_add_(sums, addends);
 }
 
 void CudaStep::update() {
   control_.skip.zero_();
-  if (!widened_.is_same(gradient_)) widened_.copy_(gradient_);
   at::_amp_foreach_non_finite_check_and_unscale_({widened_}, control_.skip,
                                                  control_.unscale);
   if (options_.clip > 0) {
@@ -261,10 +275,11 @@ void CudaStep::update() {
 }
 
 // In the order of the buffers; one that forward said nothing about stays.
-Tensor CudaStep::fresh_statistics() {
+Tensor CudaStep::fresh_statistics(int slice) {
   std::vector<const Statistic*> found(buffers_.size());
   for (const auto& statistic : statistics_)
-    found[buffer_index_.at(statistic.buffer.unsafeGetTensorImpl())] = &statistic;
+    if (statistic.slice == slice)
+      found[buffer_index_.at(statistic.buffer.unsafeGetTensorImpl())] = &statistic;
   Values values;
   std::vector<Tensor> momenta;
   for (size_t i = 0; i < buffers_.size(); ++i) {
@@ -278,26 +293,61 @@ Tensor CudaStep::fresh_statistics() {
   return at::cat(values);
 }
 
+// One slice after another, as if each had been a step.
 void CudaStep::fold_statistics() {
   if (statistics_.empty()) return;
-  const Tensor folded = at::lerp(running_, fresh_statistics(), momentum_);
+  Tensor folded = running_;
+  for (int slice = 0; slice < options_.slices; ++slice)
+    if (batch_.slice(slice).rows() > 0)
+      folded = at::lerp(folded, fresh_statistics(slice), momentum_);
   running_.copy_(at::where(control_.skip > 0, running_, folded));
   statistics_.clear();
 }
 
 CudaStep::Result CudaStep::result() {
   Tensor numbers;
-  run([&] { numbers = control_.all.to(at::kCPU); });
+  lane_->run([&] { numbers = control_.all.to(at::kCPU); });
   const float* values = numbers.const_data_ptr<float>();
   return {.loss = values[control_.loss.storage_offset()] / count_,
+          .count = count_,
           .norm = values[control_.norm.storage_offset()],
           .loss_scale = values[control_.loss_scale.storage_offset()],
           .skipped = values[control_.skip.storage_offset()] != 0};
 }
 
+std::string CudaStep::bad_gradient() {
+  std::string name;
+  lane_->run([&] {
+    for (const auto& place : places_)
+      if (name.empty() &&
+          !FlatState::view(widened_, place).isfinite().all().item<bool>())
+        name = place.name;
+  });
+  return name;
+}
+
+WeightedLoss CudaStep::evaluate(const Batch& batch) {
+  WeightedLoss loss;
+  const NoKernelSearch rare(true);
+  lane_->run([&] {
+    const c10::NoGradGuard no_grad;
+    DeviceBatch samples(*lane_, options_.compute, options_.seed, 1);
+    samples.load(0, step_, batch);
+    Context context{.step = step_,
+                    .sample_ids = batch.ids,
+                    .seed = options_.seed,
+                    .phase = Phase::kEvaluate};
+    Values values{samples.slice(0).input};
+    for (const auto& block : chain_.blocks) values = block->forward(values, context);
+    loss = chain_.loss(values, samples.slice(0).target);
+    loss.sum = loss.sum.to(at::kCPU, at::kDouble);
+  });
+  return loss;
+}
+
 std::vector<NamedTensor> CudaStep::weights() {
   std::vector<NamedTensor> all;
-  run([&] {
+  lane_->run([&] {
     const c10::NoGradGuard no_grad;
     const Tensor host = master_.to(at::kCPU, at::kFloat, false, /*copy=*/true);
     for (const auto& place : places_)

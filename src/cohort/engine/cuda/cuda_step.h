@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "cohort/data/dataset.h"
 #include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/cuda/device_batch.h"
 #include "cohort/engine/cuda/fused_update.h"
 #include "cohort/engine/cuda/step_control.h"
 #include "cohort/engine/flat_state.h"
@@ -24,6 +26,9 @@ struct CudaStepOptions {
   double clip = 0;                      // as in ExecutorOptions
   uint64_t seed = 0;
   LossScaleOptions loss_scale;  // for float16
+  int slices = 1;               // a batch is computed in, one after another
+  // By block: keep its input, not what its forward made. Empty: none.
+  std::vector<bool> recompute;
 
   // Off: every step is started kernel by kernel.
   bool capture = true;
@@ -31,6 +36,7 @@ struct CudaStepOptions {
 
   // On the host instead, without a graph: the same arithmetic where there is no GPU.
   bool on_host = false;
+  int gpu = 0;  // which one
 };
 
 // What LibTorch may do for speed, in the whole process.
@@ -44,34 +50,44 @@ void set_cuda_math(const CudaMath& math);
 // The training step of a world of one rank, on its GPU: forward, backward, test for
 // numbers that are not finite, clipping, update, publishing and the running statistics,
 // captured as one CUDA graph and replayed. Rate and step number come from device memory
-// (StepControl), as do loss scale and skip flag, so a replay is never out of date.
+// (StepControl), as do loss scale, skip flag and the keys of random numbers, so a
+// replay is never out of date.
 //
 // It moves the chain's parameters and buffers to the GPU: parameters become views of
 // one flat tensor of the compute dtype, with float32 masters beside it; gradients go to
 // a third. Law 1 holds: a step whose gradients are not finite changes nothing.
 //
-// A block must draw no random numbers and wait for nothing in forward, or its capture
-// is refused with ConfigError. All batches have the shape of `example`.
+// A block must wait for nothing in forward and draw random numbers only from the keys
+// of its Context, or its capture is refused with ConfigError. What is captured are
+// batches of the shape that came first; a step of another shape is started kernel by
+// kernel.
 //
-// Use: load() and start() each step, result() where the loss is wanted. Only result(),
-// weights() and wait() wait for the GPU. After an exception it is only good for
-// destruction. Thread safety: none.
+// Use: load() every slice and start() each step, result() where the loss is wanted.
+// Only result(), weights(), evaluate() and wait() wait for the GPU. After an exception
+// it is only good for destruction. Thread safety: none.
 class CudaStep {
  public:
-  CudaStep(Chain& chain, const Batch& example, const CudaStepOptions& options);
+  CudaStep(Chain& chain, const CudaStepOptions& options);
   ~CudaStep();
 
-  void load(const Batch& batch);
+  // The samples of slice `slice` of the step that is started next.
+  void load(int64_t step, const Batch& batch, int slice = 0);
   void start(int64_t step, double rate);  // `step` is counted from 0
   void wait();
 
   struct Result {
     double loss = 0;  // mean over the batch
+    double count = 0;
     double norm = 0;  // of the gradient, with clipping
     double loss_scale = 1;
     bool skipped = false;
   };
   Result result();  // of the last step started
+  // The first parameter whose gradient was not finite in the last step; empty: none
+  // was.
+  std::string bad_gradient();
+
+  WeightedLoss evaluate(const Batch& batch);
 
   // Float32 weights and buffers, on the host, under their names.
   std::vector<NamedTensor> weights();
@@ -84,7 +100,6 @@ class CudaStep {
     Values inputs, outputs;
   };
 
-  void run(const std::function<void()>& work);
   void capture();
   StepControl make_control();
   void lay_out();
@@ -92,16 +107,20 @@ class CudaStep {
   void move_buffers();
 
   void compute();
-  void forward();
-  void backward();
+  bool recomputes(size_t block) const {
+    return block < options_.recompute.size() && options_.recompute[block];
+  }
+  void forward(int slice);
+  void backward(int slice);
+  Values run_block(size_t block, int slice, bool again);
   void keep_gradients(size_t block, const Values& gradients);
   void update();
   void fold_statistics();
-  Tensor fresh_statistics();
+  Tensor fresh_statistics(int slice);
 
   Chain& chain_;
   CudaStepOptions options_;
-  std::unique_ptr<CudaLane> lane_;  // null on the host
+  std::unique_ptr<CudaLane> lane_;
   at::Device device_;
   StepControl control_;
 
@@ -114,17 +133,19 @@ class CudaStep {
   std::vector<NamedTensor> buffers_;
   Tensor running_, momentum_;  // flat: all buffers, and how fast each follows
 
-  Tensor input_, target_;
-  std::vector<int64_t> ids_;
-  double count_ = 0;  // what the loss adds up; the same every step
+  DeviceBatch batch_;
+  double count_ = 0;        // what the loss adds up
+  double usual_count_ = 0;  // in captured steps
 
   // Of the step that is being started.
   std::vector<Flight> flights_;
   std::vector<bool> written_;  // by place
   std::vector<Statistic> statistics_;
   Tensor seed_;  // of backward
+  bool first_slice_ = true;
   int64_t step_ = 0;
-  int started_ = 0;
+  int started_ = 0;  // of the usual shape
+  int graph_ = 0;
   bool captured_ = false;
 };
 

@@ -51,20 +51,21 @@ std::vector<Tensor> all_of(CudaStep& step) {
 
 TEST(CudaStep, ABadStepLeavesNoTrace) {
   Chain chain = test::small_resnet();
-  CudaStep step(chain, batch_of(0), {.on_host = true});
+  CudaStep step(chain, {.on_host = true});
+  step.load(0, batch_of(0));
   step.start(0, test::kRate);
   EXPECT_FALSE(step.result().skipped);
   const auto before = all_of(step);
 
   Batch bad = batch_of(1);
   bad.input[0][0][0][0] = std::numeric_limits<float>::infinity();
-  step.load(bad);
+  step.load(1, bad);
   step.start(1, test::kRate);
   EXPECT_TRUE(step.result().skipped);
   const auto after = all_of(step);
   for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(before[i].equal(after[i]));
 
-  step.load(batch_of(2));
+  step.load(2, batch_of(2));
   step.start(2, test::kRate);
   EXPECT_FALSE(step.result().skipped);
   EXPECT_FALSE(all_of(step)[0].equal(before[0]));
@@ -72,15 +73,15 @@ TEST(CudaStep, ABadStepLeavesNoTrace) {
 
 TEST(CudaStep, Float16HalvesItsLossScaleAfterABadStepAndGrowsAfterGoodOnes) {
   Chain chain = test::small_resnet();
-  CudaStep step(chain, batch_of(0),
-                {.compute = at::kHalf,
-                 .loss_scale = {.initial = 1024, .growth_steps = 2},
-                 .on_host = true});
+  CudaStep step(chain, {.compute = at::kHalf,
+                        .loss_scale = {.initial = 1024, .growth_steps = 2},
+                        .on_host = true});
+  step.load(0, batch_of(0));
   std::vector<double> scales;
   for (int64_t i = 0; i < 4; ++i) {
     Batch batch = batch_of(i);
     if (i == 1) batch.input.fill_(std::numeric_limits<float>::quiet_NaN());
-    step.load(batch);
+    step.load(i, batch);
     step.start(i, test::kRate);
     EXPECT_EQ(step.result().skipped, i == 1);
     scales.push_back(step.result().loss_scale);
@@ -90,7 +91,8 @@ TEST(CudaStep, Float16HalvesItsLossScaleAfterABadStepAndGrowsAfterGoodOnes) {
 
 TEST(CudaStep, Bfloat16KeepsFloat32MastersAndLearns) {
   Chain chain = test::small_resnet();
-  CudaStep step(chain, batch_of(0), {.compute = at::kBFloat16, .on_host = true});
+  CudaStep step(chain, {.compute = at::kBFloat16, .on_host = true});
+  step.load(0, batch_of(0));
   std::vector<double> losses;
   for (int64_t i = 0; i < 12; ++i) {
     step.start(i, test::kRate);
@@ -102,19 +104,102 @@ TEST(CudaStep, Bfloat16KeepsFloat32MastersAndLearns) {
   EXPECT_EQ(chain.parameters()[0].tensor.scalar_type(), at::kBFloat16);
 }
 
-TEST(CudaStep, RefusesABatchOfAnotherShape) {
+// Through the interface that a Trainer sees, beside an executor that knows no device:
+// slices of two sizes, a short last batch that leaves some empty, dropout.
+struct RunnerCase {
+  std::string name;
+  std::string recompute = "none";
+  at::ScalarType compute = at::kFloat;
+};
+
+class CudaRunnerTest : public testing::TestWithParam<RunnerCase> {};
+
+test::Trained train_by_runner(const RunnerCase& way, ComputeOn compute_on,
+                              bool images) {
+  constexpr int64_t kSteps = 4;
+  Chain chain = images
+                    ? test::small_resnet()
+                    : make_mlp({.inputs = 24, .width = 16, .depth = 2, .dropout = 0.4},
+                               {.seed = 3});
+  const UpdateOptions update{.name = "sgd", .momentum = 0.9};
+  const auto rule = make_update_rule(update);
+  const World world;
+  const auto store = join(world, {});
+  const auto comm = connect(world, *store, {.backend = "local"});
+  const Precision precision{.compute = way.compute, .reduce = way.compute};
+  const auto runner = make_step_runner(
+      chain,
+      generate(specs_of(chain), {},
+               {.slices = 3,
+                .recompute = BlockChoice::parse(way.recompute, "test"),
+                .precision = precision}),
+      update, *rule, *comm, {.seed = 7, .usual_count = 5, .compute_on = compute_on});
+  test::Trained trained;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const auto batch = [&](int slice) {
+      const int64_t rows =
+          step + 1 == kSteps ? (slice == 0 ? 2 : 0) : 1 + (slice + 1) % 2;
+      Batch all = batch_of(5 * step + slice);
+      Batch made{all.input.narrow(0, 0, rows), all.target.narrow(0, 0, rows), {}};
+      if (!images) made.input = made.input.flatten(1).narrow(1, 0, 24);
+      for (int64_t i = 0; i < rows; ++i)
+        made.ids.push_back(100 * step + 10 * slice + i);
+      return made;
+    };
+    trained.losses.push_back(
+        runner->run({.step = step, .rate = 0.02, .batch = batch}).loss);
+  }
+  Batch seen = batch_of(1);
+  if (!images) seen.input = seen.input.flatten(1).narrow(1, 0, 24);
+  const Schedule forward =
+      generate(specs_of(chain), {}, {.forward_only = true, .precision = precision});
+  const WeightedLoss loss = runner->evaluate(forward, seen);
+  trained.losses.push_back(loss.sum.item<double>() / loss.count);
+  EXPECT_EQ(loss.count, test::kBatch);
+  for (const auto& [name, tensor] : runner->weights())
+    trained.weights.push_back({name, tensor.detach().clone()});
+  return trained;
+}
+
+TEST_P(CudaRunnerTest, TrainsAsTheExecutorDoes) {
+  const double bound = GetParam().compute == at::kFloat ? 3e-4 : 5e-2;
+  for (const bool images : {false, true})
+    expect_near(train_by_runner(GetParam(), ComputeOn::kStaged, images),
+                train_by_runner(GetParam(), ComputeOn::kHost, images), bound, bound);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, CudaRunnerTest,
+                         testing::Values(RunnerCase{"float32"},
+                                         RunnerCase{"recompute", "all"},
+                                         RunnerCase{"recompute_half", "every=2"},
+                                         RunnerCase{"bf16", "none", at::kBFloat16}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(CudaRunner, ABadGradientIsNamedAndStopsTheRun) {
   Chain chain = test::small_resnet();
-  CudaStep step(chain, batch_of(0), {.on_host = true});
-  Batch small = batch_of(0);
-  small.input = small.input.narrow(0, 0, 2);
-  EXPECT_THROW(step.load(small), ConfigError);
+  const auto rule = make_update_rule({});
+  const World world;
+  const auto store = join(world, {});
+  const auto comm = connect(world, *store, {.backend = "local"});
+  const auto runner =
+      make_step_runner(chain, generate(specs_of(chain), {}, {}), {}, *rule, *comm,
+                       {.compute_on = ComputeOn::kStaged});
+  Batch bad = batch_of(0);
+  bad.input.fill_(std::numeric_limits<float>::quiet_NaN());
+  try {
+    runner->run({.step = 4, .rate = 0.1, .batch = [&](int) { return bad; }});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("step 5: the gradient of"),
+                               testing::HasSubstr("nan=skip")));
+  }
 }
 
 TEST(CudaStep, RefusesAnOptimizerThatIsNone) {
   Chain chain = test::small_resnet();
-  EXPECT_THROW(
-      CudaStep(chain, batch_of(0), {.update = {.name = "sdg"}, .on_host = true}),
-      ConfigError);
+  EXPECT_THROW(CudaStep(chain, {.update = {.name = "sdg"}, .on_host = true}),
+               ConfigError);
 }
 
 TEST(CudaLane, SaysWhyThereIsNone) {

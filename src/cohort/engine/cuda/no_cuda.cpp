@@ -5,8 +5,11 @@
 namespace cohort {
 
 std::string why_no_cuda() { return "no CUDA in this build"; }
+bool cuda_is_built() { return false; }
+int cuda_device_count() { return 0; }
+int64_t cuda_free_memory(int) { return 0; }
 
-std::unique_ptr<CudaLane> make_cuda_lane() {
+std::unique_ptr<CudaLane> make_cuda_lane(int) {
   throw ConfigError(text("[engine] ", why_no_cuda(),
                          "; a build against a LibTorch with libtorch_cuda has it"));
 }

@@ -69,10 +69,10 @@ inline Trained train_by_executor(const CudaStepOptions& options, int steps) {
 
 inline Trained train_by_step(const CudaStepOptions& options, int steps) {
   Chain chain = small_resnet();
-  CudaStep step(chain, batch_of(0), options);
+  CudaStep step(chain, options);
   Trained trained;
   for (int64_t i = 0; i < steps; ++i) {
-    step.load(batch_of(i));
+    step.load(i, batch_of(i));
     step.start(i, rate_of(options));
     trained.losses.push_back(step.result().loss);
   }

@@ -81,7 +81,9 @@ class Form {
     const int groups = static_cast<int>(schedule_.groups.size());
     int low = kComputeLane, high = kComputeLane;
     if (lane == Lane::kGroup) low = 1, high = groups;
-    if (lane == Lane::kCopy) low = high = groups + 1;
+    // Without a group, parameters are gathered from the host's memory.
+    const bool alone = action.kind == ActionKind::kGather && groups == 0;
+    if (lane == Lane::kCopy || alone) low = high = groups + 1;
     if (lane == Lane::kWorld && schedule_.world > 1) low = 1, high = groups;
     if (action.lane < low || action.lane > high)
       refuse(text("is in lane ", action.lane, "; legal: ",

@@ -5,8 +5,8 @@
 namespace cohort {
 
 void write_forward_only(ListWriter& list) {
-  const bool sharded = list.plan().schedule.shard == 3 &&
-                       list.plan().shard_lane != kComputeLane;
+  const bool sharded =
+      list.plan().schedule.shard == 3 && list.plan().gather_lane != kComputeLane;
   for (int round = 0; round < list.plan().rounds; ++round) {
     for (int b = 0; b < list.blocks(); ++b) {
       std::vector<int> gathered;

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cohort/data/dataset.h"
+#include "cohort/engine/cuda/sample_keys.h"
+
+namespace cohort {
+
+// One slice of a batch in device memory, with the keys of its samples.
+struct DeviceSlice {
+  Tensor input, target;
+  std::vector<int64_t> ids;
+  std::unique_ptr<SampleKeys> keys;
+
+  int64_t rows() const { return input.defined() ? input.size(0) : 0; }
+};
+
+// A rank's slices of the batch at hand. The shapes that come first are the usual ones:
+// slices of such a shape always lie in the same memory, where a captured step reads
+// them. Others, of a short last batch, get memory of their own.
+class DeviceBatch {
+ public:
+  DeviceBatch(CudaLane& lane, at::ScalarType compute, uint64_t seed, int slices);
+
+  // Starts the transfer; the memory of `batch` may go when it is done (LibTorch sees to
+  // that for pinned memory; of other memory it waits).
+  void load(int slice, int64_t step, const Batch& batch);
+
+  DeviceSlice& slice(int index) { return *at_hand_[index]; }
+  int64_t rows() const;  // of all slices
+  bool is_usual() const;
+
+ private:
+  void fill(DeviceSlice& slice, int64_t step, const Batch& batch) const;
+
+  CudaLane& lane_;
+  at::Device device_;
+  at::ScalarType compute_;
+  uint64_t seed_;
+  std::vector<DeviceSlice> usual_, odd_;
+  std::vector<DeviceSlice*> at_hand_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <c10/core/GradMode.h>
+
+#include "cohort/core/error.h"
+#include "cohort/core/random.h"
+#include "cohort/engine/cuda/cuda_lane.h"
+
+namespace cohort {
+namespace {
+
+class HostLane final : public CudaLane {
+ public:
+  at::Device device() const override { return at::kCPU; }
+  void run(const std::function<void()>& work) override { work(); }
+  bool can_capture() const override { return false; }
+  int capture(const std::function<void()>&) override {
+    throw BugError("[engine] nothing is captured on the host");
+  }
+  void replay(int) override { throw BugError("[engine] nothing was captured"); }
+  void wait() override {}
+  int64_t download(const Tensor& host, const Tensor& device) override {
+    return copy(host, device);
+  }
+  void wait_for(int64_t) override {}
+  void join_downloads() override {}
+  void upload(const Tensor& device, const Tensor& host, bool) override {
+    copy(device, host);
+  }
+  void join_uploads() override {}
+  void wait_uploads() override {}
+  Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) override {
+    return cohort::random_bits(streams, seed, count);
+  }
+  void pin(const Tensor&) override {}
+  int64_t peak_bytes() const override { return 0; }
+
+ private:
+  static int64_t copy(const Tensor& to, const Tensor& from) {
+    const c10::NoGradGuard no_grad;
+    to.copy_(from);
+    return 0;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<CudaLane> make_host_lane() { return std::make_unique<HostLane>(); }
+
+}  // namespace cohort

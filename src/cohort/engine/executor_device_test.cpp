@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a GPU computes and the host sums, with the host in the place of the GPU: it must
+// train as an executor does that knows no device.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "cohort/core/error.h"
+#include "cohort/engine/executor.h"
+#include "cohort/nn/models.h"
+#include "cohort/optim/update_rule.h"
+#include "cohort/step/generator.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kSlices = 5;
+constexpr int64_t kSteps = 4;  // the last is short: slices 3 and 4 are empty
+
+struct Way {
+  int ranks = 1;
+  int shard = 0;
+  GeneratorOptions step;
+  double clip = 0;
+};
+
+std::ostream& operator<<(std::ostream& out, const Way& way) {
+  return out << way.ranks << "_ranks_shard" << way.shard << "_"
+             << way.step.precision.compute << (way.step.recompute ? "_recompute" : "")
+             << (way.step.exact ? "_exact" : "") << (way.step.vote ? "_vote" : "")
+             << (way.step.offload ? "_offload" : "")
+             << (way.step.offload_parameters ? "_parameters" : "")
+             << (way.clip > 0 ? "_clip" : "");
+}
+
+Batch slice_of(int64_t step, int slice, at::IntArrayRef shape) {
+  const int64_t rows = step + 1 == kSteps ? (slice < 3 ? 1 : 0) : 2 + slice % 2;
+  std::vector<int64_t> sizes = {rows};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  Batch batch{at::zeros(sizes), at::arange(rows).add(slice + step).remainder(10), {}};
+  batch.input.view({-1}).copy_(at::arange(batch.input.numel(), at::kFloat)
+                                   .add(static_cast<double>(31 * slice + 7 * step))
+                                   .mul(0.37)
+                                   .sin());
+  for (int64_t i = 0; i < rows; ++i) batch.ids.push_back(100 * step + 10 * slice + i);
+  return batch;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<NamedTensor> weights;
+  double evaluated = 0;
+};
+
+Outcome train(Communicator& comm, const Way& way, ComputeOn compute_on, Chain chain,
+              at::IntArrayRef shape) {
+  const auto rule = make_update_rule({.name = "adamw", .eps = 1e-3});
+  GeneratorOptions step = way.step;
+  step.slices = kSlices;
+  step.bucket_bytes = 4'000;
+  step.clip = way.clip > 0;
+  step.optimizer_states = 2;
+  const Layout layout{.dp = comm.size(), .shard = way.shard};
+  Executor executor(chain, generate(specs_of(chain), layout, step), *rule, comm,
+                    {.decay = {.weight_decay = 0.01},
+                     .clip = way.clip,
+                     .seed = 11,
+                     .loss_scale = {.initial = 256},
+                     .usual_count = 11,
+                     .compute_on = compute_on});
+  Outcome outcome;
+  for (int64_t i = 0; i < kSteps; ++i)
+    outcome.losses.push_back(
+        executor
+            .run({.step = i,
+                  .rate = 0.01,
+                  .batch = [&](int slice) { return slice_of(i, slice, shape); }})
+            .loss);
+  const Schedule forward = generate(specs_of(chain), layout,
+                                    {.slices = comm.size(),
+                                     .offload_parameters = step.offload_parameters,
+                                     .forward_only = true,
+                                     .precision = step.precision});
+  outcome.evaluated =
+      executor.evaluate(forward, slice_of(0, 1, shape)).sum.item<double>();
+  for (const auto& [name, tensor] : executor.weights())
+    outcome.weights.push_back({name, tensor.detach().clone()});
+  return outcome;
+}
+
+std::vector<Way> ways() {
+  std::vector<Way> all;
+  for (const int ranks : {1, 2, 3})
+    for (int shard = 0; shard < (ranks > 1 ? 4 : 1); ++shard) {
+      all.push_back({ranks, shard, {}});
+      all.push_back({ranks, shard, {.recompute = true, .exact = true}});
+      all.push_back({ranks, shard, {.vote = true, .offload = true}, 0.1});
+      all.push_back(
+          {ranks,
+           shard,
+           {.precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16}}});
+    }
+  all.push_back(
+      {3, 1, {.vote = true, .precision = {.compute = at::kHalf, .reduce = at::kHalf}}});
+  for (const int ranks : {1, 2, 3}) {
+    all.push_back({ranks, 0, {.offload_parameters = true}});
+    all.push_back(
+        {ranks, 0, {.recompute = true, .offload_parameters = true, .exact = true}});
+  }
+  return all;
+}
+
+class ExecutorDeviceTest : public testing::TestWithParam<Way> {
+ protected:
+  test::World world() const { return {.backend = "local", .size = GetParam().ranks}; }
+};
+
+TEST_P(ExecutorDeviceTest, TrainsAnMlpWithDropoutToTheSameBits) {
+  test::run_ranks(world(), [&](Communicator& comm) {
+    const auto model = [] {
+      return make_mlp({.inputs = 24, .width = 16, .depth = 3, .dropout = 0.3},
+                      {.seed = 5});
+    };
+    const Outcome host = train(comm, GetParam(), ComputeOn::kHost, model(), {24});
+    const Outcome staged = train(comm, GetParam(), ComputeOn::kStaged, model(), {24});
+    EXPECT_THAT(staged.losses, testing::ElementsAreArray(host.losses));
+    EXPECT_EQ(staged.evaluated, host.evaluated);
+    ASSERT_EQ(staged.weights.size(), host.weights.size());
+    for (size_t i = 0; i < host.weights.size(); ++i)
+      EXPECT_TRUE(staged.weights[i].tensor.equal(host.weights[i].tensor))
+          << host.weights[i].name;
+  });
+}
+
+TEST_P(ExecutorDeviceTest, TrainsAModelWithStatisticsAlike) {
+  test::run_ranks(world(), [&](Communicator& comm) {
+    const auto model = [] {
+      return make_resnet(
+          {.depths = {1}, .width = 4, .classes = 10, .small_images = true},
+          {.seed = 5});
+    };
+    const Outcome host = train(comm, GetParam(), ComputeOn::kHost, model(), {3, 8, 8});
+    const Outcome staged =
+        train(comm, GetParam(), ComputeOn::kStaged, model(), {3, 8, 8});
+    const bool wide = GetParam().step.precision.compute == at::kFloat;
+    const double bound = wide ? 1e-3 : 5e-2;
+    for (size_t i = 0; i < host.losses.size(); ++i)
+      EXPECT_NEAR(staged.losses[i], host.losses[i], bound);
+    for (size_t i = 0; i < host.weights.size(); ++i)
+      EXPECT_TRUE(
+          at::allclose(staged.weights[i].tensor, host.weights[i].tensor, bound, bound))
+          << host.weights[i].name;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, ExecutorDeviceTest, testing::ValuesIn(ways()),
+                         testing::PrintToStringParamName());
+
+TEST(ExecutorDevice, ABadGradientIsNamedAsOnTheHost) {
+  test::run_ranks({.backend = "local", .size = 2}, [](Communicator& comm) {
+    Chain chain = make_mlp({.inputs = 4, .width = 8, .depth = 1}, {});
+    const auto rule = make_update_rule({.name = "sgd"});
+    Executor executor(chain,
+                      generate(specs_of(chain), {.dp = 2}, {.slices = 2, .clip = true}),
+                      *rule, comm, {.clip = 1, .compute_on = ComputeOn::kStaged});
+    const auto batch = [](int slice) {
+      Batch made{at::ones({2, 4}), at::zeros({2}, at::kLong), {0, 1}};
+      if (slice == 1) made.input.fill_(std::numeric_limits<float>::quiet_NaN());
+      return made;
+    };
+    try {
+      executor.run({.step = 0, .rate = 0.1, .batch = batch});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("step 1: the gradient of"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace cohort

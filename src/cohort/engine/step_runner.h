@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/data/dataset.h"
+#include "cohort/engine/flat_state.h"
+#include "cohort/observe/meter.h"
+#include "cohort/optim/loss_scale.h"
+#include "cohort/optim/update_rule.h"
+#include "cohort/step/block.h"
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+// Where blocks compute.
+enum class ComputeOn {
+  kHost,
+  kCuda,
+  kStaged,  // on the host, but by the way of kCuda: its arithmetic where there is no
+            // GPU
+};
+
+struct ExecutorOptions {
+  DecayOptions decay;
+  double clip = 0;  // largest norm of the gradient of the mean loss; 0: any
+  uint64_t seed = 0;
+  LossScaleOptions loss_scale;  // for float16
+  double usual_count = 1;       // samples of a step; sums stay in range by it
+
+  ComputeOn compute_on = ComputeOn::kHost;
+  int gpu = 0;          // number of this rank's, on its node
+  bool capture = true;  // off: every kernel of a GPU is started by the host
+
+  // Off: no bucket leaves the rank. For measuring what communication costs.
+  bool communicate = true;
+};
+
+// What a step needs from outside.
+struct StepInput {
+  int64_t step = 0;  // counted from 0
+  double rate = 0;
+  std::function<Batch(int slice)> batch;  // of the global batch; called in order
+  bool stop = false;                      // this rank was asked to stop
+  // Communication is waited for where it is started. For measuring what each costs.
+  bool in_turn = false;
+};
+
+struct StepResult {
+  double loss = 0;       // mean over the whole batch, on every rank
+  double count = 0;      // samples, or whatever the loss counts
+  bool stop = false;     // some rank was asked to stop: all know, and stop together
+  bool skipped = false;  // the ranks voted against it: nothing changed
+  double norm = 0;       // of the gradient, where the schedule asks for it
+  StepSplit split;       // where this rank's time went
+};
+
+// What runs the steps of a Schedule on this rank and holds the state they change. After
+// an exception it is only good for destruction. Thread safety: none.
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+  StepRunner(const StepRunner&) = delete;
+  StepRunner& operator=(const StepRunner&) = delete;
+
+  virtual StepResult run(const StepInput& input) = 0;
+
+  // Runs a forward-only schedule: sum, count and correct answers of this rank's batch,
+  // which may be empty. Collective where parameters are sharded.
+  virtual WeightedLoss evaluate(const Schedule& forward, const Batch& batch) = 0;
+
+  // The float32 weights and the buffers, whole, under their names, on the host.
+  // Collective; only rank 0 gets them.
+  virtual std::vector<NamedTensor> weights() = 0;
+
+  // Collective. Throws, on every rank, unless parameters and buffers that several ranks
+  // hold are the same on all of them: rank, tensor and step.
+  virtual void check_replicas(int64_t step) = 0;
+
+  // The most memory of its device it ever took; 0 on the host, which counts processes.
+  virtual int64_t device_peak_bytes() const = 0;
+
+ protected:
+  StepRunner() = default;
+};
+
+// Collective. On one GPU with nobody to talk to the whole step is a graph (CudaStep);
+// everywhere else an Executor runs the schedule. ConfigError where there is no GPU.
+std::unique_ptr<StepRunner> make_step_runner(Chain& chain, Schedule schedule,
+                                             const UpdateOptions& update,
+                                             const UpdateRule& rule, Communicator& comm,
+                                             const ExecutorOptions& options);
+
+}  // namespace cohort
