@@ -16,6 +16,7 @@
 #include "cohort/core/file.h"
 #include "cohort/core/memory.h"
 #include "cohort/data/sampler.h"
+#include "cohort/engine/executor.h"
 #include "cohort/launch/agent.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/cost_fit.h"
