@@ -66,6 +66,8 @@ std::vector<int64_t> memory_order(const Tensor& tensor);
 // "step-00001234".
 std::string step_folder(int64_t step);
 std::optional<int64_t> step_of_folder(const std::string& name);
+// "model-00001-of-00003.safetensors" for index 0 of 3, as PyTorch names shards.
+std::string shard_name(int64_t index, int64_t count);
 
 struct CheckpointInfo {
   std::string path;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
+#include <iomanip>
 
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/core/error.h"
@@ -45,6 +46,11 @@ std::string step_folder(int64_t step) {
   std::string digits = std::to_string(step);
   if (digits.size() < kDigits) digits.insert(0, kDigits - digits.size(), '0');
   return std::string(kPrefix) + digits;
+}
+
+std::string shard_name(int64_t index, int64_t count) {
+  return text("model-", std::setfill('0'), std::setw(5), index + 1, "-of-",
+              std::setw(5), count, ".safetensors");
 }
 
 std::optional<int64_t> step_of_folder(const std::string& name) {

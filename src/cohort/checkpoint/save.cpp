@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -25,13 +24,6 @@ namespace fs = std::filesystem;
 // A file of an earlier checkpoint is shared while at least this share of it is still
 // wanted; so what is kept for nothing is never more than what is kept.
 constexpr int64_t kWorthSharing = 2;
-
-std::string shard_name(int64_t index, int64_t count) {
-  char name[64];
-  std::snprintf(name, sizeof(name), "model-%05ld-of-%05ld.safetensors",
-                static_cast<long>(index + 1), static_cast<long>(count));
-  return name;
-}
 
 // What a rank says before anything is written.
 struct Offer {
