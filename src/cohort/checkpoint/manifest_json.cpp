@@ -231,7 +231,8 @@ std::map<std::string, std::string> parse_weight_map(std::string_view bytes,
                                                     const std::string& path) {
   return guarded(path, "cannot be read", [&] {
     std::map<std::string, std::string> files;
-    for (const auto& [name, file] : Json::parse(bytes).at("weight_map").items())
+    const Json root = Json::parse(bytes);
+    for (const auto& [name, file] : root.at("weight_map").items())
       files[name] = file;
     return files;
   });

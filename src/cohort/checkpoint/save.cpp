@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -285,25 +284,6 @@ class Save {
 StatePiece whole_piece(std::string name, const Tensor& tensor, TensorKind kind) {
   const auto data = tensor.detach().contiguous();
   return {{.spec = spec_of(std::move(name), data), .kind = kind, .order = {}}, data};
-}
-
-Meeting meeting_over(Communicator& comm) {
-  const auto gather = [&comm](const std::string& mine) {
-    const auto size = static_cast<int64_t>(mine.size());
-    auto sizes = at::empty({comm.size()}, at::kLong);
-    comm.all_gather(sizes, at::full({1}, size, at::kLong)).wait();
-    const int64_t most = std::max<int64_t>(1, sizes.max().item<int64_t>());
-    auto padded = at::zeros({most}, at::kByte);
-    std::memcpy(padded.mutable_data_ptr(), mine.data(), mine.size());
-    auto all = at::empty({comm.size(), most}, at::kByte);
-    comm.all_gather(all, padded).wait();
-    std::vector<std::string> texts;
-    for (int64_t rank = 0; rank < comm.size(); ++rank)
-      texts.emplace_back(static_cast<const char*>(all[rank].const_data_ptr()),
-                         static_cast<size_t>(sizes[rank].item<int64_t>()));
-    return texts;
-  };
-  return {.rank = comm.rank(), .size = comm.size(), .gather = gather};
 }
 
 CheckpointWriter::CheckpointWriter(std::string root, SaveOptions options, Disk& disk)

@@ -33,7 +33,10 @@ struct Meeting {
   std::function<std::vector<std::string>(const std::string& mine)> gather =
       [](const std::string& mine) { return std::vector<std::string>{mine}; };
 };
+// Over a group; it must outlive the meeting and be used by nobody else meanwhile.
 Meeting meeting_over(Communicator& comm);
+// Of threads of this process, one each.
+std::vector<Meeting> thread_meetings(int size);
 
 struct SaveOptions {
   // Hashed, compared and shared as one: smaller ones find more that did not change and

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors of any source as a checkpoint in so many files.
-#include <condition_variable>
+#include <algorithm>
 #include <exception>
-#include <mutex>
 #include <thread>
 
 #include "cohort/checkpoint/save.h"
@@ -11,35 +10,6 @@
 
 namespace cohort {
 namespace {
-
-// Writers that are threads of this process. One that throws has already told the others
-// through its text, so none stays away from a meeting, and a wait is as long as a
-// write.
-class Room {
- public:
-  explicit Room(int size) : texts_(size) {}
-
-  std::vector<std::string> gather(int rank, const std::string& mine) {
-    std::unique_lock lock(mutex_);
-    const int64_t round = round_;
-    texts_[rank] = mine;
-    if (++here_ == static_cast<int>(texts_.size())) {
-      here_ = 0;
-      result_ = texts_;
-      ++round_;
-      changed_.notify_all();
-    }
-    changed_.wait(lock, [&] { return round_ != round; });
-    return result_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::string> texts_, result_;
-  int here_ = 0;
-  int64_t round_ = 0;
-};
 
 // Tensors one after another, cut into pieces of about equal bytes: those of each file.
 std::vector<std::vector<StatePiece>> cut(const TensorSource& source, int num_files) {
@@ -78,21 +48,16 @@ std::vector<std::vector<StatePiece>> cut(const TensorSource& source, int num_fil
 std::string write_checkpoint(const TensorSource& source, const std::string& root,
                              int num_files) {
   const auto files = cut(source, num_files);
-  Room room(num_files);
+  const auto meetings = thread_meetings(num_files);
   std::vector<std::exception_ptr> errors(num_files);
   std::vector<SaveReport> reports(num_files);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_files; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        const Meeting meeting{.rank = rank,
-                              .size = num_files,
-                              .gather = [&, rank](const std::string& mine) {
-                                return room.gather(rank, mine);
-                              }};
         const auto disk = real_disk();
         CheckpointWriter writer(root, {}, *disk);
-        reports[rank] = writer.save(source.run, files[rank], meeting);
+        reports[rank] = writer.save(source.run, files[rank], meetings[rank]);
       } catch (...) {
         errors[rank] = std::current_exception();
       }

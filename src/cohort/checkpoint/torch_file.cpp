@@ -3,14 +3,16 @@
 
 #include <ATen/ATen.h>
 #include <caffe2/serialize/inline_container.h>
-#include <torch/csrc/jit/serialization/import_read.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <exception>
+#include <map>
+#include <tuple>
 
 #include "cohort/checkpoint/disk.h"
+#include "cohort/checkpoint/pickle.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -27,43 +29,101 @@ std::string reason_of(const std::exception& error) {
   return reason.substr(0, std::min(reason.find('\n'), size_t{200}));
 }
 
-c10::IValue unpickled(const std::string& path) {
+struct StorageType {
+  const char* name;
+  at::ScalarType dtype;
+};
+constexpr StorageType kStorages[] = {
+    {"torch.DoubleStorage", at::kDouble}, {"torch.FloatStorage", at::kFloat},
+    {"torch.HalfStorage", at::kHalf},     {"torch.BFloat16Storage", at::kBFloat16},
+    {"torch.LongStorage", at::kLong},     {"torch.IntStorage", at::kInt},
+    {"torch.ShortStorage", at::kShort},   {"torch.CharStorage", at::kChar},
+    {"torch.ByteStorage", at::kByte},     {"torch.BoolStorage", at::kBool},
+};
+
+// The records of one file; storages that tensors share are read once.
+class Archive {
+ public:
+  explicit Archive(const std::string& path) : reader_(path) {
+    if (reader_.hasRecord("constants.pkl"))
+      throw CheckpointError(
+          "is a TorchScript module; legal: torch.save(model.state_dict(), ...)");
+    if (reader_.hasRecord("byteorder") && record("byteorder") != "little")
+      throw CheckpointError("has the byte order of another machine");
+  }
+
+  PickleValue read() {
+    return read_pickle(record("data.pkl"),
+                       [this](const PickleStorage& want) { return storage(want); });
+  }
+
+ private:
+  std::string record(const std::string& name) {
+    const auto [data, size] = reader_.getRecord(name);
+    return {static_cast<const char*>(data.get()), size};
+  }
+
+  Tensor storage(const PickleStorage& want) {
+    const auto found = storages_.find(want.key);
+    if (found != storages_.end()) return found->second;
+    for (const auto& [name, dtype] : kStorages) {
+      if (want.type != name) continue;
+      const auto bytes =
+          want.numel == 0 ? 0 : reader_.getRecordSize("data/" + want.key);
+      if (bytes / c10::elementSize(dtype) != static_cast<uint64_t>(want.numel))
+        throw CheckpointError(text("storage ", want.key, " has ", bytes,
+                                   " bytes; expected ", want.numel, " elements"));
+      const auto out = at::empty({want.numel}, dtype);
+      if (bytes > 0)
+        reader_.getRecord("data/" + want.key, out.mutable_data_ptr(), bytes);
+      if (dtype == at::kBool) check_bools(out, want.key);
+      return storages_[want.key] = out;
+    }
+    throw CheckpointError(text("a tensor of ", want.type,
+                               "; legal: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL"));
+  }
+
+  static void check_bools(const Tensor& tensor, const std::string& key) {
+    const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
+    if (std::any_of(bytes, bytes + tensor.numel(),
+                    [](char c) { return c != 0 && c != 1; }))
+      throw CheckpointError(text("storage ", key, ": a bool that is neither 0 nor 1"));
+  }
+
+  caffe2::serialize::PyTorchStreamReader reader_;
+  std::map<std::string, Tensor> storages_;
+};
+
+PickleValue unpickled(const std::string& path) {
   try {
-    caffe2::serialize::PyTorchStreamReader reader(path);
-    if (reader.hasRecord("constants.pkl"))
-      fail(path, "is a TorchScript module; legal: torch.save(model.state_dict(), ...)");
-    return torch::jit::readArchiveAndTensors(
-        "data", /*pickle_prefix=*/"", /*tensor_prefix=*/"",
-        /*type_resolver=*/std::nullopt, /*obj_loader=*/std::nullopt, at::kCPU, reader);
-  } catch (const CheckpointError&) {
-    throw;
+    return Archive(path).read();
   } catch (const std::exception& error) {
-    fail(path, text("is no state dictionary that can be read: ", reason_of(error)));
+    fail(path, text("is no state dictionary: ", reason_of(error)));
   }
 }
 
-std::string keys_text(const c10::impl::GenericDict& dict) {
+std::string keys_text(const PickleValue& dict) {
   std::string keys;
-  for (const auto& entry : dict) {
+  for (size_t i = 0; i < dict.items->size(); i += 2) {
     if (keys.size() > 100) return keys + " ...";
-    if (entry.key().isString())
-      keys += text(keys.empty() ? "'" : ", '", entry.key().toStringRef(), "'");
+    keys += text(keys.empty() ? "'" : ", '", (*dict.items)[i].text, "'");
   }
   return keys;
 }
 
-c10::impl::GenericDict dict_of(const c10::IValue& value, const std::string& path) {
-  if (!value.isGenericDict()) fail(path, "holds no dictionary of tensors");
-  return value.toGenericDict();
+PickleValue checked_dict(const PickleValue& value, const std::string& path) {
+  if (value.kind != PickleValue::Kind::kDict)
+    fail(path, "holds no dictionary of tensors");
+  return value;
 }
 
 // `torch.save` is used on many things: find the dictionary that was asked for.
-c10::impl::GenericDict chosen(const std::string& path, const std::string& key) {
-  const auto whole = dict_of(unpickled(path), path);
+PickleValue chosen(const std::string& path, const std::string& key) {
+  const auto whole = checked_dict(unpickled(path), path);
   if (key.empty()) return whole;
-  for (const auto& entry : whole)
-    if (entry.key().isString() && entry.key().toStringRef() == key)
-      return dict_of(entry.value(), text(path, " at '", key, "'"));
+  for (size_t i = 0; i < whole.items->size(); i += 2)
+    if ((*whole.items)[i].text == key)
+      return checked_dict((*whole.items)[i + 1], text(path, " at '", key, "'"));
   fail(path, text("has no key '", key, "'; it has ", keys_text(whole)));
 }
 
@@ -119,10 +179,12 @@ std::vector<NamedTensor> read_torch_file(const std::string& path,
                                          const std::string& key) {
   const auto dict = chosen(path, key);
   std::vector<NamedTensor> tensors;
-  for (const auto& entry : dict)
-    if (entry.key().isString() && entry.value().isTensor())
-      tensors.push_back({entry.key().toStringRef(), entry.value().toTensor()});
-  if (tensors.empty() && dict.size() > 0)
+  for (size_t i = 0; i < dict.items->size(); i += 2) {
+    const auto& [name, value] = std::tie((*dict.items)[i], (*dict.items)[i + 1]);
+    if (name.kind == PickleValue::Kind::kText && value.tensor.defined())
+      tensors.push_back({name.text, value.tensor});
+  }
+  if (tensors.empty() && !dict.items->empty())
     fail(path, text("has no tensor", key.empty() ? "" : " at '" + key + "'",
                     "; name the entry that has: ", keys_text(dict)));
   return tensors;
