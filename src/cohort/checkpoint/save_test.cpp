@@ -63,7 +63,7 @@ TEST_F(SaveCheckpoint, WhatDoesNotFitIsNamedBeforeAnythingIsLoaded) {
   };
   EXPECT_THAT(error_of(zeros("fc.weight", {33, 7})),
               AllOf(HasSubstr("'fc.weight' is 7x33"), HasSubstr("expected 33x7")));
-  EXPECT_THAT(error_of(zeros("fc.wait", {7, 33})), HasSubstr("nearest: 'fc.weight'"));
+  EXPECT_THAT(error_of(zeros("fc.weigth", {7, 33})), HasSubstr("nearest: 'fc.weight'"));
   EXPECT_THAT(error_of(zeros("bn.count", {})), HasSubstr("Long, expected Float"));
 }
 
