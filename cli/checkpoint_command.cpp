@@ -264,7 +264,11 @@ int export_to(const CheckpointArgs& args, std::ostream& out) {
 // Also import: whatever the source is, as a checkpoint in so many files.
 int reshape(const CheckpointArgs& args, std::ostream& out) {
   TensorSource source = open_tensors(args.path, args.key);
-  if (args.action == "reshape" && source.form != TensorForm::kCheckpoint)
+  const bool checkpoint = source.form == TensorForm::kCheckpoint;
+  if (args.action == "import" && checkpoint)
+    throw CheckpointError(text("[checkpoint.import] ", source.path,
+                               ": is a checkpoint already; legal: another form"));
+  if (args.action == "reshape" && !checkpoint)
     throw CheckpointError(text("[checkpoint.reshape] ", source.path, ": is a ",
                                form_name(source.form), "; legal: a checkpoint"));
   if (args.action == "import") source.run.step = args.step;

@@ -232,8 +232,7 @@ std::map<std::string, std::string> parse_weight_map(std::string_view bytes,
   return guarded(path, "cannot be read", [&] {
     std::map<std::string, std::string> files;
     const Json root = Json::parse(bytes);
-    for (const auto& [name, file] : root.at("weight_map").items())
-      files[name] = file;
+    for (const auto& [name, file] : root.at("weight_map").items()) files[name] = file;
     return files;
   });
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -16,6 +17,8 @@ using Value = PickleValue;
 using Kind = PickleValue::Kind;
 using Items = std::vector<Value>;
 
+constexpr int kMaxDepth = 100;
+
 [[noreturn]] void fail(const std::string& what) {
   throw CheckpointError(text("a pickle that cannot be read: ", what));
 }
@@ -24,14 +27,27 @@ Value of_int(int64_t number) { return {.kind = Kind::kInt, .number = number}; }
 Value of_text(Kind kind, std::string text) {
   return {.kind = kind, .text = std::move(text)};
 }
-Value of_items(Kind kind, Items items = {}) {
-  return {.kind = kind, .items = std::make_shared<Items>(std::move(items))};
+// Puts a value into a container. Depth is bounded, for the sake of the stack that every
+// walk over it needs.
+void put(PickleItems& into, const Value& value) {
+  if (value.items) {
+    value.items->inside = true;
+    into.depth = std::max(into.depth, value.items->depth + 1);
+  }
+  if (into.inside || into.depth > kMaxDepth) fail("nested too deep, or in itself");
+  into.values.push_back(value);
+}
+
+Value of_items(Kind kind, const Items& values = {}) {
+  Value out{.kind = kind, .items = std::make_shared<PickleItems>()};
+  for (const auto& value : values) put(*out.items, value);
+  return out;
 }
 
 std::vector<int64_t> sizes_of(const Value& value) {
   if (value.kind != Kind::kTuple) fail("a shape that is no tuple");
   std::vector<int64_t> out;
-  for (const auto& item : *value.items) {
+  for (const auto& item : value.items->values) {
     if (item.kind != Kind::kInt || item.number < 0) fail("a shape of no numbers");
     out.push_back(item.number);
   }
@@ -74,7 +90,7 @@ Value rebuilt(const Items& args) {
 Value called(const Value& function, const Value& args) {
   if (function.kind != Kind::kGlobal || args.kind != Kind::kTuple) return {};
   const std::string& name = function.text;
-  const Items& given = *args.items;
+  const Items& given = args.items->values;
   if (name == "collections.OrderedDict" && given.empty()) return of_items(Kind::kDict);
   if (name == "torch._utils._rebuild_tensor_v2") return rebuilt(given);
   if (name == "torch._utils._rebuild_parameter" && !given.empty()) return given[0];
@@ -218,11 +234,7 @@ class Machine {
     const Value& top = stack_.back();
     if (top.kind != Kind::kList && top.kind != Kind::kDict) return;
     if (top.kind == Kind::kDict && items.size() % 2 != 0) fail("a key without a value");
-    for (const auto& item : items) {
-      // A thing inside itself would never end.
-      if (item.items && item.items == top.items) fail("a list that holds itself");
-      top.items->push_back(item);
-    }
+    for (const auto& item : items) put(*top.items, item);
   }
 
   bool memo(char op) {
@@ -277,10 +289,11 @@ class Machine {
 
   // ("storage", torch.FloatStorage, key, place, elements)
   Value stored(const Value& id) {
-    if (id.kind != Kind::kTuple || id.items->size() < 5 ||
-        (*id.items)[0].text != "storage" || (*id.items)[4].number < 0)
+    if (id.kind != Kind::kTuple || id.items->values.size() < 5)
       fail("a reference that is no storage");
-    const Items& parts = *id.items;
+    const Items& parts = id.items->values;
+    if (parts[0].text != "storage" || parts[4].number < 0)
+      fail("a reference that is no storage");
     Value out{.kind = Kind::kTensor};
     out.tensor = storage_({parts[1].text, parts[2].text, parts[4].number});
     return out;

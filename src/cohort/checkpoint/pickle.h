@@ -27,11 +27,16 @@ struct PickleValue {
   };
   Kind kind = Kind::kOther;
   int64_t number = 0;
-  std::string text;  // of kText and kGlobal
-  // Of tuples and lists; of a dictionary keys and values in turns. Shared as Python
-  // shares them.
-  std::shared_ptr<std::vector<PickleValue>> items;
+  std::string text;                           // of kText and kGlobal
+  std::shared_ptr<struct PickleItems> items;  // shared as Python shares them
   Tensor tensor;
+};
+
+// Of tuples and lists; of a dictionary keys and values in turns.
+struct PickleItems {
+  std::vector<PickleValue> values;
+  int depth = 1;        // of what is inside
+  bool inside = false;  // another one: then it may not grow, which keeps depths true
 };
 
 // A storage that tensors are views of: its dtype's class, its key, its elements.
@@ -44,7 +49,7 @@ struct PickleStorage {
 // Reads a pickle of protocol 2 to 5. Nothing in it is executed: of all functions only
 // those that rebuild tensors and dictionaries have a meaning, others give kOther.
 // `storage` returns a flat tensor of the whole storage. Throws CheckpointError without
-// the name of the file for anything malformed or unknown.
+// the name of the file for anything malformed, unknown or nested too deep.
 PickleValue read_pickle(std::string_view bytes,
                         const std::function<Tensor(const PickleStorage&)>& storage);
 

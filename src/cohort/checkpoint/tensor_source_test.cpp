@@ -5,11 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/testing_checkpoint.h"
-#include "cohort/checkpoint/torch_file.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 
@@ -154,61 +152,6 @@ TEST_F(TensorSources, WhatIsNoSourceIsNamed) {
   write_safetensors(dir_ + "/hf/x.safetensors",
                     std::vector<NamedTensor>{{"v", at::ones({1})}});
   EXPECT_THAT(open(dir_ + "/hf"), AllOf(HasSubstr("'w'"), HasSubstr("does not")));
-}
-
-class TorchFile : public TempFolder {
- protected:
-  TorchFile() : path_(dir_ + "/x.pt") {}
-  std::string path_;
-};
-
-// What PyTorch wrote: torch_exchange.py golden. A state_dict with its _metadata.
-TEST_F(TorchFile, ReadsAStateDictOfPyTorch) {
-  const auto tensors = read_torch_file(std::string(std::getenv("COHORT_SOURCE")) +
-                                       "/src/cohort/checkpoint/torch_file_golden.pt");
-  ASSERT_EQ(tensors.size(), 7u);
-  EXPECT_EQ(tensors[0].name, "0.weight");
-  EXPECT_TRUE(at::equal(tensors[0].tensor, at::arange(6, at::kFloat).view({3, 2})));
-  EXPECT_EQ(tensors[3].name, "1.bias");
-  EXPECT_TRUE(at::equal(tensors[3].tensor, at::arange(3, at::kFloat) + 3));
-  EXPECT_EQ(tensors[6].name, "1.num_batches_tracked");
-  EXPECT_EQ(tensors[6].tensor.item<int64_t>(), 6);
-}
-
-TEST_F(TorchFile, ReadsBackWhatItWrote) {
-  const auto base = at::arange(100, at::kFloat);
-  const std::vector<NamedTensor> tensors = {
-      {"z", base.narrow(0, 10, 20).view({4, 5}).t()},
-      {"a", at::arange(5).to(at::kBFloat16)},
-      {"none", at::empty({0, 2})},
-      {"scalar", at::full({}, 3, at::kLong)}};
-  write_torch_file(path_, tensors);
-  EXPECT_LT(fs::file_size(path_), 3000u);
-  const auto read = read_torch_file(path_);
-  ASSERT_EQ(read.size(), tensors.size());
-  for (size_t i = 0; i < read.size(); ++i) {
-    EXPECT_EQ(read[i].name, tensors[i].name);
-    EXPECT_EQ(read[i].tensor.scalar_type(), tensors[i].tensor.scalar_type());
-    EXPECT_TRUE(at::equal(read[i].tensor, tensors[i].tensor)) << read[i].name;
-  }
-}
-
-TEST_F(TorchFile, OtherFilesAreNamed) {
-  write_torch_file(path_, std::vector<NamedTensor>{{"w", at::ones({8})}});
-  const auto whole = read_file(path_);
-  for (size_t size = 0; size < whole.size(); size += 41) {
-    fs::remove(path_);
-    std::ofstream(path_, std::ios::binary) << whole.substr(0, size);
-    EXPECT_THAT(error_of([&] { (void)read_torch_file(path_); }), HasSubstr(path_))
-        << size;
-  }
-  EXPECT_THAT(error_of([&] { (void)read_torch_file(dir_ + "/no"); }), HasSubstr("/no"));
-  fs::remove(path_);
-  std::ofstream(path_, std::ios::binary) << whole;
-  EXPECT_THAT(error_of([&] { (void)read_torch_file(path_, "model"); }),
-              AllOf(HasSubstr("'model'"), HasSubstr("'w'")));
-  EXPECT_THAT(error_of([&] { write_torch_file(dir_ + "/no/x.pt", {}); }),
-              HasSubstr("/no/x.pt"));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges files with PyTorch, both ways. Needs a Python with torch.
 
-  torch_exchange.py golden DIR     writes what torch_file_test.cpp holds as bytes
+  torch_exchange.py golden DIR     writes torch_file_golden.pt for torch_file_test.cpp
   torch_exchange.py check COHORT   torch.save -> import -> export -> torch.load
 """
 

@@ -104,9 +104,9 @@ PickleValue unpickled(const std::string& path) {
 
 std::string keys_text(const PickleValue& dict) {
   std::string keys;
-  for (size_t i = 0; i < dict.items->size(); i += 2) {
+  for (size_t i = 0; i < dict.items->values.size(); i += 2) {
     if (keys.size() > 100) return keys + " ...";
-    keys += text(keys.empty() ? "'" : ", '", (*dict.items)[i].text, "'");
+    keys += text(keys.empty() ? "'" : ", '", dict.items->values[i].text, "'");
   }
   return keys;
 }
@@ -121,9 +121,9 @@ PickleValue checked_dict(const PickleValue& value, const std::string& path) {
 PickleValue chosen(const std::string& path, const std::string& key) {
   const auto whole = checked_dict(unpickled(path), path);
   if (key.empty()) return whole;
-  for (size_t i = 0; i < whole.items->size(); i += 2)
-    if ((*whole.items)[i].text == key)
-      return checked_dict((*whole.items)[i + 1], text(path, " at '", key, "'"));
+  for (size_t i = 0; i < whole.items->values.size(); i += 2)
+    if (whole.items->values[i].text == key)
+      return checked_dict(whole.items->values[i + 1], text(path, " at '", key, "'"));
   fail(path, text("has no key '", key, "'; it has ", keys_text(whole)));
 }
 
@@ -179,12 +179,13 @@ std::vector<NamedTensor> read_torch_file(const std::string& path,
                                          const std::string& key) {
   const auto dict = chosen(path, key);
   std::vector<NamedTensor> tensors;
-  for (size_t i = 0; i < dict.items->size(); i += 2) {
-    const auto& [name, value] = std::tie((*dict.items)[i], (*dict.items)[i + 1]);
+  for (size_t i = 0; i < dict.items->values.size(); i += 2) {
+    const auto& [name, value] =
+        std::tie(dict.items->values[i], dict.items->values[i + 1]);
     if (name.kind == PickleValue::Kind::kText && value.tensor.defined())
       tensors.push_back({name.text, value.tensor});
   }
-  if (tensors.empty() && !dict.items->empty())
+  if (tensors.empty() && !dict.items->values.empty())
     fail(path, text("has no tensor", key.empty() ? "" : " at '" + key + "'",
                     "; name the entry that has: ", keys_text(dict)));
   return tensors;
