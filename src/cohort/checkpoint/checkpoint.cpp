@@ -199,6 +199,17 @@ Tensor Checkpoint::read(const std::string& name, std::optional<at::ScalarType> d
   return in_shape(flat, spec.shape, record.tensor.order);
 }
 
+bool Checkpoint::intact(const TensorRecord& record, const Chunk& chunk) {
+  std::string buffer((chunk.end - chunk.begin) * size_of(record.tensor.spec.dtype),
+                     '\0');
+  try {
+    read_chunk(record, chunk, buffer.data());
+  } catch (const CheckpointError&) {
+    return false;
+  }
+  return true;
+}
+
 std::vector<std::string> Checkpoint::verify() {
   std::vector<std::string> troubles;
   const auto attempt = [&](const auto& body) {

@@ -44,6 +44,8 @@ class Checkpoint {
   // All of it: row-major, in its shape; in its own dtype if none is given.
   Tensor read(const std::string& name, std::optional<at::ScalarType> dtype = {});
 
+  // Reads one chunk; false if it is damaged or cannot be read.
+  [[nodiscard]] bool intact(const TensorRecord& record, const Chunk& chunk);
   // Reads everything and names what is wrong, one line a trouble.
   std::vector<std::string> verify();
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "cohort/checkpoint/save_plan.h"
@@ -114,7 +115,8 @@ class Save {
     together([&] {
       if (lines.size() < 2 || lines[1].empty()) return "";
       base_path_ = fs::path(root_) / lines[1];
-      base_ = Checkpoint(base_path_.string()).manifest();
+      earlier_.emplace(base_path_.string());
+      base_ = earlier_->manifest();
       return "";
     });
   }
@@ -139,7 +141,7 @@ class Save {
       if (options_.chunk_bytes < 1)
         throw CheckpointError(text("[checkpoint.save] chunks of ", options_.chunk_bytes,
                                    " bytes; legal: from 1 on"));
-      plan_ = make_plan(pieces, options_.chunk_bytes, base_);
+      plan_ = make_plan(pieces, options_.chunk_bytes, earlier_ ? &*earlier_ : nullptr);
       return Offer{.free = disk_.free_bytes(root_),
                    .total = total_bytes(plan_),
                    .shared = shared_bytes(plan_, base_)}
@@ -270,7 +272,8 @@ class Save {
 
   fs::path aside_;      // where this one grows
   fs::path base_path_;  // the newest before it
-  Manifest base_;
+  std::optional<Checkpoint> earlier_;
+  Manifest base_;  // its manifest, or an empty one
   SavePlan plan_;
   std::vector<Offer> offers_;
   std::set<std::string> shared_;  // files of the base

@@ -49,28 +49,25 @@ PlannedPiece prepared(const StatePiece& piece) {
   return {piece.tensor, piece.data.detach().cpu(), {}};
 }
 
-const TensorRecord* find(const Manifest& base, const StateTensor& tensor) {
-  const auto found = std::lower_bound(
-      base.tensors.begin(), base.tensors.end(), tensor.spec.name,
-      [](const auto& record, const auto& n) { return record.tensor.spec.name < n; });
-  const bool there = found != base.tensors.end() &&
-                     found->tensor.spec.name == tensor.spec.name &&
-                     same_tensor(found->tensor, tensor);
-  return there ? &*found : nullptr;
+// The earlier record of the same tensor, if it has the same form.
+const TensorRecord* find(const Checkpoint* base, const StateTensor& tensor) {
+  const auto* found = base ? base->find(tensor.spec.name) : nullptr;
+  return found && same_tensor(found->tensor, tensor) ? found : nullptr;
 }
 
-// Looks a chunk up in the earlier record of the same tensor.
-void adopt(Chunk& chunk, const TensorRecord& earlier) {
+// Takes the place of an equal chunk over. It is read first: a disk may have lost it,
+// and what is linked to damage is born damaged.
+void adopt(Chunk& chunk, const TensorRecord& earlier, Checkpoint& base) {
   const auto found =
       std::lower_bound(earlier.chunks.begin(), earlier.chunks.end(), chunk.begin,
                        [](const Chunk& c, int64_t begin) { return c.begin < begin; });
   if (found == earlier.chunks.end() || found->begin != chunk.begin ||
       found->end != chunk.end || found->hash != chunk.hash)
     return;
-  chunk = *found;
+  if (base.intact(earlier, *found)) chunk = *found;
 }
 
-void cut(PlannedPiece& piece, int64_t chunk_bytes, const Manifest& base) {
+void cut(PlannedPiece& piece, int64_t chunk_bytes, Checkpoint* base) {
   const TensorSpec& spec = piece.tensor.spec;
   const auto* earlier = find(base, piece.tensor);
   const int64_t step = std::max<int64_t>(1, chunk_bytes / size_of(spec.dtype));
@@ -79,7 +76,7 @@ void cut(PlannedPiece& piece, int64_t chunk_bytes, const Manifest& base) {
     const int64_t end = std::min(spec.end, (begin / step + 1) * step);
     Chunk chunk{.begin = begin, .end = end, .file = -1};
     chunk.hash = hash64(bytes_at(piece, begin, end));
-    if (earlier) adopt(chunk, *earlier);
+    if (earlier) adopt(chunk, *earlier, *base);
     piece.chunks.push_back(chunk);
     begin = end;
   }
@@ -169,7 +166,7 @@ ShardFile write_file(SavePlan& plan, const std::vector<Run>& runs,
 }  // namespace
 
 SavePlan make_plan(std::span<const StatePiece> pieces, int64_t chunk_bytes,
-                   const Manifest& base) {
+                   Checkpoint* base) {
   SavePlan plan;
   for (const auto& piece : pieces) plan.push_back(prepared(piece));
   std::sort(plan.begin(), plan.end(), [](const auto& a, const auto& b) {

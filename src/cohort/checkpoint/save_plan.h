@@ -27,9 +27,9 @@ struct PlannedPiece {
 using SavePlan = std::vector<PlannedPiece>;
 
 // Cuts pieces at multiples of the chunk size, hashes them, and finds those that `base`
-// has, which is empty if there is none.
+// has and, being read again, still has. Null: there is no earlier one.
 SavePlan make_plan(std::span<const StatePiece> pieces, int64_t chunk_bytes,
-                   const Manifest& base);
+                   Checkpoint* base);
 
 int64_t total_bytes(const SavePlan& plan);
 // Bytes of the plan that each file of the base has: by the file's name.

@@ -185,6 +185,23 @@ TEST_F(SaveCheckpoint, AFileOfWhichLittleIsWantedIsNotKeptAlive) {
     EXPECT_EQ(fs::hard_link_count(entry.path()), 1u) << entry.path();
 }
 
+TEST_F(SaveCheckpoint, DamageIsNotShared) {
+  const auto state = some_state();
+  const auto first = save(root_, 1, state);
+  const fs::path path = first.path + "/model-00001-of-00001.safetensors";
+  const auto chunk = Checkpoint(first.path).tensor("fc.weight").chunks[3];
+  for (const int64_t at : {chunk.offset, int64_t{20}}) {  // data, then the header
+    std::fstream bytes(path, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(at).put('\x55');
+    bytes.close();
+    fs::remove_all(root_ + "/step-00000002");
+    const auto second = save(root_, 2, state);
+    EXPECT_EQ(second.written_bytes, at == 20 ? first.written_bytes : kSmallChunk);
+    expect_state(second.path, state);
+    EXPECT_FALSE(Checkpoint(first.path).verify().empty());
+  }
+}
+
 TEST_F(SaveCheckpoint, ACheckpointOfTheSameStepIsReplaced) {
   save(root_, 5, some_state());
   const auto report = save(root_, 5, some_state(3));
