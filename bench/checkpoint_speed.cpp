@@ -2,17 +2,17 @@
 // What a checkpoint costs beside bare files, in one run:
 //   checkpoint_speed FOLDER [MEGABYTES [WRITERS [READERS]]]
 // Prints the rate of writing (with the flush) and of reading, of a plain loop with
-// blocks of 1 MiB and of a checkpoint, and their ratios; medians of three turns.
+// blocks of 1 MiB and of a checkpoint, and their ratios; means of four turns.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <numeric>
 #include <thread>
 
 #include "cohort/checkpoint/load.h"
@@ -23,7 +23,7 @@ namespace {
 using cohort::Tensor;
 namespace fs = std::filesystem;
 
-constexpr int kTurns = 3;
+constexpr int kTurns = 4;
 constexpr int64_t kBlock = 1 << 20;
 
 double seconds_of(const std::function<void()>& work) {
@@ -66,6 +66,18 @@ void read_plain(const std::string& path, Tensor& out) {
   ::close(fd);
 }
 
+// The next read of it comes from the disk.
+void forget(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(fd);
+}
+
+void forget_all(const std::string& folder) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) forget(entry.path().string());
+}
+
 void save(const std::string& root, int64_t step, const Tensor& whole, int writers) {
   const auto meetings = cohort::thread_meetings(writers);
   on_threads(writers, [&](int rank) {
@@ -88,9 +100,9 @@ void row(const char* what, double plain, double ours, double bytes) {
               bytes / plain / 1e9, bytes / ours / 1e9, ours / plain);
 }
 
-double median(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+double mean(const std::vector<double>& times) {
+  return std::accumulate(times.begin(), times.end(), 0.0) /
+         static_cast<double>(times.size());
 }
 
 }  // namespace
@@ -104,22 +116,33 @@ int main(int argc, char** argv) {
   fs::create_directories(folder);
   auto whole = at::rand({megabytes * kBlock / 4});
   auto back = at::zeros_like(whole);
-  std::vector<double> plain_write, write, plain_read, read;
+  std::vector<double> plain_write, write, plain_read, read, plain_cold, cold;
   for (int turn = 0; turn < kTurns; ++turn) {
     whole.add_(1);  // nothing may be shared with the turn before
     const auto plain = folder + "/plain", root = folder + "/run" + std::to_string(turn);
-    plain_write.push_back(seconds_of([&] { write_plain(plain, whole); }));
+    if (turn % 2 == 0)
+      plain_write.push_back(seconds_of([&] { write_plain(plain, whole); }));
     write.push_back(seconds_of([&] { save(root, turn, whole, writers); }));
+    if (turn % 2 == 1)
+      plain_write.push_back(seconds_of([&] { write_plain(plain, whole); }));
     plain_read.push_back(seconds_of([&] { read_plain(plain, back); }));
     back.zero_();
     read.push_back(seconds_of([&] { load(root, back, readers); }));
     if (!at::equal(back, whole)) return 1;
+    forget_all(folder);
+    // Disks have a burst to give: who comes first takes turns.
+    if (turn % 2 == 0)
+      plain_cold.push_back(seconds_of([&] { read_plain(plain, back); }));
+    cold.push_back(seconds_of([&] { load(root, back, readers); }));
+    if (turn % 2 == 1)
+      plain_cold.push_back(seconds_of([&] { read_plain(plain, back); }));
     fs::remove_all(folder + "/run" + std::to_string(turn));
     fs::remove(plain);
   }
   fs::remove_all(folder);
   const auto bytes = static_cast<double>(whole.nbytes());
-  row("write", median(plain_write), median(write), bytes);
-  row("read", median(plain_read), median(read), bytes);
+  row("write", mean(plain_write), mean(write), bytes);
+  row("read from memory", mean(plain_read), mean(read), bytes);
+  row("read from disk", mean(plain_cold), mean(cold), bytes);
   return 0;
 }

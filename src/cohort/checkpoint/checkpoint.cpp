@@ -19,7 +19,7 @@
 namespace cohort {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr int64_t kCachedBlock = 128 << 10;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.read] ", path, ": ", what));
@@ -66,6 +66,8 @@ struct Checkpoint::OpenFile {
   explicit OpenFile(std::string name)
       : path(std::move(name)), fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (fd < 0) fail(path, text("cannot open: ", std::strerror(errno)));
+    // Twice the system's own read-ahead; asking for stretches by WILLNEED was slower.
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
   ~OpenFile() { ::close(fd); }
   OpenFile(const OpenFile&) = delete;
@@ -142,8 +144,14 @@ void Checkpoint::read_chunk(const TensorRecord& record, const Chunk& chunk, char
   const TensorSpec& spec = record.tensor.spec;
   const int64_t bytes = (chunk.end - chunk.begin) * size_of(spec.dtype);
   const OpenFile& file = open(chunk.file);
-  file.read_at(chunk.offset, out, bytes);
-  const uint64_t hash = hash64({out, static_cast<size_t>(bytes)});
+  // In blocks that are still in the processor's cache when they are hashed.
+  Hasher hasher;
+  for (int64_t at = 0; at < bytes; at += kCachedBlock) {
+    const int64_t count = std::min(kCachedBlock, bytes - at);
+    file.read_at(chunk.offset + at, out + at, count);
+    hasher.update(out + at, static_cast<size_t>(count));
+  }
+  const uint64_t hash = hasher.digest();
   if (hash != chunk.hash)
     fail(file.path, text("altered: ", range_text(spec, chunk), ": bytes ", chunk.offset,
                          " to ", chunk.offset + bytes, " hash to ", hex16(hash),
