@@ -11,6 +11,7 @@
 
 #include "cli/bench_comm.h"
 #include "cli/bench_train.h"
+#include "cli/checkpoint_command.h"
 #include "cli/doctor_command.h"
 #include "cli/exit_code.h"
 #include "cli/launch_command.h"
@@ -249,6 +250,73 @@ Examples:
   sub->callback([&] { command = [&] { return run_step(args, std::cout); }; });
 }
 
+CLI::App* add_checkpoint_action(CLI::App& app, CheckpointArgs& args, Command& command,
+                                const std::string& name, const std::string& help) {
+  auto* sub = app.add_subcommand(name, help);
+  sub->add_flag("--json", args.json, "One JSON object a line on stdout");
+  sub->callback([&, name] {
+    args.action = name;
+    command = [&] { return run_checkpoint(args, std::cout); };
+  });
+  return sub;
+}
+
+constexpr const char* kCheckpointFooter =
+    R"(PATH is a checkpoint (DIR/step-00000100) or a folder of them: then the newest that can be
+used. Exit codes: 0 done, equal, whole; 1 diff found a difference; 2 usage; 5 damage, or a
+file that cannot be read or written.
+
+Examples:
+  cohort checkpoint list runs/first
+  cohort checkpoint show runs/first/step-00000100
+  cohort checkpoint verify runs/first
+  cohort checkpoint diff runs/first/step-00000100 runs/first/step-00000200 --weights
+  cohort checkpoint reshape runs/first runs/four_files --files 4
+  cohort checkpoint export runs/first model.pt --to pt
+  cohort checkpoint export runs/first hub_folder --to hf --dtype BF16
+  cohort checkpoint import model.safetensors runs/second
+)";
+
+void add_checkpoint(CLI::App& app, CheckpointArgs& args, Command& command) {
+  auto* sub = app.add_subcommand("checkpoint", "List, check, compare and convert checkpoints");
+  sub->require_subcommand(1);
+  sub->footer(kCheckpointFooter);
+  const auto add = [&](const char* name, const char* help) {
+    auto* action = add_checkpoint_action(*sub, args, command, name, help);
+    action->footer(kCheckpointFooter);
+    return action;
+  };
+  add("list", "What is in a folder")->add_option("DIR", args.path)->required();
+  add("show", "What a checkpoint holds")->add_option("PATH", args.path)->required();
+  add("verify", "Reads everything and compares it with its hashes; of a folder, all in it")
+      ->add_option("PATH", args.path)
+      ->required();
+  auto* diff = add("diff", "Names the tensors that differ, and by how much");
+  diff->add_option("A", args.path, "A checkpoint, safetensors, .pt or Hugging Face folder")
+      ->required();
+  diff->add_option("B", args.other, "Another")->required();
+  diff->add_flag("--weights", args.weights, "Without the state of optimizers");
+  auto* reshape = add("reshape", "Writes a checkpoint anew, in another number of files");
+  auto* bring = add("import", "Makes a checkpoint of safetensors, .pt or Hugging Face files");
+  auto* give = add("export", "Writes safetensors, a .pt state_dict or a Hugging Face folder");
+  for (auto* action : {reshape, bring, give}) {
+    action->add_option("PATH", args.path, "Where it is")->required();
+    action->add_option("OUT", args.other, "Where it goes")->required();
+  }
+  for (auto* action : {reshape, bring})
+    action->add_option("--files", args.files, "Safetensors files to cut it into")
+        ->check(at_least(1, 1000))
+        ->capture_default_str();
+  for (auto* action : {diff, bring, give})
+    action->add_option("--key", args.key, "Of a .pt file that holds more than a state_dict");
+  bring->add_option("--step", args.step, "Its step")->check(at_least(0, 1e15));
+  give->add_option("--to", args.to, "safetensors, pt or hf")->capture_default_str();
+  give->add_option("--dtype", args.dtype, "Of floating tensors: F64, F32, F16 or BF16");
+  give->add_option("--max-shard", args.max_shard, "Largest file of a Hugging Face folder")
+      ->capture_default_str();
+  give->add_flag("--all", args.all, "With the state of optimizers");
+}
+
 void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
   auto* sub =
       app.add_subcommand("doctor", "What is here, what is missing, what that costs");
@@ -299,11 +367,13 @@ int run(int argc, char** argv) {
   DoctorOptions doctor;
   BenchArgs bench;
   StepArgs step;
+  CheckpointArgs checkpoint;
   Command command;
   add_train(app, train, command);
   add_launch(app, launch, command);
   add_bench(app, bench, command);
   add_step(app, step, command);
+  add_checkpoint(app, checkpoint, command);
   add_doctor(app, doctor, command);
   app.footer("Start with:  cohort train fashion-mnist -n 2\n"
              "cohort COMMAND --help says more, with examples.");

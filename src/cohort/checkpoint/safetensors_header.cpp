@@ -96,12 +96,8 @@ const json& field(const json& tensor, const char* key, json::value_t type,
 
 at::ScalarType to_dtype(const std::string& dtype, const std::string& path,
                         const std::string& name) {
-  std::string legal;
-  for (const auto& entry : kDtypes) {
-    if (dtype == entry.name) return entry.dtype;
-    legal += std::string(legal.empty() ? "" : " ") + entry.name;
-  }
-  fail(path, name, text("dtype ", dtype, "; legal: ", legal));
+  if (const auto found = safetensors_dtype(dtype)) return *found;
+  fail(path, name, text("dtype ", dtype, "; legal: ", safetensors_dtypes()));
 }
 
 // Bytes of the tensor, or -1 if its sizes are too large to multiply, even beside a
@@ -189,6 +185,19 @@ const char* safetensors_dtype(at::ScalarType dtype) {
     if (entry.dtype == dtype) return entry.name;
   }
   return nullptr;
+}
+
+std::optional<at::ScalarType> safetensors_dtype(std::string_view name) {
+  for (const auto& entry : kDtypes) {
+    if (name == entry.name) return entry.dtype;
+  }
+  return std::nullopt;
+}
+
+std::string safetensors_dtypes() {
+  std::string list;
+  for (const auto& entry : kDtypes) list += text(list.empty() ? "" : " ", entry.name);
+  return list;
 }
 
 std::string format_header(const SafetensorsHeader& header, const std::string& path) {

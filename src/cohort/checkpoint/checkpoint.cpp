@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/checkpoint/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "cohort/core/error.h"
+#include "cohort/core/file.h"
+#include "cohort/core/hash.h"
+#include "cohort/core/nearest.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kCachedBlock = 128 << 10;
+
+[[noreturn]] void fail(const std::string& path, const std::string& what) {
+  throw CheckpointError(text("[checkpoint.read] ", path, ": ", what));
+}
+
+std::string range_text(const TensorSpec& spec, const Chunk& chunk) {
+  return text("tensor '", spec.name, "', elements ", chunk.begin, " to ", chunk.end);
+}
+
+void check_size(const std::string& path, const ShardFile& file) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0)
+    fail(path, text("is missing: ", std::strerror(errno)));
+  if (!S_ISREG(info.st_mode)) fail(path, "is no regular file");
+  if (info.st_size < file.bytes)
+    fail(path, text("truncated: ", info.st_size, " bytes, expected ", file.bytes));
+  if (info.st_size > file.bytes)
+    fail(path, text("extra bytes: ", info.st_size, " bytes, expected ", file.bytes));
+}
+
+// Flat elements in `order` as a row-major tensor of `shape`.
+Tensor in_shape(const Tensor& flat, const std::vector<int64_t>& shape,
+                const std::vector<int64_t>& order) {
+  if (order.empty()) return flat.view(shape);
+  std::vector<int64_t> sizes, back(order.size());
+  for (size_t d = 0; d < order.size(); ++d) {
+    sizes.push_back(shape[order[d]]);
+    back[order[d]] = static_cast<int64_t>(d);
+  }
+  return flat.view(sizes).permute(back).contiguous();
+}
+
+// Any other byte in a bool is undefined behaviour for whoever computes with it.
+bool is_bools(const char* bytes, int64_t count) {
+  return std::all_of(bytes, bytes + count, [](char c) { return c == 0 || c == 1; });
+}
+
+}  // namespace
+
+struct Checkpoint::OpenFile {
+  std::string path;
+  int fd = -1;
+
+  explicit OpenFile(std::string name)
+      : path(std::move(name)), fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd < 0) fail(path, text("cannot open: ", std::strerror(errno)));
+    // Twice the system's own read-ahead; asking for stretches by WILLNEED was slower.
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+  }
+  ~OpenFile() { ::close(fd); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  void read_at(int64_t offset, char* out, int64_t count) const {
+    while (count > 0) {
+      const ssize_t n = ::pread(fd, out, count, offset);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0)
+        fail(path, text("cannot read at byte ", offset, ": ", std::strerror(errno)));
+      if (n == 0) fail(path, text("truncated: ends at byte ", offset));
+      out += n;
+      offset += n;
+      count -= n;
+    }
+  }
+
+  // Offsets come from the manifest; the header is for other programs, but one that lies
+  // is damage all the same.
+  void check_header(const ShardFile& file) const {
+    uint64_t length = 0;
+    if (file.bytes < 8) fail(path, text("truncated: ", file.bytes, " bytes"));
+    read_at(0, reinterpret_cast<char*>(&length), 8);
+    if (length > static_cast<uint64_t>(file.bytes - 8))
+      fail(path, text("altered: a header of ", length, " bytes"));
+    std::string header(8 + length, '\0');
+    read_at(0, header.data(), static_cast<int64_t>(header.size()));
+    const uint64_t hash = hash64(header);
+    if (hash != file.header_hash)
+      fail(path, text("altered: its header hashes to ", hex16(hash), ", expected ",
+                      hex16(file.header_hash)));
+  }
+};
+
+Checkpoint::Checkpoint(const std::string& folder) : path_(folder) {
+  const std::string path = folder + "/manifest.json";
+  manifest_ = parse_manifest(read_file(path, ErrorKind::kCheckpoint), path);
+  for (const auto& file : manifest_.files) check_size(folder + "/" + file.name, file);
+  files_.resize(manifest_.files.size());
+}
+
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+const TensorRecord* Checkpoint::find(const std::string& name) const {
+  const auto found = std::lower_bound(
+      manifest_.tensors.begin(), manifest_.tensors.end(), name,
+      [](const auto& r, const auto& wanted) { return r.tensor.spec.name < wanted; });
+  const bool there =
+      found != manifest_.tensors.end() && found->tensor.spec.name == name;
+  return there ? &*found : nullptr;
+}
+
+const TensorRecord& Checkpoint::tensor(const std::string& name) const {
+  if (const auto* found = find(name)) return *found;
+  std::vector<std::string> names;
+  for (const auto& record : manifest_.tensors) names.push_back(record.tensor.spec.name);
+  fail(path_,
+       text("has no tensor '", name, "'; nearest: '", nearest(name, names), "'"));
+}
+
+Checkpoint::OpenFile& Checkpoint::open(int file) {
+  if (!files_[file]) {
+    auto opened = std::make_unique<OpenFile>(path_ + "/" + manifest_.files[file].name);
+    opened->check_header(manifest_.files[file]);
+    files_[file] = std::move(opened);
+  }
+  return *files_[file];
+}
+
+void Checkpoint::read_chunk(const TensorRecord& record, const Chunk& chunk, char* out) {
+  const TensorSpec& spec = record.tensor.spec;
+  const int64_t bytes = (chunk.end - chunk.begin) * size_of(spec.dtype);
+  const OpenFile& file = open(chunk.file);
+  // In blocks that are still in the processor's cache when they are hashed.
+  Hasher hasher;
+  for (int64_t at = 0; at < bytes; at += kCachedBlock) {
+    const int64_t count = std::min(kCachedBlock, bytes - at);
+    file.read_at(chunk.offset + at, out + at, count);
+    hasher.update(out + at, static_cast<size_t>(count));
+  }
+  const uint64_t hash = hasher.digest();
+  if (hash != chunk.hash)
+    fail(file.path, text("altered: ", range_text(spec, chunk), ": bytes ", chunk.offset,
+                         " to ", chunk.offset + bytes, " hash to ", hex16(hash),
+                         ", expected ", hex16(chunk.hash)));
+  if (spec.dtype == at::kBool && !is_bools(out, bytes))
+    fail(file.path, text(range_text(spec, chunk), ": a bool that is neither 0 nor 1"));
+}
+
+void Checkpoint::read_stored(const TensorRecord& record, int64_t begin, Tensor& out) {
+  const TensorSpec& spec = record.tensor.spec;
+  const int64_t end = begin + out.numel(), size = size_of(spec.dtype);
+  const bool same = out.scalar_type() == spec.dtype;
+  const auto flat = out.view({-1});
+  auto chunk =
+      std::upper_bound(record.chunks.begin(), record.chunks.end(), begin,
+                       [](int64_t element, const Chunk& c) { return element < c.end; });
+  for (; chunk != record.chunks.end() && chunk->begin < end; ++chunk) {
+    if (same && chunk->begin >= begin && chunk->end <= end) {  // straight to its place
+      auto* place = static_cast<char*>(out.mutable_data_ptr());
+      read_chunk(record, *chunk, place + (chunk->begin - begin) * size);
+      continue;
+    }
+    const auto whole = at::empty({chunk->end - chunk->begin}, spec.dtype);
+    read_chunk(record, *chunk, static_cast<char*>(whole.mutable_data_ptr()));
+    const int64_t from = std::max(chunk->begin, begin), to = std::min(chunk->end, end);
+    flat.narrow(0, from - begin, to - from)
+        .copy_(whole.narrow(0, from - chunk->begin, to - from));
+  }
+}
+
+void Checkpoint::read(const std::string& name, int64_t begin, Tensor& out,
+                      const std::vector<int64_t>& order) {
+  const TensorRecord& record = tensor(name);
+  const TensorSpec& spec = record.tensor.spec;
+  COHORT_CHECK(out.is_contiguous() && out.device().is_cpu(), "read '", name, "'");
+  if (begin < 0 || begin > spec.numel() - out.numel())
+    fail(path_, text("tensor '", name, "': elements ", begin, " to ",
+                     begin + out.numel(), " asked of ", spec.numel()));
+  if (out.numel() == 0) return;
+  if (order == record.tensor.order) return read_stored(record, begin, out);
+  COHORT_CHECK(order.empty() || order.size() == spec.shape.size(), "order of '", name,
+               "'");
+  const Tensor whole = read(name, out.scalar_type());
+  const Tensor turned = order.empty() ? whole : whole.permute(order).contiguous();
+  out.view({-1}).copy_(turned.view({-1}).narrow(0, begin, out.numel()));
+}
+
+Tensor Checkpoint::read(const std::string& name, std::optional<at::ScalarType> dtype) {
+  const TensorRecord& record = tensor(name);
+  const TensorSpec& spec = record.tensor.spec;
+  auto flat = at::empty({spec.numel()}, dtype.value_or(spec.dtype));
+  if (spec.numel() > 0) read_stored(record, 0, flat);
+  return in_shape(flat, spec.shape, record.tensor.order);
+}
+
+bool Checkpoint::intact(const TensorRecord& record, const Chunk& chunk) {
+  std::string buffer((chunk.end - chunk.begin) * size_of(record.tensor.spec.dtype),
+                     '\0');
+  try {
+    read_chunk(record, chunk, buffer.data());
+  } catch (const CheckpointError&) {
+    return false;
+  }
+  return true;
+}
+
+std::vector<std::string> Checkpoint::verify() {
+  std::vector<std::string> troubles;
+  const auto attempt = [&](const auto& body) {
+    try {
+      body();
+      return true;
+    } catch (const CheckpointError& error) {
+      troubles.push_back(error.what());
+      return false;
+    }
+  };
+  std::vector<bool> opens(files_.size());
+  for (size_t i = 0; i < files_.size(); ++i)
+    opens[i] = attempt([&] { (void)open(static_cast<int>(i)); });
+  std::string buffer;
+  for (const auto& record : manifest_.tensors) {
+    for (const auto& chunk : record.chunks) {
+      if (!opens[chunk.file]) continue;  // named already
+      buffer.resize((chunk.end - chunk.begin) * size_of(record.tensor.spec.dtype));
+      attempt([&] { read_chunk(record, chunk, buffer.data()); });
+    }
+  }
+  return troubles;
+}
+
+std::vector<int64_t> memory_order(const Tensor& tensor) {
+  std::vector<int64_t> order(tensor.dim());
+  for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return tensor.stride(a) > tensor.stride(b);
+  });
+  if (std::is_sorted(order.begin(), order.end()) || tensor.is_contiguous()) return {};
+  return order;
+}
+
+}  // namespace cohort

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/checkpoint/load.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string out = shape.empty() ? "scalar" : "";
+  for (const int64_t n : shape) out += text(out.empty() ? "" : "x", n);
+  return out;
+}
+
+void check_fit(const Checkpoint& saved, const StatePiece& piece) {
+  const TensorSpec& wanted = piece.tensor.spec;
+  const TensorSpec& there = saved.tensor(wanted.name).tensor.spec;
+  if (there.shape != wanted.shape)
+    throw CheckpointError(text("[checkpoint.load] ", saved.path(), ": tensor '",
+                               wanted.name, "' is ", shape_text(there.shape),
+                               ", expected ", shape_text(wanted.shape)));
+  if (at::isFloatingType(piece.data.scalar_type()) && !at::isFloatingType(there.dtype))
+    throw CheckpointError(text("[checkpoint.load] ", saved.path(), ": tensor '",
+                               wanted.name, "' is ", there.dtype, ", expected ",
+                               piece.data.scalar_type()));
+  COHORT_CHECK(
+      piece.data.is_contiguous() && piece.data.numel() == wanted.end - wanted.begin,
+      "piece of '", wanted.name, "'");
+}
+
+}  // namespace
+
+void load_pieces(Checkpoint& saved, std::span<StatePiece> pieces) {
+  for (const auto& piece : pieces) check_fit(saved, piece);
+  const c10::NoGradGuard no_grad;
+  for (auto& piece : pieces) {
+    const TensorSpec& spec = piece.tensor.spec;
+    Tensor host = piece.data.is_cpu()
+                      ? piece.data
+                      : at::empty({piece.data.numel()}, piece.data.scalar_type());
+    saved.read(spec.name, spec.begin, host, piece.tensor.order);
+    if (!piece.data.is_cpu()) piece.data.copy_(host.view_as(piece.data));
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/save.h"
+
+namespace cohort {
+
+// Fills the data of pieces, as whoever holds them now has cut them, from a checkpoint
+// of any layout: the other way of CheckpointWriter::save(). Data may lie on any device
+// and have another dtype than the saved one; it is contiguous in the order of its
+// tensor. Each rank asks for its own; no rank waits for another.
+//
+// Failure: CheckpointError. What is missing or of another shape is named before
+// anything is changed; damage is found while reading, and data read by then has
+// changed.
+void load_pieces(Checkpoint& saved, std::span<StatePiece> pieces);
+
+}  // namespace cohort

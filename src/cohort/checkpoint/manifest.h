@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/step/tensor_spec.h"
+
+namespace cohort {
+
+// What a checkpoint holds and where, as docs/formats/checkpoint.md has it.
+
+enum class TensorKind { kParameter, kMoment, kBuffer };
+
+// "parameter", "moment" (of an optimizer) or "buffer".
+std::string_view kind_name(TensorKind kind);
+
+// A tensor of the state, whoever holds it.
+struct StateTensor {
+  TensorSpec spec;
+  TensorKind kind = TensorKind::kParameter;
+  // Dimensions from the slowest to the fastest, in the order of which the elements are
+  // counted; empty: row-major.
+  std::vector<int64_t> order;
+};
+
+// Elements [begin, end) of a tensor: where their bytes lie.
+struct Chunk {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int file = 0;        // index into Manifest::files
+  int64_t offset = 0;  // bytes from the start of that file
+  uint64_t hash = 0;   // XXH3-64 of the bytes
+};
+
+struct TensorRecord {
+  StateTensor tensor;
+  std::vector<Chunk> chunks;  // by `begin`, without gap or overlap
+};
+
+struct ShardFile {
+  std::string name;
+  int64_t bytes = 0;
+  uint64_t header_hash = 0;  // of the first 8 + N bytes
+  uint64_t hash = 0;         // of the header's hash and its chunks', in order
+};
+
+// Where a run is.
+struct RunState {
+  int64_t step = 0;    // committed so far
+  int64_t epoch = 0;   // of the next sample
+  int64_t sample = 0;  // the next one of that epoch, in the permuted order
+  uint64_t seed = 0;
+  std::string layout;  // "dp=4,shard=3": for people; any other can load it
+  int world = 1;
+  std::map<std::string, double> metrics;
+  std::map<std::string, std::string> state;  // of each Stateful thing: bytes or JSON
+};
+
+struct Manifest {
+  RunState run;
+  std::string program;  // version
+  std::string build;    // its fingerprint
+  int64_t chunk_bytes = 0;
+  std::vector<ShardFile> files;
+  std::vector<TensorRecord> tensors;  // by name
+};
+
+// The text of manifest.json, with its own hash at the end. CheckpointError if a name is
+// not UTF-8. `path` is for messages, here and below.
+std::string format_manifest(const Manifest& manifest, const std::string& path);
+
+// Checks the hash, the form and check_manifest(). Throws CheckpointError.
+Manifest parse_manifest(std::string_view bytes, const std::string& path);
+
+// The tables alone, of which a whole manifest is put together: the chunks need not
+// cover the tensors, and there is no hash. For ranks that report to one another.
+std::string format_part(const Manifest& part, const std::string& path);
+Manifest parse_part(std::string_view bytes, const std::string& path);
+
+// Chunks cover their tensors and lie inside their files; names are once and plain.
+void check_manifest(const Manifest& manifest, const std::string& path);
+
+// "weight_map" of a Hugging Face index: tensor -> file.
+std::map<std::string, std::string> parse_weight_map(std::string_view bytes,
+                                                    const std::string& path);
+std::string format_weight_map(const std::map<std::string, std::string>& files,
+                              int64_t total_bytes);
+
+}  // namespace cohort

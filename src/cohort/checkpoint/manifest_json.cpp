@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text of a manifest: docs/formats/checkpoint.md.
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cohort/checkpoint/manifest.h"
+#include "cohort/checkpoint/safetensors_header.h"
+#include "cohort/core/error.h"
+#include "cohort/core/hash.h"
+
+namespace cohort {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "cohort-checkpoint";
+constexpr int kVersion = 1;
+// The end of the file: ,"hash":"0123456789abcdef"}\n
+constexpr std::string_view kBeforeHash = ",\"hash\":\"";
+constexpr std::string_view kAfterHash = "\"}\n";
+constexpr size_t kHashDigits = 16;
+constexpr size_t kTail = kBeforeHash.size() + kHashDigits + kAfterHash.size();
+
+[[noreturn]] void fail(const std::string& path, const std::string& what) {
+  throw CheckpointError(text("[checkpoint.manifest] ", path, ": ", what));
+}
+
+// Calls `body`; what JSON throws becomes our one line.
+template <typename Body>
+auto guarded(const std::string& path, const char* what, Body&& body) {
+  try {
+    return body();
+  } catch (const Json::exception& error) {
+    std::string reason = error.what();  // "[json.exception.type_error.302] type ..."
+    fail(path, text(what, ": ", reason.substr(reason.find("] ") + 2)));
+  }
+}
+
+uint64_t from_hex16(const std::string& digits) {
+  uint64_t value = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, value, 16);
+  if (digits.size() != kHashDigits || stop != end || error != std::errc())
+    throw CheckpointError(text("[checkpoint.manifest] '", digits,
+                               "' is no hash; legal: 16 hexadecimal digits"));
+  return value;
+}
+
+// A state is text where it can be, else {"hex": "..."}.
+Json state_json(const std::string& bytes) {
+  try {
+    (void)Json(bytes).dump();
+    return bytes;
+  } catch (const Json::type_error&) {
+    std::string digits;
+    for (const unsigned char byte : bytes) {
+      digits += "0123456789abcdef"[byte >> 4];
+      digits += "0123456789abcdef"[byte & 15];
+    }
+    return Json{{"hex", digits}};
+  }
+}
+
+std::string state_of(const Json& value) {
+  if (value.is_string()) return value;
+  const auto digits = value.at("hex").get<std::string>();
+  std::string bytes;
+  for (size_t i = 0; i + 1 < digits.size(); i += 2)
+    bytes += static_cast<char>(from_hex16("00000000000000" + digits.substr(i, 2)));
+  return bytes;
+}
+
+Json tensor_json(const TensorRecord& record) {
+  const auto& [spec, kind, order] = record.tensor;
+  Json out = {{"name", spec.name},
+              {"kind", kind_name(kind)},
+              {"dtype", safetensors_dtype(spec.dtype)},
+              {"shape", spec.shape}};
+  if (!order.empty()) out["order"] = order;
+  out["chunks"] = Json::array();
+  for (const auto& c : record.chunks)
+    out["chunks"].push_back(
+        Json::array({c.begin, c.end, c.file, c.offset, hex16(c.hash)}));
+  return out;
+}
+
+TensorKind kind_of(const std::string& name, const std::string& path) {
+  for (const auto kind :
+       {TensorKind::kParameter, TensorKind::kMoment, TensorKind::kBuffer})
+    if (name == kind_name(kind)) return kind;
+  fail(path, text("kind '", name, "'; legal: parameter moment buffer"));
+}
+
+TensorRecord tensor_of(const Json& value, const std::string& path) {
+  TensorRecord record;
+  auto& [spec, kind, order] = record.tensor;
+  spec.name = value.at("name");
+  kind = kind_of(value.at("kind"), path);
+  const auto dtype = value.at("dtype").get<std::string>();
+  const auto found = safetensors_dtype(std::string_view(dtype));
+  if (!found)
+    fail(path, text("tensor '", spec.name, "': dtype ", dtype,
+                    "; legal: ", safetensors_dtypes()));
+  spec.dtype = *found;
+  value.at("shape").get_to(spec.shape);
+  if (value.contains("order")) value.at("order").get_to(order);
+  for (const auto& c : value.at("chunks"))
+    record.chunks.push_back(
+        {c.at(0), c.at(1), c.at(2), c.at(3), from_hex16(c.at(4).get<std::string>())});
+  return record;
+}
+
+void add_tables(Json& root, const Manifest& manifest) {
+  root["chunk_bytes"] = manifest.chunk_bytes;
+  root["files"] = Json::array();
+  for (const auto& file : manifest.files)
+    root["files"].push_back({{"name", file.name},
+                             {"bytes", file.bytes},
+                             {"header_hash", hex16(file.header_hash)},
+                             {"hash", hex16(file.hash)}});
+  root["tensors"] = Json::array();
+  for (const auto& record : manifest.tensors)
+    root["tensors"].push_back(tensor_json(record));
+}
+
+void read_tables(const Json& root, Manifest& manifest, const std::string& path) {
+  root.at("chunk_bytes").get_to(manifest.chunk_bytes);
+  for (const auto& file : root.at("files"))
+    manifest.files.push_back({file.at("name"), file.at("bytes"),
+                              from_hex16(file.at("header_hash").get<std::string>()),
+                              from_hex16(file.at("hash").get<std::string>())});
+  for (const auto& tensor : root.at("tensors"))
+    manifest.tensors.push_back(tensor_of(tensor, path));
+}
+
+Json run_json(const Manifest& manifest) {
+  const RunState& run = manifest.run;
+  Json root = {
+      {"format", kFormat},       {"version", kVersion}, {"program", manifest.program},
+      {"build", manifest.build}, {"step", run.step},    {"epoch", run.epoch},
+      {"sample", run.sample},    {"seed", run.seed},    {"layout", run.layout},
+      {"world", run.world}};
+  root["metrics"] = Json::object();
+  for (const auto& [name, value] : run.metrics) root["metrics"][name] = value;
+  root["state"] = Json::object();
+  for (const auto& [name, bytes] : run.state) root["state"][name] = state_json(bytes);
+  return root;
+}
+
+void read_run(const Json& root, Manifest& manifest) {
+  RunState& run = manifest.run;
+  root.at("program").get_to(manifest.program);
+  root.at("build").get_to(manifest.build);
+  root.at("step").get_to(run.step);
+  root.at("epoch").get_to(run.epoch);
+  root.at("sample").get_to(run.sample);
+  root.at("seed").get_to(run.seed);
+  root.at("layout").get_to(run.layout);
+  root.at("world").get_to(run.world);
+  for (const auto& [name, value] : root.at("metrics").items())
+    run.metrics[name] = value.is_null() ? std::nan("") : value.get<double>();
+  for (const auto& [name, value] : root.at("state").items())
+    run.state[name] = state_of(value);
+}
+
+// What the hash is of.
+std::string_view checked_body(std::string_view bytes, const std::string& path) {
+  const size_t size = bytes.size() < kTail ? 0 : bytes.size() - kTail;
+  const std::string_view tail = bytes.substr(size);
+  if (size == 0 || !tail.starts_with(kBeforeHash) || !tail.ends_with(kAfterHash))
+    fail(path, text("truncated or altered: ", bytes.size(),
+                    " bytes that do not end with a hash"));
+  const auto said = tail.substr(kBeforeHash.size(), kHashDigits);
+  const auto found = hex16(hash64(bytes.substr(0, size)));
+  if (said != found)
+    fail(path, text("altered: its bytes hash to ", found, ", it says ", said));
+  return bytes.substr(0, size);
+}
+
+}  // namespace
+
+std::string format_part(const Manifest& part, const std::string& path) {
+  return guarded(path, "cannot be written", [&] {
+    Json root = Json::object();
+    add_tables(root, part);
+    return root.dump();
+  });
+}
+
+Manifest parse_part(std::string_view bytes, const std::string& path) {
+  return guarded(path, "cannot be read", [&] {
+    Manifest part;
+    read_tables(Json::parse(bytes), part, path);
+    return part;
+  });
+}
+
+std::string format_manifest(const Manifest& manifest, const std::string& path) {
+  std::string body = guarded(path, "cannot be written", [&] {
+    Json root = run_json(manifest);
+    add_tables(root, manifest);
+    return root.dump();
+  });
+  body.pop_back();  // the closing brace comes behind the hash
+  const auto hash = hex16(hash64(body));
+  return text(body, kBeforeHash, hash, kAfterHash);
+}
+
+Manifest parse_manifest(std::string_view bytes, const std::string& path) {
+  const std::string body = std::string(checked_body(bytes, path)) + "}";
+  Manifest manifest = guarded(path, "cannot be read", [&] {
+    const Json root = Json::parse(body);
+    if (root.at("format") != kFormat) fail(path, "is not the manifest of a checkpoint");
+    if (root.at("version") != kVersion)
+      fail(path, text("is of version ", root.at("version").dump(),
+                      "; this program reads version ", kVersion));
+    Manifest read;
+    read_run(root, read);
+    read_tables(root, read, path);
+    return read;
+  });
+  check_manifest(manifest, path);
+  for (auto& record : manifest.tensors)
+    record.tensor.spec.end = record.tensor.spec.numel();
+  return manifest;
+}
+
+std::map<std::string, std::string> parse_weight_map(std::string_view bytes,
+                                                    const std::string& path) {
+  return guarded(path, "cannot be read", [&] {
+    std::map<std::string, std::string> files;
+    const Json root = Json::parse(bytes);
+    for (const auto& [name, file] : root.at("weight_map").items()) files[name] = file;
+    return files;
+  });
+}
+
+std::string format_weight_map(const std::map<std::string, std::string>& files,
+                              int64_t total_bytes) {
+  Json root = {{"metadata", {{"total_size", total_bytes}}}};
+  root["weight_map"] = files;
+  return root.dump(2) + "\n";
+}
+
+}  // namespace cohort

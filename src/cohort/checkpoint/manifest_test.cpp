@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/checkpoint/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cohort/core/error.h"
+#include "cohort/core/hash.h"
+
+namespace cohort {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Manifest some_manifest() {
+  Manifest manifest;
+  manifest.run = {.step = 7,
+                  .epoch = 1,
+                  .sample = 64,
+                  .seed = 18446744073709551615u,
+                  .layout = "dp=2",
+                  .world = 2,
+                  .metrics = {{"loss", 0.5}, {"none", std::nan("")}},
+                  .state = {{"raw", std::string("\0\xff", 2)}, {"text", "{\"a\":1}"}}};
+  manifest.program = "0.1.0";
+  manifest.build = "unknown";
+  manifest.chunk_bytes = 8;
+  manifest.files = {{"model-00001-of-00001.safetensors", 200, 1, 2}};
+  manifest.tensors = {
+      {{.spec =
+            {.name = "w", .shape = {3, 1}, .dtype = at::kFloat, .begin = 0, .end = 3},
+        .kind = TensorKind::kParameter,
+        .order = {1, 0}},
+       {{0, 2, 0, 100, 0xabc}, {2, 3, 0, 108, 0xdef}}}};
+  return manifest;
+}
+
+// A manifest with this text in place of that, and a hash that is right.
+std::string altered(const std::string& from, const std::string& to) {
+  std::string bytes = format_manifest(some_manifest(), "m");
+  bytes.resize(bytes.size() - 28);
+  const auto at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  bytes.replace(at, from.size(), to);
+  return text(bytes, ",\"hash\":\"", hex16(hash64(bytes)), "\"}\n");
+}
+
+std::string error_of(const std::string& bytes) {
+  try {
+    (void)parse_manifest(bytes, "folder/manifest.json");
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("[checkpoint.manifest]"));
+    return error.what();
+  }
+  return "";
+}
+
+// The bytes themselves, so that the format does not change from version to version.
+TEST(Manifest, BytesAreTheFormat) {
+  const std::string body =
+      R"({"format":"cohort-checkpoint","version":1,"program":"0.1.0","build":"unknown",)"
+      R"("step":7,"epoch":1,"sample":64,"seed":18446744073709551615,"layout":"dp=2",)"
+      R"("world":2,"metrics":{"loss":0.5,"none":null},)"
+      R"("state":{"raw":{"hex":"00ff"},"text":"{\"a\":1}"},"chunk_bytes":8,)"
+      R"("files":[{"name":"model-00001-of-00001.safetensors","bytes":200,)"
+      R"("header_hash":"0000000000000001","hash":"0000000000000002"}],)"
+      R"("tensors":[{"name":"w","kind":"parameter","dtype":"F32","shape":[3,1],)"
+      R"("order":[1,0],"chunks":[[0,2,0,100,"0000000000000abc"],)"
+      R"([2,3,0,108,"0000000000000def"]]}])";
+  EXPECT_EQ(format_manifest(some_manifest(), "m"),
+            text(body, ",\"hash\":\"", hex16(hash64(body)), "\"}\n"));
+}
+
+TEST(Manifest, ComesBack) {
+  const auto bytes = format_manifest(some_manifest(), "m");
+  const Manifest read = parse_manifest(bytes, "m");
+  EXPECT_TRUE(std::isnan(read.run.metrics.at("none")));
+  EXPECT_EQ(read.run.state, some_manifest().run.state);
+  EXPECT_EQ(read.run.seed, some_manifest().run.seed);
+  EXPECT_EQ(read.tensors[0].tensor.spec.end, 3);
+  EXPECT_EQ(format_manifest(read, "m"), bytes);
+}
+
+TEST(Manifest, WhatDoesNotHoldTogetherIsNamed) {
+  EXPECT_EQ(error_of(altered("\"step\":7", "\"step\":8")), "");
+  EXPECT_THAT(error_of(altered("\"version\":1", "\"version\":2")),
+              AllOf(HasSubstr("version 2"), HasSubstr("reads version 1")));
+  EXPECT_THAT(error_of(altered("cohort-checkpoint", "something")),
+              HasSubstr("is not the"));
+  EXPECT_THAT(error_of(altered("\"step\":7", "\"step\":-7")), HasSubstr("step -7"));
+  EXPECT_THAT(error_of(altered("\"step\":7,", "")), HasSubstr("step"));
+  EXPECT_THAT(error_of(altered("[0,2,0,100", "[0,1,0,100")),
+              AllOf(HasSubstr("'w'"), HasSubstr("elements 1 to 2 are missing")));
+  EXPECT_THAT(error_of(altered("[2,3,0", "[1,3,0")), HasSubstr("twice or outside"));
+  EXPECT_THAT(error_of(altered("[2,3,0", "[2,4,0")), HasSubstr("twice or outside"));
+  EXPECT_THAT(error_of(altered("[2,3,0", "[2,3,1")), HasSubstr("file 1 of 1"));
+  EXPECT_THAT(error_of(altered("0,108,", "0,197,")), HasSubstr("outside model-00001"));
+  EXPECT_THAT(error_of(altered("0,108,", "0,-8,")), HasSubstr("outside model-00001"));
+  EXPECT_THAT(error_of(altered("model-00001", "../x")), HasSubstr("no plain file"));
+  EXPECT_THAT(error_of(altered("\"F32\"", "\"Q4\"")), HasSubstr("dtype Q4"));
+  EXPECT_THAT(error_of(altered("\"parameter\"", "\"weight\"")), HasSubstr("'weight'"));
+  EXPECT_THAT(error_of(altered("[3,1]", "[-3,1]")), HasSubstr("shape"));
+  EXPECT_THAT(error_of(altered("[3,1]", "[4294967296,4294967296]")),
+              HasSubstr("shape"));
+  EXPECT_THAT(error_of(altered("\"order\":[1,0]", "\"order\":[1,1]")),
+              HasSubstr("order"));
+  EXPECT_THAT(error_of(altered("\"order\":[1,0]", "\"order\":[0]")),
+              HasSubstr("order"));
+  EXPECT_THAT(error_of(altered("0000000000000abc", "0abc")), HasSubstr("hexadecimal"));
+  EXPECT_THAT(error_of(altered("{\"format\"", "[\"format\"")),
+              HasSubstr("cannot be read"));
+  EXPECT_THAT(error_of(""), HasSubstr("truncated"));
+}
+
+}  // namespace
+}  // namespace cohort

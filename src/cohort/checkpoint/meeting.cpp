@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the writers of a checkpoint talk.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include "cohort/checkpoint/save.h"
+
+namespace cohort {
+namespace {
+
+// A save that fails says so through its text, so none stays away from a meeting, and a
+// wait is as long as the slowest write.
+class Room {
+ public:
+  explicit Room(int size) : texts_(size) {}
+
+  std::vector<std::string> gather(int rank, const std::string& mine) {
+    std::unique_lock lock(mutex_);
+    const int64_t round = round_;
+    texts_[rank] = mine;
+    if (++here_ == static_cast<int>(texts_.size())) {
+      here_ = 0;
+      result_ = texts_;
+      ++round_;
+      changed_.notify_all();
+    }
+    changed_.wait(lock, [&] { return round_ != round; });
+    return result_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> texts_, result_;
+  int here_ = 0;
+  int64_t round_ = 0;
+};
+
+}  // namespace
+
+Meeting meeting_over(Communicator& comm) {
+  const auto gather = [&comm](const std::string& mine) {
+    const auto size = static_cast<int64_t>(mine.size());
+    auto sizes = at::empty({comm.size()}, at::kLong);
+    comm.all_gather(sizes, at::full({1}, size, at::kLong)).wait();
+    const int64_t most = std::max<int64_t>(1, sizes.max().item<int64_t>());
+    auto padded = at::zeros({most}, at::kByte);
+    std::memcpy(padded.mutable_data_ptr(), mine.data(), mine.size());
+    auto all = at::empty({comm.size(), most}, at::kByte);
+    comm.all_gather(all, padded).wait();
+    std::vector<std::string> texts;
+    for (int64_t rank = 0; rank < comm.size(); ++rank)
+      texts.emplace_back(static_cast<const char*>(all[rank].const_data_ptr()),
+                         static_cast<size_t>(sizes[rank].item<int64_t>()));
+    return texts;
+  };
+  return {.rank = comm.rank(), .size = comm.size(), .gather = gather};
+}
+
+std::vector<Meeting> thread_meetings(int size) {
+  const auto room = std::make_shared<Room>(size);
+  std::vector<Meeting> meetings;
+  for (int rank = 0; rank < size; ++rank)
+    meetings.push_back(
+        {.rank = rank, .size = size, .gather = [room, rank](const std::string& mine) {
+           return room->gather(rank, mine);
+         }});
+  return meetings;
+}
+
+}  // namespace cohort

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/checkpoint/disk.h"
+#include "cohort/checkpoint/manifest.h"
+#include "cohort/checkpoint/retention.h"
+#include "cohort/comm/communicator.h"
+
+namespace cohort {
+
+// Elements [spec.begin, spec.end) of a tensor of the state, as one rank has them.
+// `data` has these elements, on any device, contiguous in the order of tensor.order.
+struct StatePiece {
+  StateTensor tensor;
+  Tensor data;
+};
+
+// All of a tensor, row-major whatever its strides.
+StatePiece whole_piece(std::string name, const Tensor& tensor, TensorKind kind);
+
+// How ranks that save together talk: gather(mine) returns every rank's text, by rank.
+// All ranks call it equally often. It throws, after a deadline of its own, when a rank
+// does not come.
+struct Meeting {
+  int rank = 0;
+  int size = 1;
+  std::function<std::vector<std::string>(const std::string& mine)> gather =
+      [](const std::string& mine) { return std::vector<std::string>{mine}; };
+};
+// Over a group; it must outlive the meeting and be used by nobody else meanwhile.
+Meeting meeting_over(Communicator& comm);
+// Of threads of this process, one each.
+std::vector<Meeting> thread_meetings(int size);
+
+struct SaveOptions {
+  // Hashed, compared and shared as one: smaller ones find more that did not change and
+  // make the manifest longer (about 60 bytes each).
+  int64_t chunk_bytes = 1 << 20;
+  Retention retention;
+};
+
+struct SaveReport {
+  std::string path;
+  int64_t written_bytes = 0;         // of tensors, by all ranks
+  int64_t linked_bytes = 0;          // that were there already
+  std::vector<std::string> removed;  // older ones that retention let go; rank 0 knows
+  std::string remark;                // why one of them could not be removed
+};
+
+// Writes checkpoints into the folder `root`, which all ranks see.
+//
+// All ranks call save() with the pieces each of them owns: every element of every
+// tensor once. Each writes one safetensors file; chunks that the newest checkpoint has
+// already are shared with it by a hard link. Rank 0 writes the manifest and renames the
+// folder into its place: before that instant nothing is there, after it everything. A
+// checkpoint of the same step is replaced in the same way.
+//
+// Failure: CheckpointError on every rank, with the first cause; what was there stays.
+// A full disk is named with the bytes wanted and free. Whatever gather() throws passes
+// through. One run at a time may save into a folder.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(std::string root, SaveOptions options, Disk& disk);
+
+  SaveReport save(const RunState& run, std::span<const StatePiece> pieces,
+                  const Meeting& meeting = {});
+
+ private:
+  std::string root_;
+  SaveOptions options_;
+  Disk& disk_;
+};
+
+}  // namespace cohort
