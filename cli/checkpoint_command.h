@@ -27,4 +27,21 @@ struct CheckpointArgs {
 // 5 if verify found damage. CheckpointError and ConfigError otherwise.
 int run_checkpoint(const CheckpointArgs& args, std::ostream& out);
 
+// What --help adds to the list of flags.
+inline constexpr const char* kCheckpointHelp =
+    R"(PATH is a checkpoint (DIR/step-00000100) or a folder of them: then the newest that can be
+used. Exit codes: 0 done, equal, whole; 1 diff found a difference; 2 usage; 5 damage, or a
+file that cannot be read or written.
+
+Examples:
+  cohort checkpoint list runs/first
+  cohort checkpoint show runs/first/step-00000100
+  cohort checkpoint verify runs/first
+  cohort checkpoint diff runs/first/step-00000100 runs/first/step-00000200 --weights
+  cohort checkpoint reshape runs/first runs/four_files --files 4
+  cohort checkpoint export runs/first model.pt --to pt
+  cohort checkpoint export runs/first hub_folder --to hf --dtype BF16
+  cohort checkpoint import model.safetensors runs/second
+)";
+
 }  // namespace cohort::cli

@@ -261,29 +261,13 @@ CLI::App* add_checkpoint_action(CLI::App& app, CheckpointArgs& args, Command& co
   return sub;
 }
 
-constexpr const char* kCheckpointFooter =
-    R"(PATH is a checkpoint (DIR/step-00000100) or a folder of them: then the newest that can be
-used. Exit codes: 0 done, equal, whole; 1 diff found a difference; 2 usage; 5 damage, or a
-file that cannot be read or written.
-
-Examples:
-  cohort checkpoint list runs/first
-  cohort checkpoint show runs/first/step-00000100
-  cohort checkpoint verify runs/first
-  cohort checkpoint diff runs/first/step-00000100 runs/first/step-00000200 --weights
-  cohort checkpoint reshape runs/first runs/four_files --files 4
-  cohort checkpoint export runs/first model.pt --to pt
-  cohort checkpoint export runs/first hub_folder --to hf --dtype BF16
-  cohort checkpoint import model.safetensors runs/second
-)";
-
 void add_checkpoint(CLI::App& app, CheckpointArgs& args, Command& command) {
   auto* sub = app.add_subcommand("checkpoint", "List, check, compare and convert checkpoints");
   sub->require_subcommand(1);
-  sub->footer(kCheckpointFooter);
+  sub->footer(kCheckpointHelp);
   const auto add = [&](const char* name, const char* help) {
     auto* action = add_checkpoint_action(*sub, args, command, name, help);
-    action->footer(kCheckpointFooter);
+    action->footer(kCheckpointHelp);
     return action;
   };
   add("list", "What is in a folder")->add_option("DIR", args.path)->required();

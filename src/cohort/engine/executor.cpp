@@ -336,49 +336,6 @@ void Executor::keep_gradient(int index, const Tensor& gradient, int slice) {
   }
 }
 
-PendingWork Executor::reduce(const Action& action) {
-  if (!options_.communicate) return {};
-  Timed timed(split_.wait);
-  const int bucket = action.buckets[0];
-  if (bucket == kLossBucket) {
-    settle_loss();
-    return {comm_.all_reduce(loss_, ReduceOp::kSum), nullptr};
-  }
-  if (device_) device_->settle(bucket);
-  const bool replicas =
-      action.kind == ActionKind::kReduce && groups_.replicate != nullptr;
-  if (replicas) return gradients_.reduce_replicas(bucket);
-  return gradients_.reduce(bucket, action.slice, fused_ ? &visitor_ : nullptr);
-}
-
-PendingWork Executor::gather(const Action& action) {
-  const int bucket = action.buckets[0];
-  BucketState& state = state_.buckets()[bucket];
-  Timed timed(split_.wait);
-  if (uploads_directly()) {
-    device_->acquire(bucket, state.travels);
-    return {};
-  }
-  if (schedule_.shard == 3) {
-    state_.acquire(bucket);
-    return {groups_.shard->all_gather(state.whole, state.travels), [this, bucket] {
-              if (device_) device_->acquire(bucket, state_.buckets()[bucket].whole);
-            }};
-  }
-  const auto uploads = [this, bucket] {
-    if (device_ && !skipped_) device_->upload(bucket);
-  };
-  if (fused_) return {Work(), uploads};  // each rank has written into all
-  const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
-  return {groups_.shard->all_gather(state.whole, share),
-          [share, uploads] { uploads(); }};
-}
-
-void Executor::free_parameters(int bucket) {
-  if (device_) device_->release(bucket);
-  if (!uploads_directly()) state_.release(bucket);
-}
-
 WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
   const Role& role = forward.role_of(comm_.rank());
   const StepInput input{.step = step_, .batch = [&](int) { return on_device(batch); }};
@@ -394,18 +351,6 @@ WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
   const double* sums = loss_.const_data_ptr<double>();
   return {
       .sum = at::full({}, sums[0], at::kDouble), .count = sums[1], .correct = correct_};
-}
-
-std::chrono::duration<double> Executor::time_communication() {
-  comm_.barrier().wait();
-  const GradientSums::Visitor nothing = [](int, int64_t, int64_t, float*) {};
-  const auto start = Clock::now();
-  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
-    if (state_.buckets()[i].trained)
-      gradients_
-          .reduce(i, schedule_.shard >= 2 ? 0 : kNone, fused_ ? &nothing : nullptr)
-          .finish();
-  return Clock::now() - start;
 }
 
 }  // namespace cohort
