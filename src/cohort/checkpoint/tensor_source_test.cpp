@@ -20,16 +20,6 @@ using testing::IsEmpty;
 using namespace cohort::test;  // NOLINT: a test
 namespace fs = std::filesystem;
 
-template <typename Body>
-std::string error_of(Body&& body) {
-  try {
-    body();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 class TensorSources : public TempFolder {
  protected:
   // A source in memory, by way of a file.

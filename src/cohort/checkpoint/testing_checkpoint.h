@@ -15,6 +15,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/save.h"
 #include "cohort/checkpoint/testing_disk.h"
+#include "cohort/core/error.h"
 
 // For tests: a state of every kind, worlds that save it, disks that fail.
 namespace cohort::test {
@@ -31,6 +32,17 @@ class TempFolder : public testing::Test {
 
   std::string dir_, root_;
 };
+
+// What CheckpointError `body` ends with; empty if none.
+template <typename Body>
+std::string error_of(Body&& body) {
+  try {
+    body();
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "";
+}
 
 // A whole tensor of the state; `flat` has its elements in the stored order.
 struct StateItem {

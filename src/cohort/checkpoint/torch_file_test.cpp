@@ -19,16 +19,6 @@ using testing::HasSubstr;
 using namespace cohort::test;  // NOLINT: a test
 namespace fs = std::filesystem;
 
-template <typename Body>
-std::string error_of(Body&& body) {
-  try {
-    body();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 class TorchFile : public TempFolder {
  protected:
   TorchFile() : path_(dir_ + "/x.pt") {}
