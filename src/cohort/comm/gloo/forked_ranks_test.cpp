@@ -29,11 +29,10 @@ struct Child {
   bool stopped = false;
 };
 
-World world_of(int rank, int size, int port) {
+World world_of(int rank, int size) {
   World world;
   world.rank = world.local_rank = rank;
   world.size = world.local_size = size;
-  world.master_port = port;
   return world;
 }
 
@@ -48,11 +47,13 @@ std::string run_rank(const World& world, const ConnectOptions& options,
   }
 }
 
-[[noreturn]] void be_rank(const World& world, int output, const ConnectOptions& options,
+[[noreturn]] void be_rank(World world, int ports, int output,
+                          const ConnectOptions& options,
                           const std::function<std::string(Communicator&)>& body,
                           const std::function<void(int)>& before_connect) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   dup2(output, STDOUT_FILENO);
+  if (read(ports, &world.master_port, sizeof(int)) != sizeof(int)) _exit(1);
   // Expectations that fail print to stdout: they are part of what the rank says.
   if (before_connect) before_connect(world.rank);
   std::cout << run_rank(world, options, body) << std::flush;
@@ -60,7 +61,7 @@ std::string run_rank(const World& world, const ConnectOptions& options,
   _exit(testing::Test::HasFailure() ? 1 : 0);
 }
 
-Child start(const World& world, const ConnectOptions& options,
+Child start(const World& world, int ports, const ConnectOptions& options,
             const std::function<std::string(Communicator&)>& body,
             const std::function<void(int)>& before_connect) {
   int ends[2];
@@ -69,7 +70,7 @@ Child start(const World& world, const ConnectOptions& options,
   std::fflush(stdout);
   Child child;
   child.pid = fork();
-  if (child.pid == 0) be_rank(world, ends[1], options, body, before_connect);
+  if (child.pid == 0) be_rank(world, ports, ends[1], options, body, before_connect);
   close(ends[1]);
   child.output = ends[0];
   return child;
@@ -114,14 +115,22 @@ std::vector<ForkedRank> run_forked(
     int size, const ConnectOptions& options,
     const std::function<std::string(Communicator&)>& body,
     const std::function<void(int)>& before_connect) {
-  StoreServer server;
+  // The store has threads, and a process with threads must not fork: so ranks come
+  // first, and wait for its port.
+  int ports[2];
+  EXPECT_EQ(pipe2(ports, O_CLOEXEC), 0);
   std::vector<Child> children;
   std::vector<ForkedRank> ranks(size);
   for (int rank = 0; rank < size; ++rank) {
     ranks[rank].rank = rank;
     children.push_back(
-        start(world_of(rank, size, server.port()), options, body, before_connect));
+        start(world_of(rank, size), ports[0], options, body, before_connect));
   }
+  const StoreServer server;
+  const int port = server.port();
+  for (int rank = 0; rank < size; ++rank)
+    EXPECT_EQ(write(ports[1], &port, sizeof(port)), ssize_t{sizeof(port)});
+  for (int end : ports) close(end);
   const auto deadline = Clock::now() + kPatience;
   while (!reap(children, ranks) && Clock::now() < deadline) poll(nullptr, 0, 5);
   for (int rank = 0; rank < size; ++rank) collect(children[rank], ranks[rank]);
