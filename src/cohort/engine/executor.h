@@ -104,6 +104,7 @@ class Executor final : public StepRunner {
   void launch_ahead(int index, const StepInput& input);
   bool may_launch(const Segment& segment) const;
   void launch(Segment& segment, const StepInput& input);
+  void compute(const Segment& segment, const StepInput& input);
   void capture(Segment& segment, const StepInput& input);
   void settle_loss();
   void settle_all();

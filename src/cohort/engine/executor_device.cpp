@@ -120,9 +120,7 @@ void Executor::launch(Segment& segment, const StepInput& input) {
     if (segment.ends_forward) device_->set_count(segment.slice, segment.count);
   } else {
     const NoKernelSearch rare(!device_->batch().is_usual());
-    device_->lane().run([&] {
-      for (const int action : segment.actions) compute(role_.actions[action], input);
-    });
+    device_->lane().run([&] { compute(segment, input); });
   }
   device_->download(segment);
   if (schedule_.shard < 2) return;
@@ -130,19 +128,14 @@ void Executor::launch(Segment& segment, const StepInput& input) {
     slot_taken_[schedule_.buckets[bucket].slot] = true;
 }
 
+void Executor::compute(const Segment& segment, const StepInput& input) {
+  for (const int action : segment.actions) compute(role_.actions[action], input);
+}
+
 // Statistics and counts of a graph are the same tensors and numbers at every replay.
 void Executor::capture(Segment& segment, const StepInput& input) {
   const size_t before = statistics_.size();
-  try {
-    segment.graph = device_->lane().capture([&] {
-      for (const int action : segment.actions) compute(role_.actions[action], input);
-    });
-  } catch (const c10::Error& error) {
-    const std::string what = error.what_without_backtrace();
-    throw ConfigError(text("[engine] this model's step cannot be captured: ",
-                           what.substr(0, what.find('\n')),
-                           "; blocks may neither draw random numbers nor wait"));
-  }
+  segment.graph = device_->lane().capture([&] { compute(segment, input); });
   segment.count = device_->count(segment.slice);
   const auto fresh = statistics_.begin() + static_cast<int64_t>(before);
   segment.statistics.assign(fresh, statistics_.end());

@@ -73,12 +73,9 @@ void Executor::check_sum(int bucket, int64_t begin, int64_t count, const float* 
     for (int64_t i = from; i < to; ++i) {
       if (std::isfinite(sum[i - begin])) continue;
       const auto rank = gradients_.blame(bucket, i);
-      not_finite_ =
-          text("[engine] step ", step_ + 1, ": the gradient of ", place.name,
-               rank ? text(" on rank ", *rank) : " (summed over ranks)", " is ",
-               sum[i - begin],
-               "; a lower optim.lr or a warm-up may help, and nan=skip leaves "
-               "such steps out");
+      not_finite_ = text("[engine] step ", step_ + 1, ": the gradient of ", place.name,
+                         rank ? text(" on rank ", *rank) : " (summed over ranks)",
+                         " is ", sum[i - begin], kNotFiniteAdvice);
       return;
     }
   }

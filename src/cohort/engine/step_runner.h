@@ -50,6 +50,10 @@ struct StepInput {
   bool in_turn = false;
 };
 
+// Ends the line that names a gradient which is no number.
+inline constexpr const char* kNotFiniteAdvice =
+    "; a lower optim.lr or a warm-up may help, and nan=skip leaves such steps out";
+
 struct StepResult {
   double loss = 0;       // mean over the whole batch, on every rank
   double count = 0;      // samples, or whatever the loss counts

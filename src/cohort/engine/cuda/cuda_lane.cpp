@@ -77,22 +77,14 @@ class Lane final : public CudaLane {
   bool can_capture() const override { return true; }
 
   int capture(const std::function<void()>& work) override {
-    wait();
-    const CUDAStreamGuard guard(stream_);
-    auto graph = std::make_unique<at::cuda::CUDAGraph>();
-    if (graphs_.empty())
-      graph->capture_begin();
-    else
-      graph->capture_begin(graphs_[0]->pool());
     try {
-      work();
-    } catch (...) {
-      abandon(*graph);
-      throw;
+      return record(work);
+    } catch (const c10::Error& error) {
+      const std::string what = error.what_without_backtrace();
+      throw ConfigError(text("[engine] this model's step cannot be captured: ",
+                             what.substr(0, what.find('\n')),
+                             "; blocks may neither draw random numbers nor wait"));
     }
-    graph->capture_end();
-    graphs_.push_back(std::move(graph));
-    return static_cast<int>(graphs_.size()) - 1;
   }
 
   void replay(int graph) override {
@@ -186,6 +178,25 @@ class Lane final : public CudaLane {
     const CUDAStreamGuard guard(stream);
     C10_CUDA_CHECK(cudaMemcpyAsync(to.data_ptr(), from.const_data_ptr(), to.nbytes(),
                                    kind, stream.stream()));
+  }
+
+  int record(const std::function<void()>& work) {
+    wait();
+    const CUDAStreamGuard guard(stream_);
+    auto graph = std::make_unique<at::cuda::CUDAGraph>();
+    if (graphs_.empty())
+      graph->capture_begin();
+    else
+      graph->capture_begin(graphs_[0]->pool());
+    try {
+      work();
+    } catch (...) {
+      abandon(*graph);
+      throw;
+    }
+    graph->capture_end();
+    graphs_.push_back(std::move(graph));
+    return static_cast<int>(graphs_.size()) - 1;
   }
 
   // A stream must not stay in capture; what ends it fails, because the work did.

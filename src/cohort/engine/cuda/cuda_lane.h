@@ -36,7 +36,8 @@ class CudaLane {
   // Records what `work` starts, does none of it, and returns the number of the graph.
   // Waits for all earlier work. Memory that `work` allocates and keeps is the graph's.
   // `work` may neither wait nor copy from pageable memory of the host. Graphs of a lane
-  // share memory: they must be replayed in the order they were captured in.
+  // share memory: they must be replayed in the order they were captured in. ConfigError
+  // for work that cannot be captured.
   virtual bool can_capture() const = 0;
   virtual int capture(const std::function<void()>& work) = 0;
 

@@ -77,11 +77,9 @@ class CudaRunner final : public StepRunner {
 
  private:
   [[noreturn]] void stop(int64_t step) {
-    throw Error(
-        ErrorKind::kBug,
-        text("[engine] step ", step + 1, ": the gradient of ", step_.bad_gradient(),
-             " on rank 0 is not finite; a lower optim.lr or a warm-up may help, "
-             "and nan=skip leaves such steps out"));
+    throw Error(ErrorKind::kBug, text("[engine] step ", step + 1, ": the gradient of ",
+                                      step_.bad_gradient(), " on rank 0 is not finite",
+                                      kNotFiniteAdvice));
   }
 
   int slices_;

@@ -135,14 +135,7 @@ void CudaStep::start(int64_t step, double rate) {
 }
 
 void CudaStep::capture() {
-  try {
-    graph_ = lane_->capture([this] { compute(); });
-  } catch (const c10::Error& error) {
-    const std::string what = error.what_without_backtrace();
-    throw ConfigError(text("[engine] this model's step cannot be captured: ",
-                           what.substr(0, what.find('\n')),
-                           "; blocks may neither draw random numbers nor wait"));
-  }
+  graph_ = lane_->capture([this] { compute(); });
   usual_count_ = count_;
   captured_ = true;
 }
