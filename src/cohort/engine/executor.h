@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/comm/peer_memory.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
@@ -46,6 +47,10 @@ class Executor final : public StepRunner {
   WeightedLoss evaluate(const Schedule& forward, const Batch& batch) override;
   std::vector<NamedTensor> weights() override;
   void check_replicas(int64_t step) override;
+  std::vector<StatePiece> state(Holding which) override;
+  void refresh() override;
+  std::string small_state() override;
+  void set_small_state(const std::string& text) override;
   int64_t device_peak_bytes() const override;
 
   // Time that reducing all buckets takes with nothing beside it; collective.
@@ -93,6 +98,7 @@ class Executor final : public StepRunner {
   void start_buffers_equal();
   void find_shared_places();
   Tensor master_of(int bucket);
+  ShareRange owned_range(int bucket) const;
   static Tensor part_of(const Place& place, const Tensor& flat, int64_t begin);
   std::vector<Copy> copies();
 

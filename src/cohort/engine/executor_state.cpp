@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
+#include "cohort/engine/cuda/device_side.h"
 #include "cohort/engine/executor.h"
 #include "cohort/step/checks/role_view.h"
 
@@ -110,6 +111,61 @@ std::vector<NamedTensor> Executor::weights() {
   for (const auto& [name, tensor] : chain_.buffers())
     all.push_back({name, tensor.to(at::kCPU)});
   return all;
+}
+
+// Where nobody cuts the state, ranks divide it evenly; and where ranks update for one
+// another, at the same places.
+ShareRange Executor::owned_range(int bucket) const {
+  const BucketState& state = state_.buckets()[bucket];
+  if (schedule_.shard == 0) return share_of(state.numel, comm_.rank(), comm_.size());
+  const ShareRange part =
+      groups_.replicate
+          ? share_of(state.count, groups_.replicate->rank(), groups_.replicate->size())
+          : ShareRange{0, state.count};
+  return {state.begin + part.begin, state.begin + part.end};
+}
+
+std::vector<StatePiece> Executor::state(Holding which) {
+  std::vector<StatePiece> pieces;
+  const auto add = [&](std::optional<StatePiece> piece) {
+    if (piece) pieces.push_back(std::move(*piece));
+  };
+  for (const auto& place : state_.places()) {
+    const BucketState& bucket = state_.buckets()[place.bucket];
+    const ShareRange range =
+        which == Holding::kOwned
+            ? owned_range(place.bucket)
+            : ShareRange{bucket.begin, bucket.begin + bucket.count};
+    add(piece_of(place, place.name, TensorKind::kParameter, bucket.master, bucket.begin,
+                 range));
+    for (size_t i = 0; i < bucket.states.size(); ++i)
+      add(piece_of(place, moment_name(rule_.states()[i], place.name),
+                   TensorKind::kMoment, bucket.states[i], bucket.begin, range));
+  }
+  if (which == Holding::kOwned && comm_.rank() != 0) return pieces;
+  for (const auto& [name, tensor] : chain_.buffers())
+    pieces.push_back({{.spec = spec_of(name, tensor), .kind = TensorKind::kBuffer},
+                      tensor.detach().view({-1})});
+  return pieces;
+}
+
+void Executor::refresh() {
+  const c10::NoGradGuard no_grad;
+  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
+    BucketState& state = state_.buckets()[i];
+    state_.publish(i, 0, state.count);
+    if (schedule_.shard == 1 || schedule_.shard == 2) {
+      const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
+      groups_.shard->all_gather(state.whole, share).wait();
+    }
+    if (device_ && schedule_.shard < 3) device_->upload(i);
+  }
+}
+
+std::string Executor::small_state() { return loss_scale_ ? loss_scale_->text() : ""; }
+
+void Executor::set_small_state(const std::string& text) {
+  if (loss_scale_ && !text.empty()) loss_scale_->restore(text);
 }
 
 // Where a parameter and elements [begin, ...) of its bucket meet, which may be nowhere.

@@ -90,7 +90,8 @@ void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
         place.bucket = static_cast<int>(i);
         place.offset = offset;
         offset += padded(place.parameter.numel());
-        add_range(buckets_[i].ranges, place.offset, offset, decay_of(place.name, decay));
+        add_range(buckets_[i].ranges, place.offset, offset,
+                  decay_of(place.name, decay));
       }
     COHORT_CHECK(offset <= buckets_[i].numel, "bucket ", i, " is too small");
   }
@@ -150,10 +151,11 @@ void FlatState::acquire(int bucket) {
   spare_.pop_back();
   void* const data = memory.data_ptr();
   auto* const keep = new Tensor(memory);
-  set_memory(whole,
-             c10::DataPtr(data, keep, [](void* kept) { delete static_cast<Tensor*>(kept); },
-                          at::kCPU),
-             static_cast<size_t>(buckets_[bucket].numel) * whole.element_size());
+  set_memory(
+      whole,
+      c10::DataPtr(
+          data, keep, [](void* kept) { delete static_cast<Tensor*>(kept); }, at::kCPU),
+      static_cast<size_t>(buckets_[bucket].numel) * whole.element_size());
 }
 
 void FlatState::release(int bucket) {
@@ -171,6 +173,26 @@ void FlatState::publish(int bucket, int64_t begin, int64_t count) {
   const float* const from = state.master.const_data_ptr<float>() + begin;
   if (target.data_ptr() != from)
     narrow(target.scalar_type(), from, count, target.data_ptr());
+}
+
+std::optional<StatePiece> piece_of(const Place& place, std::string name,
+                                   TensorKind kind, const Tensor& flat, int64_t origin,
+                                   ShareRange range) {
+  const int64_t begin = std::max(place.offset, range.begin);
+  const int64_t end = std::min(place.offset + place.parameter.numel(), range.end);
+  if (begin >= end) return std::nullopt;
+  StatePiece piece{{.spec = spec_of(std::move(name), place.parameter),
+                    .kind = kind,
+                    .order = memory_order(place.parameter)},
+                   flat.narrow(0, begin - origin, end - begin)};
+  piece.tensor.spec.dtype = flat.scalar_type();
+  piece.tensor.spec.begin = begin - place.offset;
+  piece.tensor.spec.end = end - place.offset;
+  return piece;
+}
+
+std::string moment_name(std::string_view state, const std::string& parameter) {
+  return text("optimizer.", state, ".", parameter);
 }
 
 void update_range(const UpdateRule& rule, BucketState& bucket, int64_t begin,

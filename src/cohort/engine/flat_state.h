@@ -2,14 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/comm/peer_memory.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
+#include "cohort/step/state_piece.h"
 
 namespace cohort {
 
@@ -37,9 +41,9 @@ struct BucketState {
   bool trained = true;
   std::vector<DecayRange> ranges;  // of the whole bucket
 
-  Tensor whole;         // parameters as they are computed with; blocks have views of it
-  Tensor master;        // float32 weights of the share
-  Tensor travels;       // the share in the dtype of `whole`, to be gathered (level 3)
+  Tensor whole;    // parameters as they are computed with; blocks have views of it
+  Tensor master;   // float32 weights of the share
+  Tensor travels;  // the share in the dtype of `whole`, to be gathered (level 3)
   std::vector<Tensor> states;  // of the optimizer, float32, of the share
 };
 
@@ -93,6 +97,16 @@ class FlatState {
   std::vector<Tensor> spare_;  // memory for gathered buckets, each fit for the largest
   int64_t largest_ = 0;
 };
+
+// Elements [begin, end) of a bucket, where they meet a parameter: a piece of the tensor
+// `name` with the parameter's shape and order. `flat` holds the bucket from element
+// `origin` on. None where they do not meet.
+std::optional<StatePiece> piece_of(const Place& place, std::string name,
+                                   TensorKind kind, const Tensor& flat, int64_t origin,
+                                   ShareRange range);
+
+// "optimizer.STATE.PARAMETER".
+std::string moment_name(std::string_view state, const std::string& parameter);
 
 // Applies `rule` to elements [begin, begin + count) of a bucket, which lie in its
 // share, with `gradient` pointing at element `begin`.

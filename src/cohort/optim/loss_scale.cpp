@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <limits>
 
 #include "cohort/core/error.h"
@@ -35,6 +36,23 @@ void LossScale::commit(bool finite) {
   const double grown = value_ * options_.growth;
   if (grown <= std::numeric_limits<float>::max()) value_ = grown;
   good_steps_ = 0;
+}
+
+std::string LossScale::text() const {
+  char digits[64];
+  std::snprintf(digits, sizeof digits, "%a %lld", value_,
+                static_cast<long long>(good_steps_));
+  return digits;
+}
+
+void LossScale::restore(const std::string& text) {
+  double value = 0;
+  long long good_steps = 0;
+  const int read = std::sscanf(text.c_str(), "%la %lld", &value, &good_steps);
+  if (read != 2 || !(value > 0) || good_steps < 0)
+    throw CheckpointError(cohort::text("[optim] loss scale '", text,
+                                       "'; legal: a positive number and a count"));
+  restore(value, good_steps);
 }
 
 void LossScale::restore(double value, int64_t good_steps) {
