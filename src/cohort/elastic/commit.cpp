@@ -8,8 +8,6 @@
 namespace cohort {
 namespace {
 
-using Phase = Standing::Phase;
-
 constexpr int64_t kNumbers = 4;
 
 // The vote on the step that ranks with the most steps had in flight.
@@ -23,16 +21,17 @@ Outcome outcome_of(std::span<const Stand> stands, int64_t most) {
   for (const auto& stand : stands) {
     if (stand.committed < 0) continue;
     const bool in_flight = stand.committed == most;
-    if (in_flight && stand.flight.phase == Phase::kDecided)
+    if (in_flight && stand.flight.phase == Standing::Phase::kDecided)
       return {true, stand.flight.against};
-    all_voted &= in_flight && stand.flight.phase == Phase::kVoted;
+    all_voted &= in_flight && stand.flight.phase == Standing::Phase::kVoted;
     against |= in_flight && stand.flight.against;
   }
   return {all_voted, against};
 }
 
 bool can_finish(const Stand& stand) {
-  return stand.flight.phase == Phase::kVoted || stand.flight.phase == Phase::kDecided;
+  return stand.flight.phase == Standing::Phase::kVoted ||
+         stand.flight.phase == Standing::Phase::kDecided;
 }
 
 }  // namespace
@@ -68,7 +67,7 @@ std::vector<Stand> exchange_stands(Communicator& comm, const Stand& mine) {
   for (int r = 0; r < comm.size(); ++r) {
     const int64_t* const said = all.const_data_ptr<int64_t>() + r * kNumbers;
     stands.push_back({.committed = said[0],
-                      .flight = {static_cast<Phase>(said[1]), said[2] != 0},
+                      .flight = {static_cast<Standing::Phase>(said[1]), said[2] != 0},
                       .skipped = said[3] != 0});
   }
   return stands;
