@@ -168,6 +168,7 @@ int run_train_rank(const TrainPlan& plan) {
   options.augment = data.augment;
   const auto reporter = world.rank == 0 ? make_reporter(plan) : nullptr;
   Trainer trainer(chain, *data.train, data.valid.get(), options, stop_signal);
+  trainer.enter(*comm, reporter.get());
   const auto ranks = identities(*comm);
   if (reporter) {
     reporter->start({.config_json = plan.config.to_json(),
@@ -181,7 +182,7 @@ int run_train_rank(const TrainPlan& plan) {
     if (plan.args.resume)
       reporter->note("--resume: nothing is saved, so this run starts fresh");
   }
-  const DoneEvent done = trainer.fit(*comm, reporter.get());
+  const DoneEvent done = trainer.fit();
   comm->barrier().wait();  // nobody leaves while others still look at its memory
   return done.stop_signal == 0 ? 0 : 128 + done.stop_signal;
 }

@@ -167,16 +167,6 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
 
 Trainer::~Trainer() = default;
 
-DoneEvent Trainer::fit(Communicator& comm, Reporter* reporter) {
-  enter(comm, reporter);
-  while (committed_ < total_steps_ && !stopping_) {
-    step();
-    if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
-  }
-  if (!options_.save_final.empty()) save(options_.save_final);
-  return summarise();
-}
-
 void Trainer::enter(Communicator& comm, Reporter* reporter) {
   comm_ = &comm;
   reporter_ = reporter;
@@ -187,10 +177,20 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
                              options_.update, *rule_, comm, executor_options(options_));
   forward_only_ = make_forward_schedule(chain_, options_);
   sample_log_ = nullptr;
-  if (reporter_ && !options_.sample_log.empty())
-    sample_log_ =
-        std::make_unique<SampleLog>(options_.sample_log, sampler_, options_.layout.dp);
   settle(std::move(before));
+  if (reporter_ && !options_.sample_log.empty())
+    sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
+                                              options_.layout.dp, committed_);
+}
+
+DoneEvent Trainer::fit() {
+  while (committed_ < total_steps_ && !stopping_) {
+    if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+    step();
+  }
+  if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+  if (!options_.save_final.empty()) save(options_.save_final);
+  return summarise();
 }
 
 void Trainer::start_anew() {

@@ -54,9 +54,9 @@ struct TrainerOptions {
 
 // Trains a chain on a data set: the loop, validation, and what is kept at the end.
 //
-// Every rank makes one with equal options and calls fit(); rank 0 reports and writes
-// files. The order of samples, the weights' start and the rate depend on options
-// alone, so a run can be cut and gone on with anywhere.
+// Every rank makes one with equal options, enters a world and calls fit(); rank 0
+// reports and writes files. The order of samples, the weights' start and the rate
+// depend on options alone, so a run can be cut and gone on with anywhere.
 class Trainer {
  public:
   // `stop` may be set at any time, on any rank, to a signal's number: all ranks finish
@@ -65,21 +65,22 @@ class Trainer {
           const TrainerOptions& options, const std::atomic<int>& stop);
   ~Trainer();
 
-  // Collective: trains in this world, from where the run is, to its end. Returns what
-  // was reported as done, on every rank. `reporter` is null but on rank 0.
+  // Collective: takes the run up in this world. `reporter` is null but on rank 0.
   //
   // After a CommError it may be called again, with the communicator of the next world,
   // which may be larger or smaller and have ranks that are new. They go on from the
-  // last step that was committed; whoever is new takes the state from the others. Of
-  // the communicator before, nothing is used any more once this call has returned or
-  // thrown.
-  DoneEvent fit(Communicator& comm, Reporter* reporter);
+  // last step that was committed; whoever is new takes the state from the others. From
+  // then on nothing of the communicator before is used.
+  void enter(Communicator& comm, Reporter* reporter);
+
+  // Collective: trains to the end of the run. Returns what was reported as done, on
+  // every rank.
+  DoneEvent fit();
 
   int64_t total_steps() const { return total_steps_; }
   int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
 
  private:
-  void enter(Communicator& comm, Reporter* reporter);
   void settle(std::unique_ptr<StepRunner> before);
   Stand stand(const StepRunner* before) const;
   void adopt(StepRunner* holder, std::span<const Stand> stands);

@@ -65,7 +65,8 @@ struct SmallRun {
 
   DoneEvent fit(Communicator& comm, const TrainerOptions& options) {
     Trainer trainer(chain, *data, valid.get(), options, stop);
-    return trainer.fit(comm, comm.rank() == 0 ? &recorder : nullptr);
+    trainer.enter(comm, comm.rank() == 0 ? &recorder : nullptr);
+    return trainer.fit();
   }
 };
 
@@ -244,7 +245,8 @@ TEST(Trainer, ComparesReplicasEverySoManySteps) {
     const Dataset& data = comm.rank() == 1 ? damaging : whole;
     Trainer trainer(run.chain, data, nullptr, options, run.stop);
     try {
-      trainer.fit(comm, nullptr);
+      trainer.enter(comm, nullptr);
+      trainer.fit();
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("step 4: replicas drifted apart: "
@@ -261,11 +263,10 @@ TEST(Trainer, SaysWhichBatchFitsInMemory) {
     run.data = make_synthetic({.size = 3000, .shape = {1, 28, 28}});
     TrainerOptions options = small_run(1);
     options.batch = 3000;
-    options.max_steps = 1;
     options.memory_limit = 3'000'000;
     const auto refusal = [&]() -> std::string {
       try {
-        Trainer(run.chain, *run.data, nullptr, options, run.stop).fit(comm, nullptr);
+        Trainer(run.chain, *run.data, nullptr, options, run.stop).enter(comm, nullptr);
       } catch (const ConfigError& error) {
         return error.what();
       }
