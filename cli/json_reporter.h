@@ -17,6 +17,8 @@ class JsonReporter final : public Reporter {
       : log_every_(log_every), scalars_(out, log_every) {}
 
   void start(const StartEvent& event) override;
+  void ranks(const std::vector<RankIdentity>& ranks) override;
+  void recovered(const RecoveredEvent& event) override;
   void step(const StepEvent& event) override;
   void valid(const ValidEvent& event) override;
   void note(const std::string& line) override;

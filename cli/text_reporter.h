@@ -26,6 +26,8 @@ class TextReporter final : public Reporter {
   explicit TextReporter(const TextReporterOptions& options);
 
   void start(const StartEvent& event) override;
+  void ranks(const std::vector<RankIdentity>& ranks) override;
+  void recovered(const RecoveredEvent& event) override;
   void step(const StepEvent& event) override;
   void valid(const ValidEvent& event) override;
   void note(const std::string& line) override;

@@ -43,6 +43,13 @@ struct ValidEvent {
   double accuracy = 0;
 };
 
+// A world after the first has committed its first step.
+struct RecoveredEvent {
+  int generation = 0;
+  int ranks = 0;
+  double seconds = 0;  // since the loss was noticed
+};
+
 struct DoneEvent {
   int64_t steps = 0;
   int64_t epoch = 0;
@@ -67,6 +74,9 @@ class Reporter {
   Reporter& operator=(const Reporter&) = delete;
 
   virtual void start(const StartEvent& event) = 0;
+  // Of a world after the first.
+  virtual void ranks(const std::vector<RankIdentity>& ranks) = 0;
+  virtual void recovered(const RecoveredEvent& event) = 0;
   // Every committed step; the reporter decides which ones to show.
   virtual void step(const StepEvent& event) = 0;
   virtual void valid(const ValidEvent& event) = 0;

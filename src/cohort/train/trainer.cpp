@@ -172,30 +172,33 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   reporter_ = reporter;
   options_.layout = layout_for(options_.layout, comm);
   options_.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
-  auto before = std::move(runner_);
-  runner_ = make_step_runner(chain_, make_schedule(chain_, measures_, options_, *rule_),
-                             options_.update, *rule_, comm, executor_options(options_));
-  forward_only_ = make_forward_schedule(chain_, options_);
   sample_log_ = nullptr;
-  settle(std::move(before));
+  history_ = nullptr;
+  auto runner =
+      make_step_runner(chain_, make_schedule(chain_, measures_, options_, *rule_),
+                       options_.update, *rule_, comm, executor_options(options_));
+  forward_only_ = make_forward_schedule(chain_, options_);
+  settle(*runner);
+  runner_ = std::move(runner);
+  if (committed_ == 0 && !options_.save_initial.empty()) save(options_.save_initial);
   if (reporter_ && !options_.sample_log.empty())
     sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
                                               options_.layout.dp, committed_);
 }
 
 DoneEvent Trainer::fit() {
-  while (committed_ < total_steps_ && !stopping_) {
+  try {
+    while (committed_ < total_steps_ && !stopping_) {
+      if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+      step();
+    }
     if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
-    step();
+    if (!options_.save_final.empty()) save(options_.save_final);
+    return summarise();
+  } catch (const CommError&) {
+    lost_ = std::chrono::steady_clock::now();
+    throw;
   }
-  if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
-  if (!options_.save_final.empty()) save(options_.save_final);
-  return summarise();
-}
-
-void Trainer::start_anew() {
-  committed_ = 0;
-  if (!options_.save_initial.empty()) save(options_.save_initial);
 }
 
 // An epoch whose validation a lost rank has cut off is validated by the next world.
@@ -248,12 +251,15 @@ void Trainer::conclude(const StepResult& result, double seconds) {
   done_.loss = result.loss;
   stopping_ |= result.stop;
   if (sample_log_) sample_log_->write(index);
-  if (reporter_)
-    reporter_->step({.step = index + 1,
+  if (history_) history_->step(committed_, result.loss);
+  if (!reporter_) return;
+  if (!was_reported(committed_))
+    reporter_->step({.step = committed_,
                      .epoch = done_.epoch,
                      .loss = result.loss,
                      .rate = rate_.at(index),
                      .samples_per_second = speed_.recent()});
+  report_recovery();
 }
 
 // Every rank looks at its part, in equally many turns: a model that is sharded needs
@@ -301,6 +307,8 @@ DoneEvent Trainer::summarise() {
   done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
   const auto weights = runner_->weights();
   if (comm_->rank() == 0) done_.weights_hash = weights_hash(weights);
+  if (history_)
+    history_->end(done_.stop_signal, std::stoull(done_.weights_hash, nullptr, 16));
   if (reporter_) reporter_->done(done_);
   return done_;
 }

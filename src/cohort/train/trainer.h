@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/sampler.h"
 #include "cohort/elastic/commit.h"
+#include "cohort/elastic/history.h"
+#include "cohort/elastic/membership.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/engine/step_runner.h"
 #include "cohort/optim/rate_schedule.h"
@@ -48,7 +51,9 @@ struct TrainerOptions {
   std::string save_initial;  // safetensors; empty: not written
   std::string save_final;
   std::string sample_log;
+  std::string history;  // what the run does, record by record
 
+  Membership* membership = nullptr;               // of a rank of an elastic run
   std::chrono::system_clock::time_point started;  // the command
 };
 
@@ -81,10 +86,12 @@ class Trainer {
   int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
 
  private:
-  void settle(std::unique_ptr<StepRunner> before);
-  Stand stand(const StepRunner* before) const;
-  void adopt(StepRunner* holder, std::span<const Stand> stands);
-  void start_anew();
+  void settle(StepRunner& fresh);
+  Stand stand() const;
+  void adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands);
+  void begin_history(const std::string& why);
+  bool was_reported(int64_t step);
+  void report_recovery();
   bool must_validate() const;
   void step();
   void conclude(const StepResult& result, double seconds);
@@ -108,9 +115,11 @@ class Trainer {
   // Of this world.
   Communicator* comm_ = nullptr;
   Reporter* reporter_ = nullptr;
-  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<StepRunner> runner_;  // while entering: of the world before
   Schedule forward_only_;
   std::unique_ptr<SampleLog> sample_log_;
+  std::unique_ptr<History> history_;
+  std::optional<std::chrono::steady_clock::time_point> lost_;  // the world before
 
   // Of the run, as this process knows it.
   int64_t committed_ = -1;  // steps that the state holds; -1: there is none yet

@@ -26,12 +26,15 @@ namespace {
 class Recorder final : public Reporter {
  public:
   void start(const StartEvent&) override {}
+  void ranks(const std::vector<RankIdentity>&) override {}
+  void recovered(const RecoveredEvent& event) override { recovers.push_back(event); }
   void step(const StepEvent& event) override { steps.push_back(event); }
   void valid(const ValidEvent& event) override { valids.push_back(event); }
   void note(const std::string&) override {}
   void done(const DoneEvent& event) override { dones.push_back(event); }
   std::vector<StepEvent> steps;
   std::vector<ValidEvent> valids;
+  std::vector<RecoveredEvent> recovers;
   std::vector<DoneEvent> dones;
 };
 
