@@ -43,6 +43,17 @@ struct ValidEvent {
   double accuracy = 0;
 };
 
+struct CheckpointEvent {
+  std::string path;
+  int64_t step = 0;
+};
+
+// The run goes on, and what was saved before is whole.
+struct CheckpointFailedEvent {
+  int64_t step = 0;
+  std::string cause;
+};
+
 struct DoneEvent {
   int64_t steps = 0;
   int64_t epoch = 0;
@@ -70,6 +81,8 @@ class Reporter {
   // Every committed step; the reporter decides which ones to show.
   virtual void step(const StepEvent& event) = 0;
   virtual void valid(const ValidEvent& event) = 0;
+  virtual void checkpoint(const CheckpointEvent& event) = 0;
+  virtual void checkpoint_failed(const CheckpointFailedEvent& event) = 0;
   virtual void note(const std::string& line) = 0;
   virtual void done(const DoneEvent& event) = 0;
 
