@@ -27,8 +27,8 @@ GeneratorOptions step_options(const Config& config, bool exact) {
   options.bucket_bytes =
       parse_bytes(config.get_string("step.bucket_bytes"), "step.bucket_bytes");
   options.clip = config.get_float("optim.clip") > 0;
-  options.vote = half || config.get_string("elastic") == "on" ||
-                 config.get_string("nan") == "skip";
+  options.vote = half || config.get_string("nan") == "skip";
+  options.elastic = config.get_string("elastic") == "on";
   options.recompute =
       BlockChoice::parse(config.get_string("step.recompute"), "step.recompute");
   options.prefetch = static_cast<int>(config.get_int("step.prefetch"));

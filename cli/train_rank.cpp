@@ -97,8 +97,7 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
           .save_initial = plan.args.save_initial,
           .save_final = plan.args.save_final,
           .sample_log = plan.args.sample_log,
-          .started = plan.started,
-          .restarts = world.generation};
+          .started = plan.started};
 }
 
 // Ranks of a node take its GPUs in turn.
@@ -168,8 +167,8 @@ int run_train_rank(const TrainPlan& plan) {
   const DataSets data = loading->finish(node ? node.get() : comm.get());
   options.augment = data.augment;
   const auto reporter = world.rank == 0 ? make_reporter(plan) : nullptr;
-  Trainer trainer(chain, *data.train, data.valid.get(), *comm, options, reporter.get(),
-                  stop_signal);
+  Trainer trainer(chain, *data.train, data.valid.get(), options, stop_signal);
+  trainer.enter(*comm, reporter.get());
   const auto ranks = identities(*comm);
   if (reporter) {
     reporter->start({.config_json = plan.config.to_json(),

@@ -54,7 +54,7 @@ TEST_P(StateExchange, WholeStateComesTogetherFromShares) {
 
 // Each rank has its own share and its predecessor's, but for the last, which is new.
 TEST_P(StateExchange, ANewcomerIsServedByTheNeighbourWhoHasACopy) {
-  if (GetParam().size < 2) GTEST_SKIP() << "one rank has no neighbour";
+  if (GetParam().size < 2) return;  // one rank has no neighbour
   run_ranks(GetParam(), [](Communicator& comm) {
     const int size = comm.size(), rank = comm.rank();
     std::vector<StatePiece> have, want;

@@ -162,7 +162,7 @@ void Executor::refresh() {
   }
 }
 
-std::string Executor::small_state() { return loss_scale_ ? loss_scale_->text() : ""; }
+std::string Executor::small_state() { return loss_scale_ ? loss_scale_->saved() : ""; }
 
 void Executor::set_small_state(const std::string& text) {
   if (loss_scale_ && !text.empty()) loss_scale_->restore(text);

@@ -181,13 +181,14 @@ std::optional<StatePiece> piece_of(const Place& place, std::string name,
   const int64_t begin = std::max(place.offset, range.begin);
   const int64_t end = std::min(place.offset + place.parameter.numel(), range.end);
   if (begin >= end) return std::nullopt;
-  StatePiece piece{{.spec = spec_of(std::move(name), place.parameter),
-                    .kind = kind,
-                    .order = memory_order(place.parameter)},
-                   flat.narrow(0, begin - origin, end - begin)};
+  StatePiece piece;
+  piece.tensor = {.spec = spec_of(std::move(name), place.parameter),
+                  .kind = kind,
+                  .order = memory_order(place.parameter)};
   piece.tensor.spec.dtype = flat.scalar_type();
   piece.tensor.spec.begin = begin - place.offset;
   piece.tensor.spec.end = end - place.offset;
+  piece.data = flat.narrow(0, begin - origin, end - begin);
   return piece;
 }
 

@@ -118,8 +118,9 @@ class StepRunner {
 
   virtual Standing standing() const { return {}; }
   // Of a step whose phase is kVoted or later: does what is missing, without its peers.
-  // `skip`: the ranks have agreed that it changes nothing.
-  virtual void finish([[maybe_unused]] bool skip) {}
+  // `skip`: the ranks have agreed that it changes nothing. Returns what run() would
+  // have.
+  virtual StepResult finish([[maybe_unused]] bool skip) { return {}; }
 
   // The most memory of its device it ever took; 0 on the host, which counts processes.
   virtual int64_t device_peak_bytes() const = 0;

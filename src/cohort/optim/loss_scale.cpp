@@ -38,20 +38,20 @@ void LossScale::commit(bool finite) {
   good_steps_ = 0;
 }
 
-std::string LossScale::text() const {
+std::string LossScale::saved() const {
   char digits[64];
   std::snprintf(digits, sizeof digits, "%a %lld", value_,
                 static_cast<long long>(good_steps_));
   return digits;
 }
 
-void LossScale::restore(const std::string& text) {
+void LossScale::restore(const std::string& saved) {
   double value = 0;
   long long good_steps = 0;
-  const int read = std::sscanf(text.c_str(), "%la %lld", &value, &good_steps);
+  const int read = std::sscanf(saved.c_str(), "%la %lld", &value, &good_steps);
   if (read != 2 || !(value > 0) || good_steps < 0)
-    throw CheckpointError(cohort::text("[optim] loss scale '", text,
-                                       "'; legal: a positive number and a count"));
+    throw CheckpointError(
+        text("[optim] loss scale '", saved, "'; legal: a positive number and a count"));
   restore(value, good_steps);
 }
 

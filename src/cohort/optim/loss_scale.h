@@ -35,8 +35,8 @@ class LossScale {
   void commit(bool finite);
   void restore(double value, int64_t good_steps);
   // Both numbers, bit by bit, and the way back. CheckpointError for another text.
-  std::string text() const;
-  void restore(const std::string& text);
+  std::string saved() const;
+  void restore(const std::string& saved);
 
  private:
   LossScaleOptions options_;

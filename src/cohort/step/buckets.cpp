@@ -140,9 +140,25 @@ int64_t state_bytes(const Schedule& schedule, const Bucket& bucket,
   const bool several = schedule.exact || most_slices(schedule) > 1;
   const bool kept = schedule.keeps_sums || (several && schedule.shard > 1);
   if (schedule.shard > 0 && schedule.world > 1 && kept)
-    bytes += share * size_of(several ? schedule.precision.accumulate
-                                     : schedule.precision.reduce);
+    bytes += share * size_of(sum_type(schedule));
   return bytes;
+}
+
+int64_t mirror_bytes(const Schedule& schedule, const Bucket& bucket,
+                     int optimizer_states) {
+  if (!has_mirrors(schedule)) return 0;
+  const int64_t share = bucket.numel / shard_ranks(schedule);
+  const bool in_parameters =
+      schedule.shard < 3 && schedule.precision.compute == at::kFloat;
+  int64_t bytes = in_parameters ? 0 : share * kFloatBytes;  // masters
+  if (bucket.trained)
+    bytes += share * (kFloatBytes * optimizer_states + size_of(sum_type(schedule)));
+  return bytes;
+}
+
+at::ScalarType sum_type(const Schedule& schedule) {
+  const bool several = schedule.exact || most_slices(schedule) > 1;
+  return several ? schedule.precision.accumulate : schedule.precision.reduce;
 }
 
 int64_t gradient_bytes(const Schedule& schedule, const Bucket& bucket) {

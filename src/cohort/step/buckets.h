@@ -35,6 +35,14 @@ std::vector<int> last_to_add(std::span<const std::vector<int>> uses, size_t buck
 int64_t state_bytes(const Schedule& schedule, const Bucket& bucket,
                     int optimizer_states);
 
+// Bytes of the second copy, where there is one: masters (those that lie among whole
+// float32 parameters take nothing), optimizer state, and the sum that updates them.
+int64_t mirror_bytes(const Schedule& schedule, const Bucket& bucket,
+                     int optimizer_states);
+
+// In which shares of the summed gradient are kept.
+at::ScalarType sum_type(const Schedule& schedule);
+
 // Bytes of the memory in which gradients of a whole bucket are born and added up.
 int64_t gradient_bytes(const Schedule& schedule, const Bucket& bucket);
 

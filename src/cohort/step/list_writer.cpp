@@ -121,12 +121,22 @@ void ListWriter::reduce_scatter(int bucket, int slice) {
   has_memory_[bucket] = false;
   reduced_[bucket] = add(std::move(action));
   if (plan_.schedule.shard >= 2) last_on_slot_[what.slot] = reduced_[bucket];
-  if (plan_.replicate_lane == kComputeLane) return;
   if (slice != kNone && slice + 1 != plan_.rounds) return;
+  mirror(std::exchange(next_to_mirror_, bucket));
+  if (plan_.replicate_lane == kComputeLane) return;
   reduced_[bucket] = add({.kind = ActionKind::kReduce,
                           .lane = plan_.replicate_lane,
                           .buckets = {bucket},
                           .bytes = share(bucket) * width,
+                          .waits = {reduced_[bucket]}});
+}
+
+void ListWriter::mirror(int bucket) {
+  if (bucket == kNone || !has_mirrors(plan_.schedule)) return;
+  reduced_[bucket] = add({.kind = ActionKind::kMirror,
+                          .lane = plan_.shard_lane,
+                          .buckets = {bucket},
+                          .bytes = share(bucket) * size_of(sum_type(plan_.schedule)),
                           .waits = {reduced_[bucket]}});
 }
 
@@ -168,7 +178,8 @@ void ListWriter::update(int bucket) {
                  .waits = {ready}});
   int done = add({.kind = ActionKind::kUpdate,
                   .buckets = {bucket},
-                  .bytes = share(bucket) * size_of(at::kFloat),
+                  .bytes = (has_mirrors(plan_.schedule) ? 2 : 1) * share(bucket) *
+                           size_of(at::kFloat),
                   .waits = {loss_known_, ready, voted_}});
   if (plan_.options.offload)
     done = add({.kind = ActionKind::kFetch,
@@ -182,6 +193,7 @@ void ListWriter::update(int bucket) {
 }
 
 void ListWriter::finish_updates() {
+  mirror(std::exchange(next_to_mirror_, kNone));
   std::vector<int> reduced = reduced_;
   reduced.push_back(loss_known_);
   if (plan_.options.clip)
@@ -190,12 +202,26 @@ void ListWriter::finish_updates() {
                   .waits = std::exchange(reduced, {})});
   if (plan_.options.vote) {
     reduced.push_back(voted_);
+    if (plan_.options.elastic) reduced.push_back(fold_buffers());
     voted_ = add({.kind = ActionKind::kVote,
                   .lane = plan_.dp_lane,
                   .bytes = 8,
                   .waits = std::move(reduced)});
   }
   for (int i = 0; i < buckets(); ++i) update(i);
+}
+
+bool ListWriter::has_statistics() const {
+  return !plan_.options.forward_only &&
+         std::any_of(plan_.blocks.begin(), plan_.blocks.end(),
+                     [](const BlockSpec& block) { return block.keeps_statistics; });
+}
+
+int ListWriter::fold_buffers() {
+  if (!has_statistics()) return kNone;
+  return add({.kind = ActionKind::kFoldBuffers,
+              .lane = plan_.dp_lane,
+              .waits = {last_action()}});
 }
 
 std::vector<int> ListWriter::ends_of_lanes() const {
@@ -208,23 +234,20 @@ void ListWriter::commit() {
   Action commit{.kind = ActionKind::kCommit};
   if (plan_.options.clip) commit.needs.push_back(ActionKind::kNorm);
   if (plan_.options.vote) commit.needs.push_back(ActionKind::kVote);
-  const bool statistics =
-      !plan_.options.forward_only &&
-      std::any_of(plan_.blocks.begin(), plan_.blocks.end(),
-                  [](const BlockSpec& block) { return block.keeps_statistics; });
-  if (statistics) {
-    commit.needs.push_back(ActionKind::kFoldBuffers);
-    add({.kind = ActionKind::kFoldBuffers, .lane = plan_.dp_lane,
-         .waits = {last_action()}});
-  }
+  if (has_statistics()) commit.needs.push_back(ActionKind::kFoldBuffers);
+  if (!plan_.options.elastic) fold_buffers();
   for (const auto& bucket : plan_.schedule.buckets) {
-    commit.takes += state_bytes(plan_.schedule, bucket, plan_.options.optimizer_states);
+    const int states = plan_.options.optimizer_states;
+    commit.takes += state_bytes(plan_.schedule, bucket, states) +
+                    mirror_bytes(plan_.schedule, bucket, states);
     if (bucket.trained &&
         (plan_.schedule.shard < 2 || plan_.shard_lane == kComputeLane))
       commit.takes += gradient_bytes(plan_.schedule, bucket);
   }
   for (int i = 0; i < buckets() && !plan_.options.forward_only; ++i)
     if (plan_.schedule.buckets[i].trained) commit.buckets.push_back(i);
+  if (has_mirrors(plan_.schedule) && !commit.buckets.empty())
+    commit.needs.push_back(ActionKind::kMirror);
   commit.waits = ends_of_lanes();
   add(std::move(commit));
 }

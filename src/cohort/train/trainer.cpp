@@ -23,15 +23,21 @@ using Seconds = std::chrono::duration<double>;
 constexpr int64_t kValidBatch = 500;  // samples at once, a rank
 constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
 
-TrainerOptions completed(TrainerOptions options, const Communicator& comm) {
+TrainerOptions completed(TrainerOptions options) {
   if (options.slices == 0) options.slices = options.layout.dp;
-  options.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
-  if (options.layout.world() != comm.size())
-    throw ConfigError(text("[train] layout ", options.layout.text(), " is for ",
-                           options.layout.world(), " ranks; the world has ",
-                           comm.size()));
   require_slices(options.batch, options.slices);
   return options;
+}
+
+// The ranks of a later world are as many as there are.
+Layout layout_for(Layout layout, const Communicator& comm) {
+  if (layout.world() == comm.size()) return layout;
+  if (comm.generation() == 0)
+    throw ConfigError(text("[train] layout ", layout.text(), " is for ", layout.world(),
+                           " ranks; the world has ", comm.size()));
+  layout.dp = comm.size() / (layout.tp * layout.pp);
+  if (layout.dp % layout.replicate != 0) layout.replicate = 1;
+  return layout;
 }
 
 // A schedule ends with the last epoch, also when --max-steps stops the run before.
@@ -106,9 +112,8 @@ int64_t memory_here(const TrainerOptions& options) {
 }
 
 // The step, proved before anything is allocated for it.
-Schedule make_schedule(const Chain& chain, const Dataset& data,
+Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,
                        const TrainerOptions& options, const UpdateRule& rule) {
-  const auto measures = measure_blocks(chain, data);
   const auto states = static_cast<int>(rule.states().size());
   const auto specs = specs_of(chain);
   Schedule schedule = generate_for(specs, options, measures, states, options.batch);
@@ -145,14 +150,11 @@ ExecutorOptions executor_options(const TrainerOptions& options) {
 }  // namespace
 
 Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
-                 Communicator& comm, const TrainerOptions& options, Reporter* reporter,
-                 const std::atomic<int>& stop)
+                 const TrainerOptions& options, const std::atomic<int>& stop)
     : chain_(chain),
       train_(train),
       valid_(valid),
-      comm_(comm),
-      options_(completed(options, comm)),
-      reporter_(reporter),
+      options_(completed(options)),
       stop_(stop),
       sampler_({.size = train.size(),
                 .batch = options_.batch,
@@ -160,54 +162,80 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
                 .seed = options_.seed}),
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
-      runner_(make_step_runner(chain, make_schedule(chain, train, options_, *rule_),
-                               options_.update, *rule_, comm,
-                               executor_options(options_))),
-      forward_only_(make_forward_schedule(chain, options_)),
-      total_steps_(steps_of(options_, sampler_)) {
+      measures_(measure_blocks(chain, train)),
+      total_steps_(steps_of(options_, sampler_)) {}
+
+Trainer::~Trainer() = default;
+
+void Trainer::enter(Communicator& comm, Reporter* reporter) {
+  comm_ = &comm;
+  reporter_ = reporter;
+  options_.layout = layout_for(options_.layout, comm);
+  options_.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
+  auto before = std::move(runner_);
+  runner_ = make_step_runner(chain_, make_schedule(chain_, measures_, options_, *rule_),
+                             options_.update, *rule_, comm, executor_options(options_));
+  forward_only_ = make_forward_schedule(chain_, options_);
+  sample_log_ = nullptr;
+  settle(std::move(before));
   if (reporter_ && !options_.sample_log.empty())
-    sample_log_ =
-        std::make_unique<SampleLog>(options_.sample_log, sampler_, options_.layout.dp);
-  if (!options_.save_initial.empty()) save(options_.save_initial);
+    sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
+                                              options_.layout.dp, committed_);
 }
 
 DoneEvent Trainer::fit() {
-  for (int64_t i = 0; i < total_steps_ && !stopping_; ++i) {
-    step(i);
-    const int64_t epoch = (i + 1) / sampler_.steps_per_epoch();
-    const bool epoch_ends = (i + 1) % sampler_.steps_per_epoch() == 0;
-    if (epoch_ends && valid_ && options_.valid_every_epochs > 0 &&
-        epoch % options_.valid_every_epochs == 0)
-      validate(epoch);
+  while (committed_ < total_steps_ && !stopping_) {
+    if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+    step();
   }
+  if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
   if (!options_.save_final.empty()) save(options_.save_final);
   return summarise();
 }
 
-void Trainer::step(int64_t index) {
-  const auto begin = std::chrono::steady_clock::now();
-  const Position position = sampler_.position(index);
-  const StepResult result =
-      runner_->run({.step = index,
-                    .rate = rate_.at(index),
-                    .batch =
-                        [&](int slice) {
-                          const auto ids = sampler_.slice(position, slice);
-                          Batch batch = train_.gather(ids);
-                          batch.ids = ids;
-                          if (options_.augment) options_.augment(batch, position.epoch);
-                          return batch;
-                        },
-                    .stop = stop_.load() != 0});
-  const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
+void Trainer::start_anew() {
+  committed_ = 0;
+  if (!options_.save_initial.empty()) save(options_.save_initial);
+}
 
-  if (options_.drift_every_steps > 0 && (index + 1) % options_.drift_every_steps == 0)
-    runner_->check_replicas(index + 1);
+// An epoch whose validation a lost rank has cut off is validated by the next world.
+bool Trainer::must_validate() const {
+  const int64_t epoch = committed_ / sampler_.steps_per_epoch();
+  return valid_ && options_.valid_every_epochs > 0 && epoch > validated_ &&
+         committed_ % sampler_.steps_per_epoch() == 0 &&
+         epoch % options_.valid_every_epochs == 0;
+}
+
+Batch Trainer::batch_of(const Position& position, int slice) const {
+  const auto ids = sampler_.slice(position, slice);
+  Batch batch = train_.gather(ids);
+  batch.ids = ids;
+  if (options_.augment) options_.augment(batch, position.epoch);
+  return batch;
+}
+
+void Trainer::step() {
+  const auto begin = std::chrono::steady_clock::now();
+  const Position position = sampler_.position(committed_);
+  const StepResult result =
+      runner_->run({.step = committed_,
+                    .rate = rate_.at(committed_),
+                    .batch = [&](int slice) { return batch_of(position, slice); },
+                    .stop = stop_.load() != 0});
+  conclude(result, Seconds(std::chrono::steady_clock::now() - begin).count());
+  if (options_.drift_every_steps > 0 && committed_ % options_.drift_every_steps == 0)
+    runner_->check_replicas(committed_);
+}
+
+// The step is committed: it counts, and is spoken of.
+void Trainer::conclude(const StepResult& result, double seconds) {
+  const int64_t index = committed_++;
+  skipped_ = result.skipped;
   if (!std::isfinite(result.loss) && !result.skipped)
     throw Error(ErrorKind::kBug,
                 text("[train] step ", index + 1, ": the loss is ", result.loss,
                      ", so the run stops; a lower optim.lr or a warm-up may help"));
-  if (index == 0)
+  if (done_.steps == 0)
     done_.first_step_s =
         Seconds(std::chrono::system_clock::now() - options_.started).count();
   else
@@ -216,13 +244,13 @@ void Trainer::step(int64_t index) {
   split_.add(result.split);
   if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
   done_.steps = index + 1;
-  done_.epoch = position.epoch + 1;
+  done_.epoch = sampler_.position(index).epoch + 1;
   done_.loss = result.loss;
-  stopping_ = result.stop;
+  stopping_ |= result.stop;
   if (sample_log_) sample_log_->write(index);
   if (reporter_)
     reporter_->step({.step = index + 1,
-                     .epoch = position.epoch + 1,
+                     .epoch = done_.epoch,
                      .loss = result.loss,
                      .rate = rate_.at(index),
                      .samples_per_second = speed_.recent()});
@@ -232,9 +260,9 @@ void Trainer::step(int64_t index) {
 // all ranks for every one of them. The sums are everyone's.
 void Trainer::validate(int64_t epoch) {
   const int64_t size = valid_->size();
-  const int64_t begin = size * comm_.rank() / comm_.size();
-  const int64_t end = size * (comm_.rank() + 1) / comm_.size();
-  const int64_t most = (size + comm_.size() - 1) / comm_.size();
+  const int64_t begin = size * comm_->rank() / comm_->size();
+  const int64_t end = size * (comm_->rank() + 1) / comm_->size();
+  const int64_t most = (size + comm_->size() - 1) / comm_->size();
   Tensor sums = at::zeros({3}, at::kDouble);
   double* values = sums.data_ptr<double>();
   for (int64_t turn = 0; turn < most; turn += kValidBatch) {
@@ -246,7 +274,8 @@ void Trainer::validate(int64_t epoch) {
     values[1] += loss.count;
     values[2] += loss.correct;
   }
-  comm_.all_reduce(sums, ReduceOp::kSum).wait();
+  comm_->all_reduce(sums, ReduceOp::kSum).wait();
+  validated_ = epoch;
   done_.accuracy = values[2] / values[1];
   if (reporter_)
     reporter_->valid(
@@ -255,23 +284,23 @@ void Trainer::validate(int64_t epoch) {
 
 void Trainer::save(const std::string& path) {
   const auto weights = runner_->weights();
-  if (comm_.rank() == 0) write_safetensors(path, weights);
+  if (comm_->rank() == 0) write_safetensors(path, weights);
 }
 
 DoneEvent Trainer::summarise() {
   const bool on_device = options_.execute.compute_on == ComputeOn::kCuda;
   Tensor peak = at::full(
       {1}, on_device ? runner_->device_peak_bytes() : process_peak_memory(), at::kLong);
-  comm_.all_reduce(peak, ReduceOp::kMax).wait();
+  comm_->all_reduce(peak, ReduceOp::kMax).wait();
   done_.samples_per_second = speed_.total();
   done_.step_ms = 1e3 * (step_seconds_.weight() > 0 ? step_seconds_.mean() : 0);
   done_.peak_memory_bytes = peak.item<int64_t>();
-  done_.restarts = options_.restarts;
+  done_.restarts = comm_->generation();
   done_.split = split_.mean();
   done_.losses = losses_;
   done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
   const auto weights = runner_->weights();
-  if (comm_.rank() == 0) done_.weights_hash = weights_hash(weights);
+  if (comm_->rank() == 0) done_.weights_hash = weights_hash(weights);
   if (reporter_) reporter_->done(done_);
   return done_;
 }

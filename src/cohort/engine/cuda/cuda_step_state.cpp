@@ -55,7 +55,7 @@ std::string CudaStep::small_state() {
   LossScale scale(options_.loss_scale);
   scale.restore(control_.loss_scale.item<double>(),
                 control_.good_steps.item<int64_t>());
-  return scale.text();
+  return scale.saved();
 }
 
 void CudaStep::set_small_state(const std::string& text) {
