@@ -65,6 +65,20 @@ void JsonReporter::valid(const ValidEvent& event) {
             .add("accuracy", event.accuracy));
 }
 
+void JsonReporter::checkpoint(const CheckpointEvent& event) {
+  print(JsonObject()
+            .add("event", "checkpoint")
+            .add("path", event.path)
+            .add("step", event.step));
+}
+
+void JsonReporter::checkpoint_failed(const CheckpointFailedEvent& event) {
+  print(JsonObject()
+            .add("event", "checkpoint_failed")
+            .add("step", event.step)
+            .add("cause", event.cause));
+}
+
 void JsonReporter::note(const std::string& line) {
   std::fprintf(stderr, "%s\n", line.c_str());
 }

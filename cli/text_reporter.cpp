@@ -122,6 +122,14 @@ void TextReporter::valid(const ValidEvent& event) {
                     format_fixed(100 * event.accuracy, 2), " %"));
 }
 
+void TextReporter::checkpoint(const CheckpointEvent& event) {
+  if (!options_.quiet) note(text("saved step ", event.step, ": ", event.path));
+}
+
+void TextReporter::checkpoint_failed(const CheckpointFailedEvent& event) {
+  note(text("step ", event.step, " is not saved: ", event.cause));
+}
+
 void TextReporter::note(const std::string& line) {
   clear_line();
   std::fprintf(stderr, "%s\n", line.c_str());

@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <cstring>
+#include <optional>
+#include <utility>
 
+#include "cli/exit_code.h"
 #include "cli/json_reporter.h"
 #include "cli/step_options.h"
 #include "cli/text_reporter.h"
@@ -61,6 +64,24 @@ std::unique_ptr<Reporter> make_reporter(const TrainPlan& plan) {
                           .out = plan.args.out});
 }
 
+KeeperOptions keeper_options(const TrainPlan& plan) {
+  const Config& config = plan.config;
+  const std::string memory = config.get_string("checkpoint.memory");
+  const std::string metric = config.get_string("checkpoint.metric");
+  return {.dir = config.get_string("checkpoint.dir"),
+          .every_steps = config.get_int("checkpoint.every_steps"),
+          .retention = {.last = config.get_int("checkpoint.keep"),
+                        .every_steps = config.get_int("checkpoint.keep_every"),
+                        .best = config.get_int("checkpoint.best"),
+                        .metric = metric,
+                        .better = metric == "accuracy" ? Retention::Better::kHigher
+                                                       : Retention::Better::kLower},
+          .resume = plan.args.resume,
+          .async = config.get_bool("checkpoint.async"),
+          .snapshot_every = config.get_int("snapshot.every_steps"),
+          .memory = memory.empty() ? 0 : parse_bytes(memory, "checkpoint.memory")};
+}
+
 TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
   const Config& config = plan.config;
   const auto integer = [&](const char* key) { return config.get_int(key); };
@@ -99,6 +120,7 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
           .save_final = plan.args.save_final,
           .sample_log = plan.args.sample_log,
           .history = plan.args.out.empty() ? "" : plan.args.out + "/history.log",
+          .keep = keeper_options(plan),
           .started = plan.started};
 }
 
@@ -150,13 +172,38 @@ ConnectOptions connect_options(const TrainPlan& plan) {
   return options;
 }
 
+// Snapshots are kept by the agent, which outlives ranks.
+class AgentPages final : public PageKeeper {
+ public:
+  explicit AgentPages(Membership& membership) : membership_(membership) {}
+
+  void keep(const std::string& name, int fd) override { membership_.keep(name, fd); }
+  std::vector<KeptPages> kept() override {
+    std::vector<KeptPages> all;
+    for (auto& [name, fd] : membership_.kept()) all.push_back({name, fd.release()});
+    return all;
+  }
+
+ private:
+  Membership& membership_;
+};
+
+// Stopped on request: with its state saved it can be run again.
+int code_of(const DoneEvent& done, const KeeperOptions& keep) {
+  if (done.stop_signal == 0) return 0;
+  if (done.saved) return kExitStopped;
+  return keep.dir.empty() ? 128 + done.stop_signal : kExitCheckpoint;
+}
+
 // One rank, through all the worlds of its run.
 class RankRun {
  public:
   explicit RankRun(const TrainPlan& plan)
       : plan_(plan),
         membership_(Membership::from_env()),
-        connecting_(connect_options(plan)) {}
+        connecting_(connect_options(plan)) {
+    if (membership_) pages_.emplace(*membership_);
+  }
 
   int run() {
     const bool spare = membership_ && membership_->is_spare();
@@ -164,6 +211,7 @@ class RankRun {
     stop_on_signals(given);
     options_ = trainer_options(plan_, given);
     options_.membership = membership_.get();
+    options_.pages = pages_ ? &*pages_ : nullptr;
     choose_gpu(plan_, given, options_.execute);
     if (!spare) loading_ = plan_.recipe->load(plan_.config, given.local_rank == 0);
     if (spare) prepare(nullptr);
@@ -199,7 +247,7 @@ class RankRun {
     introduce(reporter);
     const DoneEvent done = trainer_->fit();
     comm_->barrier().wait();  // nobody leaves while others still look at its memory
-    return done.stop_signal == 0 ? 0 : 128 + done.stop_signal;
+    return code_of(done, options_.keep);
   }
 
   // Communicators stay until the Trainer has entered a world: what it ran in the last
@@ -237,12 +285,13 @@ class RankRun {
                      .parameters = count_parameters(chain_),
                      .total_steps = trainer_->total_steps(),
                      .steps_per_epoch = trainer_->steps_per_epoch()});
-    if (plan_.args.resume)
-      reporter->note("--resume: nothing is saved, so this run starts fresh");
+    if (plan_.args.resume && options_.keep.dir.empty())
+      reporter->note("--resume: there is no checkpoint.dir, so this run starts fresh");
   }
 
   const TrainPlan& plan_;
   std::unique_ptr<Membership> membership_;  // null: not elastic
+  std::optional<AgentPages> pages_;
   ConnectOptions connecting_;
   TrainerOptions options_;
   std::unique_ptr<DataLoading> loading_;

@@ -163,7 +163,8 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
       measures_(measure_blocks(chain, train)),
-      total_steps_(steps_of(options_, sampler_)) {}
+      total_steps_(steps_of(options_, sampler_)),
+      keeper_(options_.keep, options_.pages) {}
 
 Trainer::~Trainer() = default;
 
@@ -178,6 +179,11 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
       make_step_runner(chain_, make_schedule(chain_, measures_, options_, *rule_),
                        options_.update, *rule_, comm, executor_options(options_));
   forward_only_ = make_forward_schedule(chain_, options_);
+  keeper_.begin({.comm = &comm,
+                 .runner = runner.get(),
+                 .sampler = &sampler_,
+                 .layout = options_.layout.text(),
+                 .reporter = reporter_});
   settle(*runner);
   runner_ = std::move(runner);
   if (committed_ == 0 && !options_.save_initial.empty()) save(options_.save_initial);
@@ -193,10 +199,12 @@ DoneEvent Trainer::fit() {
       step();
     }
     if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+    done_.saved = keeper_.finish(run_state());
     if (!options_.save_final.empty()) save(options_.save_final);
     return summarise();
   } catch (const CommError&) {
     lost_ = std::chrono::steady_clock::now();
+    keeper_.end();
     throw;
   }
 }
@@ -228,6 +236,7 @@ void Trainer::step() {
   conclude(result, Seconds(std::chrono::steady_clock::now() - begin).count());
   if (options_.drift_every_steps > 0 && committed_ % options_.drift_every_steps == 0)
     runner_->check_replicas(committed_);
+  keeper_.after_step(run_state());
 }
 
 // The step is committed: it counts, and is spoken of.

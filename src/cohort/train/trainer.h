@@ -24,6 +24,8 @@
 #include "cohort/step/block.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
+#include "cohort/train/keeper.h"
+#include "cohort/train/page_keeper.h"
 #include "cohort/train/reporter.h"
 #include "cohort/train/sample_log.h"
 
@@ -88,6 +90,9 @@ class Trainer {
  private:
   void settle(StepRunner& fresh);
   Stand stand() const;
+  std::string take_from_peers(StepRunner& fresh, std::span<const Stand> stands);
+  void take_from_keeper(const std::string& why);
+  RunState run_state() const;
   void adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands);
   void begin_history(const std::string& why);
   bool was_reported(int64_t step);
@@ -119,6 +124,7 @@ class Trainer {
   Schedule forward_only_;
   std::unique_ptr<SampleLog> sample_log_;
   std::unique_ptr<History> history_;
+  Keeper keeper_;
   std::optional<std::chrono::steady_clock::time_point> lost_;  // the world before
 
   // Of the run, as this process knows it.

@@ -22,21 +22,42 @@ Stand Trainer::stand() const {
 // is lost meanwhile, the next one finds it there.
 void Trainer::settle(StepRunner& fresh) {
   const auto stands = exchange_stands(*comm_, stand());
+  const std::string lost = take_from_peers(fresh, stands);
+  if (!lost.empty()) take_from_keeper(lost);
+  begin_history(lost);
+}
+
+// Returns why that cannot be, on all ranks alike.
+std::string Trainer::take_from_peers(StepRunner& fresh, std::span<const Stand> stands) {
   const Decision decision = decide(stands, comm_->rank());
-  if (decision.committed < 0) {
-    committed_ = 0;
-    return begin_history("nobody had the state");
-  }
+  if (decision.committed < 0) return "no rank has the state";
   if (decision.finishes) conclude(runner_->finish(decision.skip), 0);
   std::vector<StatePiece> have;
   if (decision.holds) have = runner_->state(Holding::kHeld);
   const std::string lost = exchange_state(*comm_, have, fresh.state(Holding::kHeld));
-  if (!lost.empty())
-    throw CommError(text("[train] ", lost, ": too many ranks were lost at once"));
+  if (!lost.empty()) return lost;
   adopt(fresh, decision.holds, stands);
   fresh.refresh();
   committed_ = decision.committed;
-  begin_history("");
+  return "";
+}
+
+void Trainer::take_from_keeper(const std::string& why) {
+  const auto saved = keeper_.restore();
+  if (!saved && committed_ > 0)
+    throw CheckpointError(
+        text("[train] ", why, ", and nothing is saved to go back to"));
+  committed_ = saved ? saved->step : 0;
+  skipped_ = false;
+  validated_ = committed_ / sampler_.steps_per_epoch();
+  if (!saved) keeper_.start(run_state());
+}
+
+RunState Trainer::run_state() const {
+  RunState run{.step = committed_};
+  run.metrics["loss"] = done_.loss;
+  if (done_.accuracy) run.metrics["accuracy"] = *done_.accuracy;
+  return run;
 }
 
 // What belongs to the run and is no tensor, from the first rank that has it.

@@ -30,6 +30,8 @@ class Recorder final : public Reporter {
   void recovered(const RecoveredEvent& event) override { recovers.push_back(event); }
   void step(const StepEvent& event) override { steps.push_back(event); }
   void valid(const ValidEvent& event) override { valids.push_back(event); }
+  void checkpoint(const CheckpointEvent&) override {}
+  void checkpoint_failed(const CheckpointFailedEvent&) override {}
   void note(const std::string&) override {}
   void done(const DoneEvent& event) override { dones.push_back(event); }
   std::vector<StepEvent> steps;
