@@ -13,6 +13,7 @@
 #include "cohort/checkpoint/load_weights.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/core/parse.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_step.h"
@@ -151,6 +152,7 @@ ConnectOptions connect_options(const TrainPlan& plan) {
 }  // namespace
 
 int run_train_rank(const TrainPlan& plan) {
+  keep_freed_memory();
   const World world = world_from_env();
   stop_on_signals(world);
   TrainerOptions options = trainer_options(plan, world);
