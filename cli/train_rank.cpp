@@ -16,6 +16,7 @@
 #include "cohort/checkpoint/load_weights.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/core/parse.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/engine/cuda/cuda_lane.h"
@@ -306,6 +307,9 @@ class RankRun {
 
 }  // namespace
 
-int run_train_rank(const TrainPlan& plan) { return RankRun(plan).run(); }
+int run_train_rank(const TrainPlan& plan) {
+  keep_freed_memory();
+  return RankRun(plan).run();
+}
 
 }  // namespace cohort::cli
