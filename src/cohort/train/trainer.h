@@ -55,7 +55,9 @@ struct TrainerOptions {
   std::string sample_log;
   std::string history;  // what the run does, record by record
 
-  Membership* membership = nullptr;               // of a rank of an elastic run
+  KeeperOptions keep;                // snapshots and checkpoints
+  PageKeeper* pages = nullptr;       // who keeps snapshots; null: nobody
+  Membership* membership = nullptr;  // of a rank of an elastic run
   std::chrono::system_clock::time_point started;  // the command
 };
 
