@@ -19,6 +19,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/core/random.h"
 #include "cohort/data/fashion_mnist.h"
 #include "cohort/data/sampler.h"
@@ -244,6 +245,7 @@ class Bench {
 };
 
 int bench_rank(const Case& bench, const BenchTrainArgs& args) {
+  keep_freed_memory();
   const World world = world_from_env();
   // Ranks sleep while rank 0 runs the plain loop: that is no failure.
   const ConnectOptions options{.backend = args.backend,

@@ -14,6 +14,7 @@
 #include "cli/checkpoint_command.h"
 #include "cli/doctor_command.h"
 #include "cli/exit_code.h"
+#include "cli/history_command.h"
 #include "cli/launch_command.h"
 #include "cli/step_command.h"
 #include "cli/train_command.h"
@@ -135,14 +136,8 @@ void add_launch(CLI::App& app, LaunchArgs& args, Command& command) {
   sub->add_flag("--json", args.json, "Faults as JSON lines on stdout");
   sub->add_option("program", args.program, "Program and its arguments, behind --");
   sub->positionals_at_end();
-  sub->footer(R"(Ranks find RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the rest of
-what torchrun exports. Returns the first failed program's own code, or 128 + signal.
+  sub->footer(kLaunchHelp);
 
-Examples:
-  cohort launch -n 2 -- ./my_program --epochs 3
-  cohort launch -n 2 -- python3 train_ddp.py
-  cohort launch -n 4 --nnodes 2 --rdzv node0:29400 -- ./my_program
-)");
   sub->callback([&] { command = [&] { return run_launch(args); }; });
 }
 
@@ -232,21 +227,7 @@ void add_step(CLI::App& app, StepArgs& args, Command& command) {
   sub->add_option("--trace", args.trace, "Write a trace for Perfetto or Chrome");
   sub->add_option("--csv", args.csv, "Write it as a table, a row an action");
   sub->add_flag("--json", args.json, "One JSON object");
-  sub->footer([] {
-    return recipe_list() + R"(
-Needs no data and starts no rank, unless --measure is given. A step that breaks a rule is refused in one line, with
-exit code 2. Keys that shape a step: batch, slices, precision, dtype.*, optim.name,
-optim.clip, elastic, nan, step.*, memory.limit.
-
-Examples:
-  cohort step fashion-mnist -n 4 --layout shard=3 --svg step.svg
-  cohort step mlp -n 1024 --layout shard=3 --set batch=4096 --set memory.limit=8G
-  cohort step fashion-mnist -n 2 --csv step.csv
-  cohort step --from step.csv --trace step.json
-  cohort step fashion-mnist -n 2 --measure 20 --costs-out costs.csv --svg step.svg
-  cohort step fashion-mnist -n 2 --costs costs.csv --set batch=512
-)";
-  });
+  sub->footer([] { return recipe_list() + kStepHelp; });
   sub->callback([&] { command = [&] { return run_step(args, std::cout); }; });
 }
 
@@ -301,6 +282,25 @@ void add_checkpoint(CLI::App& app, CheckpointArgs& args, Command& command) {
   give->add_flag("--all", args.all, "With the state of optimizers");
 }
 
+void add_history(CLI::App& app, HistoryArgs& args, Command& command) {
+  auto* sub = app.add_subcommand("history", "Check and show what a run has noted of itself");
+  sub->require_subcommand(1);
+  sub->footer(kHistoryHelp);
+  const auto add = [&](const char* name, const char* help) {
+    auto* action = sub->add_subcommand(name, help);
+    action->add_option("F", args.path, "The history: history.log below --out")->required();
+    action->add_flag("--json", args.json, "One JSON object a line on stdout");
+    action->footer(kHistoryHelp);
+    return action;
+  };
+  auto* verify = add("verify", "Proves order, samples and hashes; names each breach");
+  verify->add_option("F2", args.other, "Another, to have equal hashes at equal steps");
+  verify->callback([&] { command = [&] { return verify_history(args, std::cout); }; });
+  auto* show = add("show", "A line a record");
+  show->add_option("--last", args.last, "Only so many")->check(at_least(1, 1e15));
+  show->callback([&] { command = [&] { return show_history(args, std::cout); }; });
+}
+
 void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
   auto* sub =
       app.add_subcommand("doctor", "What is here, what is missing, what that costs");
@@ -352,12 +352,14 @@ int run(int argc, char** argv) {
   BenchArgs bench;
   StepArgs step;
   CheckpointArgs checkpoint;
+  HistoryArgs history;
   Command command;
   add_train(app, train, command);
   add_launch(app, launch, command);
   add_bench(app, bench, command);
   add_step(app, step, command);
   add_checkpoint(app, checkpoint, command);
+  add_history(app, history, command);
   add_doctor(app, doctor, command);
   app.footer("Start with:  cohort train fashion-mnist -n 2\n"
              "cohort COMMAND --help says more, with examples.");

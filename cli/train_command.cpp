@@ -39,7 +39,6 @@ void refuse_what_is_not_there(const TrainArgs& args, const Config& config) {
         "LibTorch with libtorch_cuda has it");
   if (args.watch) refuse_later("--watch");
   if (!args.profile.empty()) refuse_later("--profile");
-  if (!config.get_string("checkpoint.dir").empty()) refuse_later("checkpoint.dir");
   make_update_rule({.name = config.get_string("optim.name")});
 }
 

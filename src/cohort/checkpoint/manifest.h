@@ -62,8 +62,8 @@ std::string format_manifest(const Manifest& manifest, const std::string& path);
 // Checks the hash, the form and check_manifest(). Throws CheckpointError.
 Manifest parse_manifest(std::string_view bytes, const std::string& path);
 
-// The tables alone, of which a whole manifest is put together: the chunks need not
-// cover the tensors, and there is no hash. For ranks that report to one another.
+// A part of a manifest, of which a whole one is put together: the chunks need not cover
+// the tensors, and there is no hash. For ranks that report to one another.
 std::string format_part(const Manifest& part, const std::string& path);
 Manifest parse_part(std::string_view bytes, const std::string& path);
 

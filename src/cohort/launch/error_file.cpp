@@ -40,7 +40,7 @@ std::string first_line(const std::string& text) {
 void write_error_file(const std::string& message) noexcept try {
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (!path || !*path) return;
-  process::UniqueFd fd(::open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  UniqueFd fd(::open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0 || info.st_size > 0) return;
 

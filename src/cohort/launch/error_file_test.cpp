@@ -23,7 +23,7 @@ class ErrorFileTest : public testing::Test {
   }
   ~ErrorFileTest() override { ::unsetenv("TORCHELASTIC_ERROR_FILE"); }
 
-  process::UniqueFd file_;
+  UniqueFd file_;
 };
 
 TEST_F(ErrorFileTest, ComesBackAsWritten) {

@@ -4,11 +4,10 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "cohort/core/message.h"
 #include "cohort/launch/process.h"
 
 // What agent and zygote say to one another over a SOCK_SEQPACKET pair: a fixed
@@ -17,7 +16,8 @@ namespace cohort::process {
 
 struct Request {
   enum Kind : int32_t {
-    kSpawn,   // fork rank `index`; text: cores and variables; fds: its 0, 1 and 2
+    kSpawn,   // fork rank `index`; text: cores and variables; fds: its 0, 1 and 2,
+              // and its link to the agent (COHORT_AGENT_FD) where it has one
     kSignal,  // send `signal` to rank `index`, if it still runs
     kQuit,    // end everything below, then yourself
   };
@@ -34,18 +34,6 @@ struct Report {
   int32_t status = 0;   // kExited: as of waitpid; kStopped: signal; kNotSpawned: errno
   int64_t time_ns = 0;  // wall clock
 };
-
-// Does not wait. 1: sent; 0: the other side has to read first; -1: it is gone.
-int try_send_message(int socket, const void* head, size_t head_size,
-                     std::string_view text = {}, std::span<const int> fds = {});
-
-// Waits until it is sent. False when the other side is gone.
-bool send_message(int socket, const void* head, size_t head_size,
-                  std::string_view text = {}, std::span<const int> fds = {});
-
-// Does not wait. 1: a message came; 0: none is there; -1: the other side is gone.
-int receive_message(int socket, void* head, size_t head_size, std::string& text,
-                    std::vector<UniqueFd>& fds);
 
 // The text of a kSpawn request.
 struct SpawnText {

@@ -19,10 +19,10 @@ LossScale::LossScale(const LossScaleOptions& options)
     : options_(options), value_(options.initial) {
   if (!(options.initial > 0) || options.growth_steps < 1 || !(options.growth >= 1) ||
       !(options.backoff > 0 && options.backoff < 1))
-    throw ConfigError(text("[optim] loss scale of ", options.initial, ", growth ",
-                           options.growth, " after ", options.growth_steps,
-                           " steps, backoff ", options.backoff,
-                           "; legal: above 0, 1 or more, 1 or more, between 0 and 1"));
+    throw ConfigError(cohort::text(
+        "[optim] loss scale of ", options.initial, ", growth ", options.growth,
+        " after ", options.growth_steps, " steps, backoff ", options.backoff,
+        "; legal: above 0, 1 or more, 1 or more, between 0 and 1"));
 }
 
 void LossScale::commit(bool finite) {

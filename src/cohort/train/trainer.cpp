@@ -163,39 +163,50 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
       measures_(measure_blocks(chain, train)),
-      total_steps_(steps_of(options_, sampler_)) {}
+      total_steps_(steps_of(options_, sampler_)),
+      keeper_(options_.keep, options_.pages) {}
 
 Trainer::~Trainer() = default;
-
-DoneEvent Trainer::fit(Communicator& comm, Reporter* reporter) {
-  enter(comm, reporter);
-  while (committed_ < total_steps_ && !stopping_) {
-    step();
-    if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
-  }
-  if (!options_.save_final.empty()) save(options_.save_final);
-  return summarise();
-}
 
 void Trainer::enter(Communicator& comm, Reporter* reporter) {
   comm_ = &comm;
   reporter_ = reporter;
   options_.layout = layout_for(options_.layout, comm);
   options_.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
-  auto before = std::move(runner_);
-  runner_ = make_step_runner(chain_, make_schedule(chain_, measures_, options_, *rule_),
-                             options_.update, *rule_, comm, executor_options(options_));
-  forward_only_ = make_forward_schedule(chain_, options_);
   sample_log_ = nullptr;
+  history_ = nullptr;
+  auto runner =
+      make_step_runner(chain_, make_schedule(chain_, measures_, options_, *rule_),
+                       options_.update, *rule_, comm, executor_options(options_));
+  forward_only_ = make_forward_schedule(chain_, options_);
+  keeper_.begin({.comm = &comm,
+                 .runner = runner.get(),
+                 .sampler = &sampler_,
+                 .layout = options_.layout.text(),
+                 .reporter = reporter_});
+  settle(*runner);
+  runner_ = std::move(runner);
+  if (committed_ == 0 && !options_.save_initial.empty()) save(options_.save_initial);
   if (reporter_ && !options_.sample_log.empty())
-    sample_log_ =
-        std::make_unique<SampleLog>(options_.sample_log, sampler_, options_.layout.dp);
-  settle(std::move(before));
+    sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
+                                              options_.layout.dp, committed_);
 }
 
-void Trainer::start_anew() {
-  committed_ = 0;
-  if (!options_.save_initial.empty()) save(options_.save_initial);
+DoneEvent Trainer::fit() {
+  try {
+    while (committed_ < total_steps_ && !stopping_) {
+      if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+      step();
+    }
+    if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+    done_.saved = keeper_.finish(run_state());
+    if (!options_.save_final.empty()) save(options_.save_final);
+    return summarise();
+  } catch (const CommError&) {
+    lost_ = std::chrono::steady_clock::now();
+    keeper_.end();
+    throw;
+  }
 }
 
 // An epoch whose validation a lost rank has cut off is validated by the next world.
@@ -225,6 +236,7 @@ void Trainer::step() {
   conclude(result, Seconds(std::chrono::steady_clock::now() - begin).count());
   if (options_.drift_every_steps > 0 && committed_ % options_.drift_every_steps == 0)
     runner_->check_replicas(committed_);
+  keeper_.after_step(run_state());
 }
 
 // The step is committed: it counts, and is spoken of.
@@ -248,12 +260,15 @@ void Trainer::conclude(const StepResult& result, double seconds) {
   done_.loss = result.loss;
   stopping_ |= result.stop;
   if (sample_log_) sample_log_->write(index);
-  if (reporter_)
-    reporter_->step({.step = index + 1,
+  if (history_) history_->step(committed_, result.loss);
+  if (!reporter_) return;
+  if (!was_reported(committed_))
+    reporter_->step({.step = committed_,
                      .epoch = done_.epoch,
                      .loss = result.loss,
                      .rate = rate_.at(index),
                      .samples_per_second = speed_.recent()});
+  report_recovery();
 }
 
 // Every rank looks at its part, in equally many turns: a model that is sharded needs
@@ -301,6 +316,8 @@ DoneEvent Trainer::summarise() {
   done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
   const auto weights = runner_->weights();
   if (comm_->rank() == 0) done_.weights_hash = weights_hash(weights);
+  if (history_)
+    history_->end(done_.stop_signal, std::stoull(done_.weights_hash, nullptr, 16));
   if (reporter_) reporter_->done(done_);
   return done_;
 }

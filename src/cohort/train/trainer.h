@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/sampler.h"
 #include "cohort/elastic/commit.h"
+#include "cohort/elastic/history.h"
+#include "cohort/elastic/membership.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/engine/step_runner.h"
 #include "cohort/optim/rate_schedule.h"
@@ -21,6 +24,8 @@
 #include "cohort/step/block.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
+#include "cohort/train/keeper.h"
+#include "cohort/train/page_keeper.h"
 #include "cohort/train/reporter.h"
 #include "cohort/train/sample_log.h"
 
@@ -48,15 +53,17 @@ struct TrainerOptions {
   std::string save_initial;  // safetensors; empty: not written
   std::string save_final;
   std::string sample_log;
+  std::string history;  // what the run does, record by record
 
+  Membership* membership = nullptr;               // of a rank of an elastic run
   std::chrono::system_clock::time_point started;  // the command
 };
 
 // Trains a chain on a data set: the loop, validation, and what is kept at the end.
 //
-// Every rank makes one with equal options and calls fit(); rank 0 reports and writes
-// files. The order of samples, the weights' start and the rate depend on options
-// alone, so a run can be cut and gone on with anywhere.
+// Every rank makes one with equal options, enters a world and calls fit(); rank 0
+// reports and writes files. The order of samples, the weights' start and the rate
+// depend on options alone, so a run can be cut and gone on with anywhere.
 class Trainer {
  public:
   // `stop` may be set at any time, on any rank, to a signal's number: all ranks finish
@@ -65,25 +72,31 @@ class Trainer {
           const TrainerOptions& options, const std::atomic<int>& stop);
   ~Trainer();
 
-  // Collective: trains in this world, from where the run is, to its end. Returns what
-  // was reported as done, on every rank. `reporter` is null but on rank 0.
+  // Collective: takes the run up in this world. `reporter` is null but on rank 0.
   //
   // After a CommError it may be called again, with the communicator of the next world,
   // which may be larger or smaller and have ranks that are new. They go on from the
-  // last step that was committed; whoever is new takes the state from the others. Of
-  // the communicator before, nothing is used any more once this call has returned or
-  // thrown.
-  DoneEvent fit(Communicator& comm, Reporter* reporter);
+  // last step that was committed; whoever is new takes the state from the others. From
+  // then on nothing of the communicator before is used.
+  void enter(Communicator& comm, Reporter* reporter);
+
+  // Collective: trains to the end of the run. Returns what was reported as done, on
+  // every rank.
+  DoneEvent fit();
 
   int64_t total_steps() const { return total_steps_; }
   int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
 
  private:
-  void enter(Communicator& comm, Reporter* reporter);
-  void settle(std::unique_ptr<StepRunner> before);
-  Stand stand(const StepRunner* before) const;
-  void adopt(StepRunner* holder, std::span<const Stand> stands);
-  void start_anew();
+  void settle(StepRunner& fresh);
+  Stand stand() const;
+  std::string take_from_peers(StepRunner& fresh, std::span<const Stand> stands);
+  void take_from_keeper(const std::string& why);
+  RunState run_state() const;
+  void adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands);
+  void begin_history(const std::string& why);
+  bool was_reported(int64_t step);
+  void report_recovery();
   bool must_validate() const;
   void step();
   void conclude(const StepResult& result, double seconds);
@@ -107,9 +120,12 @@ class Trainer {
   // Of this world.
   Communicator* comm_ = nullptr;
   Reporter* reporter_ = nullptr;
-  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<StepRunner> runner_;  // while entering: of the world before
   Schedule forward_only_;
   std::unique_ptr<SampleLog> sample_log_;
+  std::unique_ptr<History> history_;
+  Keeper keeper_;
+  std::optional<std::chrono::steady_clock::time_point> lost_;  // the world before
 
   // Of the run, as this process knows it.
   int64_t committed_ = -1;  // steps that the state holds; -1: there is none yet

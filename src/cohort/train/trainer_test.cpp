@@ -26,12 +26,17 @@ namespace {
 class Recorder final : public Reporter {
  public:
   void start(const StartEvent&) override {}
+  void ranks(const std::vector<RankIdentity>&) override {}
+  void recovered(const RecoveredEvent& event) override { recovers.push_back(event); }
   void step(const StepEvent& event) override { steps.push_back(event); }
   void valid(const ValidEvent& event) override { valids.push_back(event); }
+  void checkpoint(const CheckpointEvent&) override {}
+  void checkpoint_failed(const CheckpointFailedEvent&) override {}
   void note(const std::string&) override {}
   void done(const DoneEvent& event) override { dones.push_back(event); }
   std::vector<StepEvent> steps;
   std::vector<ValidEvent> valids;
+  std::vector<RecoveredEvent> recovers;
   std::vector<DoneEvent> dones;
 };
 
@@ -65,7 +70,8 @@ struct SmallRun {
 
   DoneEvent fit(Communicator& comm, const TrainerOptions& options) {
     Trainer trainer(chain, *data, valid.get(), options, stop);
-    return trainer.fit(comm, comm.rank() == 0 ? &recorder : nullptr);
+    trainer.enter(comm, comm.rank() == 0 ? &recorder : nullptr);
+    return trainer.fit();
   }
 };
 
@@ -244,7 +250,8 @@ TEST(Trainer, ComparesReplicasEverySoManySteps) {
     const Dataset& data = comm.rank() == 1 ? damaging : whole;
     Trainer trainer(run.chain, data, nullptr, options, run.stop);
     try {
-      trainer.fit(comm, nullptr);
+      trainer.enter(comm, nullptr);
+      trainer.fit();
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("step 4: replicas drifted apart: "
@@ -261,11 +268,10 @@ TEST(Trainer, SaysWhichBatchFitsInMemory) {
     run.data = make_synthetic({.size = 3000, .shape = {1, 28, 28}});
     TrainerOptions options = small_run(1);
     options.batch = 3000;
-    options.max_steps = 1;
     options.memory_limit = 3'000'000;
     const auto refusal = [&]() -> std::string {
       try {
-        Trainer(run.chain, *run.data, nullptr, options, run.stop).fit(comm, nullptr);
+        Trainer(run.chain, *run.data, nullptr, options, run.stop).enter(comm, nullptr);
       } catch (const ConfigError& error) {
         return error.what();
       }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/elastic/agent_link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/core/message.h"
+
+namespace cohort {
+namespace {
+
+constexpr uint32_t kVersion = 0xC0480001;  // a mark, and the version in its last byte
+
+struct Head {
+  uint32_t version = kVersion;
+  uint32_t kind = 0;
+  int32_t generation = 0;
+  uint32_t text_bytes = 0;
+};
+
+bool makes_sense(const Head& head, const std::string& text, size_t num_fds) {
+  return head.version == kVersion && head.kind >= LinkMessage::kBoard &&
+         head.kind <= LinkMessage::kNextKept && head.text_bytes == text.size() &&
+         num_fds <= 1;
+}
+
+bool is_world(const World& w) {
+  return w.size >= 1 && w.rank >= 0 && w.rank < w.size && w.local_size >= 1 &&
+         w.local_rank >= 0 && w.local_rank < w.local_size && w.generation >= 0 &&
+         w.master_port >= 0 && w.master_port <= 65'535;
+}
+
+}  // namespace
+
+std::pair<AgentLink, AgentLink> AgentLink::make_pair() {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+    throw CommError(
+        text("[elastic.link] socketpair: ", strerror(errno), "; raise `ulimit -n`"));
+  }
+  return {AgentLink(UniqueFd(pair[0])), AgentLink(UniqueFd(pair[1]))};
+}
+
+bool AgentLink::send(LinkMessage::Kind kind, int generation, std::string_view text,
+                     int fd, std::chrono::milliseconds limit) const {
+  const Head head{kVersion, kind, generation, static_cast<uint32_t>(text.size())};
+  const std::span<const int> fds(&fd, fd >= 0 ? 1 : 0);
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    const int sent = try_send_message(socket_.get(), &head, sizeof head, text, fds);
+    if (sent != 0) return sent > 0;
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    pollfd room{socket_.get(), POLLOUT, 0};
+    ::poll(&room, 1, 100);
+  }
+}
+
+std::optional<LinkMessage> AgentLink::receive() {
+  if (!open_) return std::nullopt;
+  Head head;
+  LinkMessage message;
+  std::vector<UniqueFd> fds;
+  const int got = receive_message(socket_.get(), &head, sizeof head, message.text, fds);
+  if (got == 0) return std::nullopt;
+  if (got < 0 || !makes_sense(head, message.text, fds.size())) {
+    open_ = false;
+    return std::nullopt;
+  }
+  message.kind = static_cast<LinkMessage::Kind>(head.kind);
+  message.generation = head.generation;
+  if (!fds.empty()) message.fd = std::move(fds[0]);
+  return message;
+}
+
+std::string encode(const World& w) {
+  return text(w.rank, " ", w.size, " ", w.local_rank, " ", w.local_size, " ",
+              w.node_rank, " ", w.num_nodes, " ", w.generation, " ", w.master_port,
+              "\n", w.master_addr, "\n", w.token, "\n", w.launcher, "\n");
+}
+
+World decode_world(const std::string& encoded) {
+  World w;
+  std::istringstream in(encoded);
+  in >> w.rank >> w.size >> w.local_rank >> w.local_size >> w.node_rank >>
+      w.num_nodes >> w.generation >> w.master_port;
+  in.ignore(1);
+  std::getline(in, w.master_addr);
+  std::getline(in, w.token);
+  std::getline(in, w.launcher);
+  if (!in || !is_world(w)) {
+    throw CommError(text("[elastic.link] the agent sent no world: '", encoded, "'"));
+  }
+  return w;
+}
+
+}  // namespace cohort

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/elastic/board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kMark = 0x636f686f7274'0001;  // and the version, in its last bytes
+
+int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+}  // namespace
+
+// A line of the cache for each, so that ranks do not slow one another down.
+struct Board::Page {
+  alignas(64) int64_t mark = kMark;
+  std::atomic<int64_t> highest{0};
+  struct alignas(64) Place {
+    std::atomic<int64_t> committed{0};
+    std::atomic<int64_t> sign_ns{0};
+  } places[kMostRanks];
+};
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+Board::Board() : fd_(::memfd_create("cohort-board", MFD_CLOEXEC)) {
+  if (!fd_ || ::fallocate(fd_.get(), 0, 0, sizeof(Page)) != 0) {
+    throw CommError(text("[elastic.board] no shared memory: ", strerror(errno)));
+  }
+  map();
+  new (page_) Page;
+}
+
+Board::Board(UniqueFd fd) : fd_(std::move(fd)) {
+  struct stat info {};
+  if (::fstat(fd_.get(), &info) != 0 ||
+      info.st_size != static_cast<off_t>(sizeof(Page))) {
+    throw CommError("[elastic.board] the agent's board has another size than ours");
+  }
+  map();
+  if (page_->mark == kMark) return;
+  ::munmap(page_, sizeof(Page));
+  throw CommError("[elastic.board] the agent's board is of another version");
+}
+
+Board::~Board() { ::munmap(page_, sizeof(Page)); }
+
+void Board::map() {
+  void* page =
+      ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+  if (page == MAP_FAILED) {
+    throw CommError(text("[elastic.board] mmap: ", strerror(errno)));
+  }
+  page_ = static_cast<Page*>(page);
+}
+
+void Board::commit(int rank, int64_t steps) {
+  int64_t seen = page_->highest.load();
+  while (seen < steps && !page_->highest.compare_exchange_weak(seen, steps)) continue;
+  if (rank < 0 || rank >= kMostRanks) return;
+  page_->places[rank].committed.store(steps);
+  beat(rank);
+}
+
+void Board::beat(int rank) {
+  if (rank >= 0 && rank < kMostRanks) page_->places[rank].sign_ns.store(now_ns());
+}
+
+int64_t Board::highest() const { return page_->highest.load(); }
+
+int64_t Board::committed(int rank) const {
+  return page_->places[rank].committed.load();
+}
+
+int64_t Board::last_sign_ns(int rank) const {
+  return page_->places[rank].sign_ns.load();
+}
+
+}  // namespace cohort

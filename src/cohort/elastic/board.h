@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cohort/core/unique_fd.h"
+
+namespace cohort {
+
+// A page that the agent and all ranks of a run have mapped: how far each has come.
+// It outlives any of them, so the agent sees the last word of a rank that died.
+//
+// Thread safety: all of it.
+class Board {
+ public:
+  static constexpr int kMostRanks = 1023;
+
+  // A new one, empty. CommError when the system has no memory for it.
+  Board();
+  // The one behind `fd`. CommError if it is none.
+  explicit Board(UniqueFd fd);
+  ~Board();
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  int fd() const { return fd_.get(); }
+
+  // Rank `rank` has committed `steps` steps in all.
+  void commit(int rank, int64_t steps);
+  // It lives.
+  void beat(int rank);
+
+  int64_t highest() const;  // that any rank ever committed
+  int64_t committed(int rank) const;
+  // When the rank last said something, on the monotonic clock; 0: never.
+  int64_t last_sign_ns(int rank) const;
+
+ private:
+  struct Page;
+  void map();
+
+  UniqueFd fd_;
+  Page* page_ = nullptr;
+};
+
+}  // namespace cohort

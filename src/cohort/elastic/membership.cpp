@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/elastic/membership.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <cstdlib>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+constexpr std::chrono::seconds kAnswerLimit{30};
+
+}  // namespace
+
+// Its own lock, so that an abort never waits for what the message thread holds.
+struct Membership::Watched {
+  std::mutex mutex;
+  Communicator* comm = nullptr;
+  bool aborted = false;
+
+  void abort(const std::string& reason) {
+    const std::lock_guard lock(mutex);
+    if (!comm || aborted) return;
+    aborted = true;
+    comm->abort(reason);
+  }
+};
+
+Membership::Watch::Watch(std::shared_ptr<Watched> watched)
+    : watched_(std::move(watched)) {}
+
+Membership::Watch::~Watch() {
+  if (!watched_) return;
+  const std::lock_guard lock(watched_->mutex);
+  watched_->comm = nullptr;
+}
+
+std::unique_ptr<Membership> Membership::from_env() {
+  const char* fd = std::getenv("COHORT_AGENT_FD");
+  if (!fd || !*fd) return nullptr;
+  AgentLink link{UniqueFd(std::atoi(fd))};
+  ::unsetenv("COHORT_AGENT_FD");
+  std::optional<World> first;
+  if (!std::getenv("COHORT_SPARE")) first = world_from_env();
+  return std::make_unique<Membership>(std::move(link), std::move(first));
+}
+
+Membership::Membership(AgentLink link, std::optional<World> first)
+    : link_(std::move(link)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      first_(std::move(first)) {
+  auto board = link_.receive();
+  if (!board || board->kind != LinkMessage::kBoard) {
+    throw CommError("[elastic.membership] the agent's link carries no board");
+  }
+  board_ = std::make_unique<Board>(std::move(board->fd));
+  start();
+}
+
+// Signals are for the threads that were here before.
+void Membership::start() {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { listen(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Membership::~Membership() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(wake_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+void Membership::listen() noexcept {
+  pollfd events[2] = {{link_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+  while (link_.open()) {
+    ::poll(events, 2, -1);
+    if (events[1].revents) return;
+    while (auto message = link_.receive()) handle(*message);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_.empty()) ended_ = "the agent is gone";
+  }
+  news_.notify_all();
+  abort_watched();
+}
+
+void Membership::handle(LinkMessage& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    switch (message.kind) {
+      case LinkMessage::kWorld:
+        try {
+          next_ = decode_world(message.text);
+        } catch (const CommError& error) {
+          ended_ = error.what();
+        }
+        break;
+      case LinkMessage::kDismissed:
+        dismissed_ = true;
+        break;
+      case LinkMessage::kRunEnds:
+        ended_ = "the run ends: " + message.text;
+        break;
+      case LinkMessage::kKept:
+        answer_ = Kept{std::move(message.text), std::move(message.fd)};
+        break;
+      default:
+        break;
+    }
+  }
+  news_.notify_all();
+  if (message.kind != LinkMessage::kKept) abort_watched();
+}
+
+bool Membership::over() const { return dismissed_ || next_ || !ended_.empty(); }
+
+std::string Membership::why_over() const {
+  if (dismissed_) return "the run goes on without this rank";
+  if (!ended_.empty()) return ended_;
+  return text("generation ", current_.generation, " is over: generation ",
+              next_->generation, " has ", next_->size, " ranks");
+}
+
+void Membership::abort_watched() {
+  std::vector<std::shared_ptr<Watched>> watched;
+  std::string reason;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!over()) return;
+    reason = "[elastic] " + why_over();
+    for (const auto& weak : watched_) {
+      if (auto one = weak.lock()) watched.push_back(std::move(one));
+    }
+  }
+  for (const auto& one : watched) one->abort(reason);
+}
+
+Membership::Watch Membership::watch(Communicator& comm) {
+  auto watched = std::make_shared<Watched>();
+  watched->comm = &comm;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(watched_, [](const auto& weak) { return weak.expired(); });
+    watched_.push_back(watched);
+  }
+  abort_watched();
+  return Watch(std::move(watched));
+}
+
+std::optional<World> Membership::first_world() {
+  if (is_spare()) tell(LinkMessage::kWaiting, "");
+  std::unique_lock lock(mutex_);
+  if (is_spare()) news_.wait(lock, [&] { return over(); });
+  if (dismissed_ || (is_spare() && !ended_.empty())) return std::nullopt;
+  current_ = next_ ? *next_ : *first_;
+  next_.reset();
+  return current_;
+}
+
+World Membership::next_world(const std::string& why, std::chrono::milliseconds limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  std::unique_lock lock(mutex_);
+  if (!over()) {
+    lock.unlock();
+    tell(LinkMessage::kLost, why);
+    lock.lock();
+  }
+  if (!news_.wait_until(lock, deadline, [&] { return over(); })) {
+    throw CommError(text("[elastic.membership] the agent opened no new world within ",
+                         limit.count() / 1000.0, " s of: ", why));
+  }
+  if (dismissed_) throw Dismissed();
+  if (!ended_.empty()) throw CommError(text("[elastic] ", ended_, "; before: ", why));
+  current_ = *next_;
+  next_.reset();
+  return current_;
+}
+
+void Membership::committed(int64_t steps) {
+  int rank;
+  {
+    const std::lock_guard lock(mutex_);
+    rank = current_.rank;
+  }
+  board_->commit(rank, steps);
+}
+
+int64_t Membership::committed_before() const { return board_->highest(); }
+
+// False when the agent is gone.
+bool Membership::tell(LinkMessage::Kind kind, std::string_view text, int fd) {
+  int generation;
+  {
+    const std::lock_guard lock(mutex_);
+    generation = current_.generation;
+  }
+  return link_.send(kind, generation, text.substr(0, 4096), fd, kAnswerLimit);
+}
+
+void Membership::keep(const std::string& name, int fd) {
+  COHORT_CHECK(!name.empty() && fd >= 0, "memory to keep has a name and a descriptor");
+  if (!tell(LinkMessage::kKeep, name, fd)) {
+    throw CommError(text("[elastic.membership] the agent does not take '", name, "'"));
+  }
+}
+
+std::vector<Kept> Membership::kept() {
+  const std::lock_guard one_at_a_time(asking_);
+  std::vector<Kept> all;
+  while (auto kept = kept_behind(all.empty() ? "" : all.back().name)) {
+    all.push_back(std::move(*kept));
+  }
+  return all;
+}
+
+std::optional<Kept> Membership::kept_behind(const std::string& name) {
+  tell(LinkMessage::kNextKept, name);
+  std::unique_lock lock(mutex_);
+  const bool came =
+      news_.wait_for(lock, kAnswerLimit, [&] { return answer_ || !ended_.empty(); });
+  if (!came || !answer_) {
+    throw CommError(text("[elastic.membership] the agent does not say what it keeps: ",
+                         ended_.empty() ? "no answer" : ended_));
+  }
+  std::optional<Kept> answer = std::exchange(answer_, std::nullopt);
+  if (!answer->fd) return std::nullopt;
+  return answer;
+}
+
+}  // namespace cohort

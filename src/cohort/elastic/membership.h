@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/comm/world.h"
+#include "cohort/elastic/agent_link.h"
+#include "cohort/elastic/board.h"
+
+namespace cohort {
+
+// Not an error: the run goes on with fewer ranks, and this one ends, with code 0.
+class Dismissed : public std::exception {
+ public:
+  const char* what() const noexcept override {
+    return "[elastic] the run goes on without this rank";
+  }
+};
+
+// Memory that the agent keeps under a name.
+struct Kept {
+  std::string name;
+  UniqueFd fd;
+};
+
+// A rank's tie to its agent: which world it is in, and what comes after it.
+//
+//   auto membership = Membership::from_env();
+//   for (auto world = membership->first_world(); world;) {
+//     try {
+//       ... join, connect; auto watch = membership->watch(*comm); train; return 0;
+//     } catch (const CommError& error) {
+//       world = membership->next_world(error.what());
+//     }
+//   }
+//
+// A thread of its own waits for the agent's messages.
+//
+// Thread safety: first_world() and next_world() from one thread; all else from any.
+class Membership {
+ public:
+  // Null: this launcher has no agent of ours, or the run is not elastic. Takes the
+  // link, so only the first call in a process finds it.
+  static std::unique_ptr<Membership> from_env();
+
+  // Over a link whose first message is the board. Without `first` it is a spare's.
+  Membership(AgentLink link, std::optional<World> first);
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  bool is_spare() const { return !first_; }
+
+  // Of this process: from the environment, or, for a spare, when the agent needs it:
+  // waits for as long as the run takes. Nothing: the run ended without needing it.
+  std::optional<World> first_world();
+
+  // While the guard lives, comm.abort(reason) is called, from another thread, as soon
+  // as this rank's world is over. If it already is, at once. The guard goes before the
+  // communicator does.
+  class Watch;
+  [[nodiscard]] Watch watch(Communicator& comm);
+
+  // After a CommError: tells the agent, with the reason, and waits for the next world.
+  // Throws Dismissed; CommError if the run ends instead, the agent is gone, or says
+  // nothing for `limit`.
+  World next_world(const std::string& why,
+                   std::chrono::milliseconds limit = std::chrono::seconds(120));
+
+  // On the board: the agent's measure of progress.
+  void committed(int64_t steps);
+  // The highest that any rank of the run noted, in any generation.
+  int64_t committed_before() const;
+
+  // Memory that outlives this process: the agent keeps the descriptor under a name; a
+  // later holder of the name replaces it. CommError if the agent is gone.
+  void keep(const std::string& name, int fd);
+  // All that the agent keeps, by name. CommError as above.
+  std::vector<Kept> kept();
+
+ private:
+  struct Watched;
+
+  void start();
+  void listen() noexcept;
+  void handle(LinkMessage& message);
+  void abort_watched();
+  bool tell(LinkMessage::Kind kind, std::string_view text, int fd = -1);
+  std::optional<Kept> kept_behind(const std::string& name);
+  bool over() const;  // with mutex_: what comes after the current world is known
+  std::string why_over() const;
+
+  AgentLink link_;
+  UniqueFd wake_;  // ends the thread
+  std::unique_ptr<Board> board_;
+  std::optional<World> first_;
+
+  mutable std::mutex mutex_;  // of all below
+  std::condition_variable news_;
+  World current_;
+  std::optional<World> next_;
+  bool dismissed_ = false;
+  std::string ended_;  // why the run is over
+  std::optional<Kept> answer_;
+  std::vector<std::weak_ptr<Watched>> watched_;
+
+  std::mutex asking_;  // one kept() at a time
+  std::thread thread_;
+};
+
+class Membership::Watch {
+ public:
+  explicit Watch(std::shared_ptr<Watched> watched);
+  Watch(Watch&&) noexcept = default;
+  Watch& operator=(Watch&&) = delete;
+  ~Watch();  // an abort that has begun is finished first
+
+ private:
+  std::shared_ptr<Watched> watched_;
+};
+
+}  // namespace cohort
