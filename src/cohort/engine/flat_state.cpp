@@ -114,8 +114,13 @@ void FlatState::fill(int bucket, const Schedule& schedule, Communicator* world,
   const bool wide = dtype == at::kFloat;
   Tensor full = wide && schedule.shard < 3 ? shard.allocate({state.numel}, at::kFloat)
                                            : at::zeros({state.numel}, at::kFloat);
-  for (const auto& place : places_)
-    if (world && place.bucket == bucket) view(full, place).copy_(place.parameter);
+  for (const auto& place : places_) {
+    if (place.bucket != bucket || !world || world->rank() != 0) continue;
+    if (!place.parameter.has_storage() || !place.parameter.storage().data())
+      throw CommError(text("[engine] ", place.name,
+                           " went with the world it was cut over; legal: a new chain"));
+    view(full, place).copy_(place.parameter);
+  }
   if (world) world->broadcast(full, 0).wait();
 
   const Tensor share = full.narrow(0, state.begin, state.count);
