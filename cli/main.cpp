@@ -15,6 +15,7 @@
 #include "cli/doctor_command.h"
 #include "cli/exit_code.h"
 #include "cli/launch_command.h"
+#include "cli/resize_command.h"
 #include "cli/step_command.h"
 #include "cli/train_command.h"
 #include "cohort/comm/backends.h"
@@ -144,6 +145,15 @@ Examples:
   cohort launch -n 4 --nnodes 2 --rdzv node0:29400 -- ./my_program
 )");
   sub->callback([&] { command = [&] { return run_launch(args); }; });
+}
+
+void add_resize(CLI::App& app, ResizeArgs& args, Command& command) {
+  auto* sub = app.add_subcommand("resize", "Give a running elastic run more ranks, or fewer");
+  sub->add_option("pid", args.pid, "Of the `cohort train` that started it")->required();
+  sub->add_option("ranks", args.ranks, "How many it is to have")->required();
+  sub->footer("Weights, batches and the order of samples stay as they are.\n\n"
+              "Examples:\n  cohort resize 4711 4\n");
+  sub->callback([&] { command = [&] { return run_resize(args, std::cout); }; });
 }
 
 struct BenchArgs {
@@ -348,6 +358,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   TrainArgs train;
   LaunchArgs launch;
+  ResizeArgs resize;
   DoctorOptions doctor;
   BenchArgs bench;
   StepArgs step;
@@ -355,6 +366,7 @@ int run(int argc, char** argv) {
   Command command;
   add_train(app, train, command);
   add_launch(app, launch, command);
+  add_resize(app, resize, command);
   add_bench(app, bench, command);
   add_step(app, step, command);
   add_checkpoint(app, checkpoint, command);
