@@ -16,6 +16,7 @@
 #include "cli/exit_code.h"
 #include "cli/history_command.h"
 #include "cli/launch_command.h"
+#include "cli/resize_command.h"
 #include "cli/step_command.h"
 #include "cli/train_command.h"
 #include "cohort/comm/backends.h"
@@ -148,6 +149,15 @@ void add_launch(CLI::App& app, LaunchArgs& args, Command& command) {
   sub->footer(kLaunchHelp);
 
   sub->callback([&] { command = [&] { return run_launch(args); }; });
+}
+
+void add_resize(CLI::App& app, ResizeArgs& args, Command& command) {
+  auto* sub = app.add_subcommand("resize", "Give a running elastic run more ranks, or fewer");
+  sub->add_option("pid", args.pid, "Of the `cohort train` that started it")->required();
+  sub->add_option("ranks", args.ranks, "How many it is to have")->required();
+  sub->footer("Weights, batches and the order of samples stay as they are.\n\n"
+              "Examples:\n  cohort resize 4711 4\n");
+  sub->callback([&] { command = [&] { return run_resize(args, std::cout); }; });
 }
 
 struct BenchArgs {
@@ -375,6 +385,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   TrainArgs train;
   LaunchArgs launch;
+  ResizeArgs resize;
   DoctorOptions doctor;
   BenchArgs bench;
   StepArgs step;
@@ -383,6 +394,7 @@ int run(int argc, char** argv) {
   Command command;
   add_train(app, train, command);
   add_launch(app, launch, command);
+  add_resize(app, resize, command);
   add_bench(app, bench, command);
   add_step(app, step, command);
   add_checkpoint(app, checkpoint, command);
