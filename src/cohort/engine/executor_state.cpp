@@ -130,17 +130,24 @@ std::vector<StatePiece> Executor::state(Holding which) {
   const auto add = [&](std::optional<StatePiece> piece) {
     if (piece) pieces.push_back(std::move(*piece));
   };
+  const auto add_share = [&](const Place& place, const ShareState& share,
+                             ShareRange range) {
+    add(piece_of(place, place.name, TensorKind::kParameter, share.master, share.begin,
+                 range));
+    for (size_t i = 0; i < share.states.size(); ++i)
+      add(piece_of(place, moment_name(rule_.states()[i], place.name),
+                   TensorKind::kMoment, share.states[i], share.begin, range));
+  };
   for (const auto& place : state_.places()) {
     const BucketState& bucket = state_.buckets()[place.bucket];
     const ShareRange range =
         which == Holding::kOwned
             ? owned_range(place.bucket)
             : ShareRange{bucket.begin, bucket.begin + bucket.count};
-    add(piece_of(place, place.name, TensorKind::kParameter, bucket.master, bucket.begin,
-                 range));
-    for (size_t i = 0; i < bucket.states.size(); ++i)
-      add(piece_of(place, moment_name(rule_.states()[i], place.name),
-                   TensorKind::kMoment, bucket.states[i], bucket.begin, range));
+    add_share(place, bucket, range);
+    if (which == Holding::kHeld && bucket.mirror)
+      add_share(place, *bucket.mirror,
+                {bucket.mirror->begin, bucket.mirror->begin + bucket.mirror->count});
   }
   if (which == Holding::kOwned && comm_.rank() != 0) return pieces;
   for (const auto& [name, tensor] : chain_.buffers())
@@ -158,8 +165,23 @@ void Executor::refresh() {
       const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
       groups_.shard->all_gather(state.whole, share).wait();
     }
+    if (state.mirror) refresh_mirror(i);
     if (device_ && schedule_.shard < 3) device_->upload(i);
   }
+}
+
+void Executor::refresh_mirror(int bucket) {
+  const BucketState& state = state_.buckets()[bucket];
+  const int size = groups_.shard->size(), rank = groups_.shard->rank();
+  std::vector<Transfer> sends, receives;
+  const auto move = [&](const Tensor& mine, const Tensor& mirrored) {
+    sends.push_back({(rank + 1) % size, mine});
+    receives.push_back({(rank + size - 1) % size, mirrored});
+  };
+  move(state.master, state.mirror->master);
+  for (size_t i = 0; i < state.states.size(); ++i)
+    move(state.states[i], state.mirror->states[i]);
+  groups_.shard->exchange(sends, receives).wait();
 }
 
 std::string Executor::small_state() { return loss_scale_ ? loss_scale_->saved() : ""; }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/core/fault_point.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/observe/meter.h"
@@ -40,6 +41,13 @@ struct ExecutorOptions {
 
   // Off: no bucket leaves the rank. For measuring what communication costs.
   bool communicate = true;
+
+  // The state comes from peers or a file: at first nothing is taken from rank 0, and
+  // the chain's buffers stay as they are. The same on every rank.
+  bool takes_over = false;
+
+  // Reached as "engine.action", with rank and index, before every action of a step.
+  FaultPlan* faults = nullptr;
 };
 
 // What a step needs from outside.

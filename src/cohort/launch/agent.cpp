@@ -49,9 +49,9 @@ class Agent {
   void say_last_word();
   void flush();
 
-  void wait(Generation* generation);
-  void on_signal(int signal, Generation* generation);
-  void suspend(Generation* generation);
+  void wait(RankGroup* generation);
+  void on_signal(int signal, RankGroup* generation);
+  void suspend(RankGroup* generation);
   void watch_meeting(Generation& generation);
   void on_event(const Event& event, Generation& generation);
   void wait_for_other_nodes(Generation& generation);
@@ -179,7 +179,7 @@ Failure Agent::zygote_failure() const {
 }
 
 // Sleeps until something happens; handles signals and output meanwhile.
-void Agent::wait(Generation* generation) {
+void Agent::wait(RankGroup* generation) {
   std::vector<pollfd> polls = {{signals_.fd(), POLLIN, 0},
                                {zygote_.alive() ? zygote_.socket() : -1, POLLIN, 0}};
   for (const Sink* sink : {&out_, &err_}) {
@@ -201,7 +201,7 @@ void Agent::wait(Generation* generation) {
   }
 }
 
-void Agent::on_signal(int signal, Generation* generation) {
+void Agent::on_signal(int signal, RankGroup* generation) {
   if (signal == SIGCHLD) {
     zygote_.check();
     return;
@@ -232,7 +232,7 @@ void Agent::on_signal(int signal, Generation* generation) {
 }
 
 // Ctrl-Z: ranks are in groups of their own, so the terminal does not reach them.
-void Agent::suspend(Generation* generation) {
+void Agent::suspend(RankGroup* generation) {
   if (generation) generation->suspend(true);
   ::kill(::getpid(), SIGSTOP);  // SIGTSTP itself is blocked here
   if (generation) generation->suspend(false);

@@ -8,6 +8,17 @@
 
 namespace cohort {
 
+// Ranks that die or freeze are replaced while the others live on. For bodies on one
+// node that use Membership (elastic/membership.h).
+struct ElasticOptions {
+  bool on = false;
+  int spares = 1;  // processes forked ahead: they run the body, and wait
+  // A rank that is stopped, or leaves the others waiting, for so long is killed.
+  std::chrono::milliseconds detect{5'000};
+  int min_ranks = 1;  // a run may shrink to
+  int max_ranks = 0;  // a run may grow to; 0: as many as have a place on the board
+};
+
 struct LaunchOptions {
   int ranks = 1;  // on this node
 
@@ -31,6 +42,8 @@ struct LaunchOptions {
   std::chrono::milliseconds stopped_limit{30'000};
   // SIGUSR1 is passed on. With this it also asks for the end, as SIGTERM does.
   bool usr1_stops = false;
+
+  ElasticOptions elastic;
 
   int threads = 0;  // OMP_NUM_THREADS a rank; 0: cores / ranks, at least 1
   // Ranks to disjoint cores, where there are enough. Good for ranks with one thread;
@@ -74,6 +87,12 @@ struct LaunchResult {
 // go to the ranks. A rank that fails ends the others, or starts all of them anew while
 // there are restarts left. A rank may end with 0 while others run on, and a body with
 // 75: stopped on request.
+//
+// With `elastic.on` a rank that fails is replaced instead, by a spare if there is one,
+// and all ranks are told their new World: at most `max_restarts` times, and not when
+// the same rank fails for the third time with no step committed meanwhile, by itself
+// before the first one was, or because of its configuration (exit code 2). Rank 0
+// speaks for the run: once it has ended well, a rank that is killed is not replaced.
 //
 // Streams: rank 0's pass through, whole lines of stdout, stderr as it comes. A rank
 // finds COHORT_STDERR_TTY=1 if the agent's stderr is a terminal.

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "cohort/core/error.h"
+#include "cohort/launch/process.h"
 
 namespace cohort::process {
 namespace {
@@ -20,7 +21,34 @@ int topology(int core, const char* what) {
   return value;
 }
 
+// A set of cores as the kernel takes it.
+class CoreSet {
+ public:
+  explicit CoreSet(const std::vector<int>& cores) {
+    const int count = *std::max_element(cores.begin(), cores.end()) + 1;
+    set_ = CPU_ALLOC(count);
+    bytes_ = CPU_ALLOC_SIZE(count);
+    CPU_ZERO_S(bytes_, set_);
+    for (int core : cores) CPU_SET_S(core, bytes_, set_);
+  }
+  ~CoreSet() { CPU_FREE(set_); }
+  CoreSet(const CoreSet&) = delete;
+  CoreSet& operator=(const CoreSet&) = delete;
+
+  void pin(pid_t thread) const { ::sched_setaffinity(thread, bytes_, set_); }
+
+ private:
+  cpu_set_t* set_;
+  size_t bytes_;
+};
+
 }  // namespace
+
+void pin_process(pid_t pid, const std::vector<int>& cores) {
+  if (cores.empty()) return;
+  const CoreSet set(cores);
+  for (int thread : threads_of(pid)) set.pin(thread);
+}
 
 std::vector<int> allowed_cores() {
   // A mask larger than the kernel's is filled in full; a smaller one is refused.

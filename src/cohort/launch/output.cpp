@@ -103,6 +103,13 @@ RankStream::RankStream(UniqueFd pipe, Sink& sink, Forward forward, std::string p
       prefix_(std::move(prefix)),
       log_fd_(log_fd) {}
 
+void RankStream::show_as(Forward forward, std::string prefix, int log_fd) {
+  flush_partial();
+  forward_ = forward;
+  prefix_ = std::move(prefix);
+  log_fd_ = log_fd;
+}
+
 void RankStream::pump() {
   std::array<char, 65536> buffer;
   // Bounded, so that one loud rank does not keep the agent from the others.

@@ -55,6 +55,9 @@ class RankStream {
   RankStream(UniqueFd pipe, Sink& sink, Forward forward, std::string prefix,
              int log_fd);
 
+  // From the next line on.
+  void show_as(Forward forward, std::string prefix, int log_fd);
+
   int fd() const { return pipe_.get(); }
   bool open() const { return static_cast<bool>(pipe_); }
   bool ready_for_more() const { return open() && !sink_.full(); }

@@ -128,6 +128,10 @@ std::set<pid_t> children() {
   return found;
 }
 
+std::vector<pid_t> threads_of(pid_t pid) {
+  return numeric_entries(text("/proc/", pid, "/task").c_str());
+}
+
 bool end_children(const std::set<pid_t>& spare, std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + limit;
   // The kernel's list may miss a child while others end: believe it when it was

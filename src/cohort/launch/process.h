@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "cohort/core/unique_fd.h"
 
@@ -28,6 +29,9 @@ int64_t wall_ns();
 
 // Children of this process, of all its threads, zombies included.
 std::set<pid_t> children();
+
+// Its threads, while it lives.
+std::vector<pid_t> threads_of(pid_t pid);
 
 // Kills and reaps every child but those in `spare`, and, because this process is
 // the reaper of its descendants, everything below them. False if some were still

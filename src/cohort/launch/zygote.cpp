@@ -51,10 +51,11 @@ Zygote::~Zygote() {
   end_children(spare_, kEndLimit);
 }
 
-bool Zygote::spawn(int index, const SpawnText& spawn, int in, int out, int err) {
+bool Zygote::spawn(int index, const SpawnText& spawn, int in, int out, int err,
+                   int link) {
   const Request request{Request::kSpawn, index, 0};
-  const int fds[] = {in, out, err};
-  return send(request, encode(spawn), fds);
+  const int fds[] = {in, out, err, link};
+  return send(request, encode(spawn), {fds, link >= 0 ? 4u : 3u});
 }
 
 bool Zygote::signal(int index, int signal) {

@@ -42,7 +42,8 @@ class Zygote {
   int socket() const { return socket_.get(); }
 
   // False when the zygote is dead; the same for signal().
-  bool spawn(int index, const SpawnText& spawn, int in, int out, int err);
+  bool spawn(int index, const SpawnText& spawn, int in, int out, int err,
+             int link = -1);
   bool signal(int index, int signal);
 
   // The next report, if there is one. After alive() has become false there is none.

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +10,11 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <exception>
 #include <map>
 
 #include "cohort/core/error.h"
+#include "cohort/launch/cores.h"
 #include "cohort/launch/error_file.h"
 #include "cohort/launch/zygote.h"
 
@@ -35,17 +34,6 @@ void say(const std::string& line) {
   write_error_file(why);
   say(why + "\n");
   ::_exit(code);
-}
-
-void pin_to(const std::vector<int>& cores) {
-  if (cores.empty()) return;
-  const int count = *std::max_element(cores.begin(), cores.end()) + 1;
-  cpu_set_t* set = CPU_ALLOC(count);
-  const size_t bytes = CPU_ALLOC_SIZE(count);
-  CPU_ZERO_S(bytes, set);
-  for (int core : cores) CPU_SET_S(core, bytes, set);
-  ::sched_setaffinity(0, bytes, set);  // a refusal costs speed, nothing else
-  CPU_FREE(set);
 }
 
 [[noreturn]] void execute(const std::vector<std::string>& program) {
@@ -193,14 +181,18 @@ class ZygoteProcess {
     for (size_t i = 0; i < fds.size() && i < 3; ++i) {
       ::dup2(fds[i].get(), static_cast<int>(i));
     }
+    // The link to the agent stays; whoever executes something else does without.
+    const int link = fds.size() > 3 ? fds[3].release() : -1;
     fds.clear();
     socket_.reset();
     child_events_.reset();
+    for (const char* outer : {"COHORT_AGENT_FD", "COHORT_SPARE"}) ::unsetenv(outer);
     for (const std::string& variable : spawn.variables) {
       const size_t equals = variable.find('=');
       ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
     }
-    pin_to(spawn.cores);
+    if (link >= 0) ::setenv("COHORT_AGENT_FD", std::to_string(link).c_str(), 1);
+    pin_process(::getpid(), spawn.cores);
     ::sigaction(SIGPIPE, &options_.on_pipe, nullptr);
     ::sigprocmask(SIG_SETMASK, &options_.mask, nullptr);
     if (!options_.program.empty()) execute(options_.program);

@@ -141,14 +141,19 @@ void ListWriter::mirror(int bucket) {
 }
 
 int ListWriter::gather(int bucket, int slice, std::vector<int> waits) {
-  const int64_t bytes = plan_.schedule.buckets[bucket].numel *
-                        size_of(plan_.schedule.precision.compute);
+  const int64_t width = size_of(plan_.schedule.precision.compute);
+  const int64_t bytes = plan_.schedule.buckets[bucket].numel * width;
+  // Of whole parameters that were updated in shares a copy of the share travels, unless
+  // the reduction has written it everywhere.
+  const int64_t copy = plan_.schedule.keeps_sums ? share(bucket) * width : 0;
+  const bool cut = plan_.schedule.shard == 3;
   return add({.kind = ActionKind::kGather,
               .lane = plan_.gather_lane,
               .slice = slice,
               .buckets = {bucket},
               .bytes = bytes,
-              .takes = plan_.schedule.shard == 3 ? bytes : 0,
+              .takes = cut ? bytes : copy,
+              .frees = cut ? 0 : copy,
               .waits = std::move(waits)});
 }
 

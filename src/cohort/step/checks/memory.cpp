@@ -25,6 +25,7 @@ int64_t& freed_of(MemoryParts& parts, ActionKind kind) {
     case ActionKind::kBackward:
       return parts.activations;
     case ActionKind::kFree:
+    case ActionKind::kGather:
       return parts.parameters;
     default:
       return parts.gradients;
