@@ -82,11 +82,13 @@ class ResumeTest(unittest.TestCase):
                     self.assertEqual(run.done["weights_hash"], wanted)
 
     def test_slices_that_nobody_gave_are_those_of_the_run(self):
-        keys = {"slices": 0}
-        self.train(4, "shard=2", CUT, keys={**keys, **self.saving()})
-        wanted = self.train(4, "shard=2", END, keys=keys).done["weights_hash"]
-        self.assertEqual(self.resume(2, "shard=0", END, keys=keys).done["weights_hash"],
-                         wanted)
+        keys = train_run.assignments({**SMALL, "slices": 0, **self.saving()})
+        for ranks, steps in ((4, 2), (2, 4), (1, 6)):
+            run = train_run.cohort("train", "fashion-mnist", "-n", ranks, "--max-steps",
+                                   steps, "--resume", *keys)
+            self.assertEqual(run.code, 0, run.err)
+            manifest = json.loads((self.root / f"step-{steps:08}/manifest.json").read_text())
+            self.assertEqual(manifest["state"]["slices"], "4")
 
     def test_a_signal_saves_and_the_run_goes_on_from_there(self):
         for name in ("SIGTERM", "SIGUSR1"):
