@@ -30,7 +30,6 @@
 namespace cohort::cli {
 namespace {
 
-// One thing to run, chosen by the command line.
 using Command = std::function<int()>;
 
 // CLI11's own ranges let nan pass and print their ends with 300 digits.

@@ -19,6 +19,7 @@
 #include "cohort/core/kept_memory.h"
 #include "cohort/core/parse.h"
 #include "cohort/elastic/membership.h"
+#include "cohort/elastic/watched_store.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_step.h"
 #include "cohort/train/trainer.h"
@@ -229,32 +230,43 @@ class RankRun {
   }
 
  private:
+  // What a rank has of a world; the communicator goes first.
+  struct Ties {
+    std::unique_ptr<Store> store;
+    std::unique_ptr<WatchedStore> watched;  // the same store, in an elastic run
+    std::unique_ptr<Communicator> comm;
+  };
+
   // To the end of the run, if the world lasts so long.
   int live(const World& world) {
     if (world.generation > 0 && !trainer_) prepare(nullptr);
-    store_ = join(world, connecting_);
-    auto comm = connect(world, *store_, connecting_);
-    past_.push_back(std::exchange(comm_, std::move(comm)));
+    Ties ties;
+    ties.store = join(world, connecting_);
+    if (membership_)
+      ties.watched = std::make_unique<WatchedStore>(*ties.store, *membership_);
+    ties.comm = connect(world, ties.watched ? *ties.watched : *ties.store, connecting_);
+    past_.push_back(std::exchange(ties_, std::move(ties)));
+    Communicator* const comm = ties_.comm.get();
     std::optional<Membership::Watch> watch;
-    if (membership_) watch.emplace(membership_->watch(*comm_));
+    if (membership_) watch.emplace(membership_->watch(*comm));
     if (!trainer_) {
-      const auto node = world.num_nodes > 1 ? comm_->split(world.node_rank) : nullptr;
-      prepare(node ? node.get() : comm_.get());
+      const auto node = world.num_nodes > 1 ? comm->split(world.node_rank) : nullptr;
+      prepare(node ? node.get() : comm);
     }
     if (world.rank == 0 && !reporter_) reporter_ = make_reporter(plan_);
     Reporter* const reporter = world.rank == 0 ? reporter_.get() : nullptr;
-    trainer_->enter(*comm_, reporter);
+    trainer_->enter(*comm, reporter);
     past_.clear();
-    introduce(reporter);
+    introduce(*comm, reporter);
     const DoneEvent done = trainer_->fit();
-    comm_->barrier().wait();  // nobody leaves while others still look at its memory
+    comm->barrier().wait();  // nobody leaves while others still look at its memory
     return code_of(done, options_.keep);
   }
 
-  // Communicators stay until the Trainer has entered a world: what it ran in the last
-  // one has the run's state.
+  // Ties to worlds that were lost stay until the Trainer has entered another: what it
+  // ran in the last one has the run's state.
   std::optional<World> next_world(const std::string& why) {
-    if (comm_) comm_->abort(why);
+    if (ties_.comm) ties_.comm->abort(why);
     try {
       return membership_->next_world(why);
     } catch (const Dismissed&) {
@@ -274,12 +286,12 @@ class RankRun {
                                          options_, stop_signal);
   }
 
-  void introduce(Reporter* reporter) {
-    const auto ranks = identities(*comm_);
+  void introduce(Communicator& comm, Reporter* reporter) {
+    const auto ranks = identities(comm);
     if (!reporter) return;
-    if (comm_->generation() > 0) return reporter->ranks(ranks);
+    if (comm.generation() > 0) return reporter->ranks(ranks);
     reporter->start({.config_json = plan_.config.to_json(),
-                     .backend = std::string(comm_->backend()),
+                     .backend = std::string(comm.backend()),
                      .device = plan_.args.device,
                      .ranks = ranks,
                      .data = data_.train->describe(),
@@ -299,9 +311,8 @@ class RankRun {
   Chain chain_;
   DataSets data_;
   std::unique_ptr<Reporter> reporter_;
-  std::unique_ptr<Store> store_;
-  std::vector<std::unique_ptr<Communicator>> past_;  // of worlds that were lost
-  std::unique_ptr<Communicator> comm_;
+  std::vector<Ties> past_;  // to worlds that were lost
+  Ties ties_;
   std::unique_ptr<Trainer> trainer_;
 };
 

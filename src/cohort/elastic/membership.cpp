@@ -164,6 +164,11 @@ std::optional<World> Membership::first_world() {
   return current_;
 }
 
+bool Membership::is_over() const {
+  std::lock_guard lock(mutex_);
+  return over();
+}
+
 World Membership::next_world(const std::string& why, std::chrono::milliseconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   std::unique_lock lock(mutex_);
