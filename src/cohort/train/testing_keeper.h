@@ -50,6 +50,8 @@ class FakeAgent final : public PageKeeper {
 class Listener final : public Reporter {
  public:
   void start(const StartEvent&) override {}
+  void ranks(const std::vector<RankIdentity>&) override {}
+  void recovered(const RecoveredEvent&) override {}
   void step(const StepEvent&) override {}
   void valid(const ValidEvent&) override {}
   void checkpoint(const CheckpointEvent& event) override { saved.push_back(event); }
