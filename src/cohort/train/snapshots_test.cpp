@@ -2,7 +2,10 @@
 #include "cohort/train/snapshots.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -150,6 +153,50 @@ TEST_F(SnapshotsTest, TheNewestWholeOneIsNeverOverwritten) {
   EXPECT_THAT(whole_steps(*first), testing::ElementsAre(10));
   take(*second, 1, 2, 30);
   EXPECT_THAT(whole_steps(*first), testing::ElementsAre(30, 10));
+}
+
+// Takes one snapshot after the other, each full of its step, until it is killed.
+[[noreturn]] void take_for_ever(int slot_fds[2], int told) {
+  FakeAgent agent;
+  for (int slot : {0, 1}) agent.keep(text("snapshot.0.", slot), slot_fds[slot]);
+  Snapshots snapshots(&agent, 2);
+  auto pieces = state_of(0);
+  snapshots.begin({}, pieces);
+  for (int64_t step = 1;; ++step) {
+    for (auto& piece : pieces) piece.data.fill_(step % 100);
+    (void)snapshots.take(test::at_step(step), pieces);
+    if (step == 3 && ::write(told, "x", 1) != 1) ::_exit(1);
+  }
+}
+
+TEST_F(SnapshotsTest, AKillAtAnyInstantLeavesAWholeOne) {
+  const int64_t bytes = plan_snapshot(state_of(0)).total_bytes();
+  for (int kill = 0; kill < 20; ++kill) {
+    const auto first = SnapshotPages::create(bytes),
+               second = SnapshotPages::create(bytes);
+    int slot_fds[2] = {first->fd(), second->fd()}, pipe[2];
+    ASSERT_EQ(::pipe(pipe), 0);
+    const pid_t child = ::fork();
+    if (child == 0) take_for_ever(slot_fds, pipe[1]);
+    ::close(pipe[1]);
+    char byte = 0;
+    EXPECT_EQ(::read(pipe[0], &byte, 1), 1);
+    ::usleep(137 * kill);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    ::close(pipe[0]);
+    const SnapshotSet kept({first, second});
+    const auto whole = kept.whole();
+    ASSERT_FALSE(whole.empty());
+    auto pieces = state_of(0);
+    ASSERT_EQ(kept.fill(whole[0], pieces), "");
+    for (const auto& piece : pieces) {
+      EXPECT_TRUE(piece.data.eq(piece.data.new_full({}, whole[0].step % 100))
+                      .all()
+                      .item<bool>())
+          << piece.tensor.spec.name;
+    }
+  }
 }
 
 TEST_F(SnapshotsTest, APartThatIsBeingReadIsNotOverwritten) {
