@@ -63,7 +63,9 @@ ExecutorOptions executor_options(const Config& config) {
           .seed = static_cast<uint64_t>(config.get_int("seed")),
           .loss_scale = {.initial = config.get_float("loss_scale.initial"),
                          .growth_steps = config.get_int("loss_scale.growth_steps")},
-          .usual_count = static_cast<double>(config.get_int("batch"))};
+          .usual_count = static_cast<double>(config.get_int("batch")),
+          .leaves_out = config.get_string("precision") == "fp16" ||
+                        config.get_string("nan") == "skip"};
 }
 
 CheckOptions check_options(const Config& config) {

@@ -158,6 +158,14 @@ int code_of_run(const LaunchResult& result) {
   return result.exit_code > 128 ? kExitLostPeer : result.exit_code;
 }
 
+void write_config(const TrainPlan& plan) {
+  const std::string& out = plan.args.out;
+  if (out.empty()) return;
+  make_folder(out, ErrorKind::kConfig);
+  write_file_atomically(out + "/config.json", plan.config.to_json() + "\n",
+                        ErrorKind::kConfig);
+}
+
 }  // namespace
 
 TrainPlan make_plan(const TrainArgs& args) {
@@ -172,18 +180,6 @@ TrainPlan make_plan(const TrainArgs& args) {
   require_writable("--sample-log", args.sample_log);
   return plan;
 }
-
-namespace {
-
-void write_config(const TrainPlan& plan) {
-  const std::string& out = plan.args.out;
-  if (out.empty()) return;
-  make_folder(out, ErrorKind::kConfig);
-  write_file_atomically(out + "/config.json", plan.config.to_json() + "\n",
-                        ErrorKind::kConfig);
-}
-
-}  // namespace
 
 int run_train(const TrainArgs& args) {
   TrainPlan plan = make_plan(args);

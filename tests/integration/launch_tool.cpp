@@ -4,6 +4,7 @@
 //   launch_tool [flags of cohort launch] -- PROGRAM ARGS
 //   launch_tool [flags] --body ACT ARGS    ranks are forked and run the act
 //   launch_tool --act ACT ARGS             one rank's act
+//   launch_tool --resize PID RANKS         asks a running one
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,13 +13,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iostream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "../../cli/launch_command.h"
+#include "../../cli/resize_command.h"
 #include "cohort/core/error.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/error_file.h"
+#include "elastic_act.h"
 
 namespace {
 
@@ -84,6 +88,7 @@ int act(const Args& args) {
   if (args[0] == "fresh") return fresh(rest);
   if (args[0] == "obey") return obey(rest);
   if (args[0] == "error") return error(rest);
+  if (args[0] == "elastic") return cohort::test::elastic_act(rest);
   return 2;
 }
 
@@ -94,6 +99,7 @@ int guarded(const std::function<int()>& body) {
   } catch (const cohort::Error& error) {
     cohort::write_error_file(error.what());
     std::fprintf(stderr, "%s\n", error.what());
+    if (error.kind() == cohort::ErrorKind::kComm) return 4;
     return error.kind() == cohort::ErrorKind::kConfig ? 2 : 3;
   } catch (const std::exception& error) {
     const std::string what(error.what(), std::strcspn(error.what(), "\n"));
@@ -103,8 +109,10 @@ int guarded(const std::function<int()>& body) {
   }
 }
 
-int launch_body(const cohort::cli::LaunchArgs& args, const Args& rest) {
+int launch_body(const cohort::cli::LaunchArgs& args,
+                const cohort::ElasticOptions& elastic, const Args& rest) {
   cohort::LaunchOptions options;
+  options.elastic = elastic;
   options.ranks = std::stoi(args.ranks);
   options.grace = std::chrono::milliseconds(static_cast<int>(args.grace_s * 1000));
   options.stopped_limit =
@@ -116,8 +124,14 @@ int launch_body(const cohort::cli::LaunchArgs& args, const Args& rest) {
   return cohort::launch(options).exit_code;
 }
 
+int resize(const Args& args) {
+  const cohort::cli::ResizeArgs resize{std::stoi(args.at(0)), std::stoi(args.at(1))};
+  return cohort::cli::run_resize(resize, std::cout);
+}
+
 int run(Args in) {
   cohort::cli::LaunchArgs args;
+  cohort::ElasticOptions elastic;
   for (size_t i = 0; i < in.size(); ++i) {
     const Args rest(in.begin() + i + 1, in.end());
     const auto value = [&] { return in.at(++i); };
@@ -125,8 +139,10 @@ int run(Args in) {
       args.program = rest;
       return guarded([&] { return cohort::cli::run_launch(args); });
     }
+    if (in[i] == "--resize") return guarded([&] { return resize(rest); });
     if (in[i] == "--act") return guarded([&] { return act(rest); });
-    if (in[i] == "--body") return guarded([&] { return launch_body(args, rest); });
+    if (in[i] == "--body")
+      return guarded([&] { return launch_body(args, elastic, rest); });
     if (in[i] == "-n")
       args.ranks = value();
     else if (in[i] == "--nnodes")
@@ -149,6 +165,14 @@ int run(Args in) {
       args.pin = true;
     else if (in[i] == "--prefix-all")
       args.prefix_all = true;
+    else if (in[i] == "--elastic")
+      elastic.on = true;
+    else if (in[i] == "--spares")
+      elastic.spares = std::stoi(value());
+    else if (in[i] == "--detect")
+      elastic.detect = std::chrono::milliseconds(std::stoi(value()));
+    else if (in[i] == "--max-ranks")
+      elastic.max_ranks = std::stoi(value());
     else if (in[i] == "--json")
       args.json = true;
     else

@@ -42,7 +42,7 @@ class Program {
 
   // Living processes with this program's mark; zombies are dead.
   std::set<pid_t> processes() const;
-  // True as soon as none is left; false after two seconds.
+  // True as soon as none is left; false after twenty seconds.
   bool all_gone() const;
 
  private:

@@ -16,7 +16,7 @@ void add_run(Keys& keys) {
                {.lowest = 0, .highest = 1024})
       .add_choice("precision", "float32", {"float32", "bf16", "fp16"},
                   "of forward and backward; masters stay float32")
-      .add_choice("elastic", "off", {"on", "off"}, "go on when a rank is lost")
+      .add_choice("elastic", "on", {"on", "off"}, "go on when a rank is lost")
       .add_int("elastic.spares", 1, "processes that wait, ready to replace a rank",
                {.lowest = 0, .highest = 64})
       .add_float("elastic.detect_s", 5,

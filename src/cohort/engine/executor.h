@@ -97,6 +97,9 @@ class Executor final : public StepRunner {
   void visit_share(int bucket, int64_t begin, int64_t count, float* sum);
   void check_sum(int bucket, int64_t begin, int64_t count, const float* sum);
   bool sums_are_finite() const;
+  void check_stretch(int bucket, const ShareState& share, const Tensor& sum,
+                     int64_t at);
+  [[noreturn]] void stop_for_bad_sum();
   void refresh_mirror(int bucket);
   StepScalars scalars() const;
   double seed_scale() const;

@@ -127,16 +127,13 @@ ShareRange Executor::owned_range(int bucket) const {
 
 std::vector<StatePiece> Executor::state(Holding which) {
   std::vector<StatePiece> pieces;
-  const auto add = [&](std::optional<StatePiece> piece) {
-    if (piece) pieces.push_back(std::move(*piece));
-  };
   const auto add_share = [&](const Place& place, const ShareState& share,
                              ShareRange range) {
-    add(piece_of(place, place.name, TensorKind::kParameter, share.master, share.begin,
-                 range));
+    add_piece(pieces, place, place.name, TensorKind::kParameter, share.master,
+              share.begin, range);
     for (size_t i = 0; i < share.states.size(); ++i)
-      add(piece_of(place, moment_name(rule_.states()[i], place.name),
-                   TensorKind::kMoment, share.states[i], share.begin, range));
+      add_piece(pieces, place, moment_name(rule_.states()[i], place.name),
+                TensorKind::kMoment, share.states[i], share.begin, range);
   };
   for (const auto& place : state_.places()) {
     const BucketState& bucket = state_.buckets()[place.bucket];

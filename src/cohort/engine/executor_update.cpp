@@ -117,14 +117,30 @@ void Executor::update_share(int bucket, ShareState& share, const Tensor& sum) {
     std::vector<float> widened;
     for (int64_t i = begin; i < end; ++i) update_stretch(i, widened);
   });
-  for (int64_t i = 0; i < stretches; ++i) {
-    if (!bad[i]) continue;
-    std::vector<float> widened;
-    const int64_t count = std::min(kStretch, share.count - i * kStretch);
-    check_sum(bucket, share.begin + i * kStretch, count,
-              widen_part(sum, i * kStretch, count, widened));
-  }
+  for (int64_t i = 0; i < stretches; ++i)
+    if (bad[i]) check_stretch(bucket, share, sum, i * kStretch);
   if (!not_finite_.empty()) throw Error(ErrorKind::kBug, not_finite_);
+}
+
+void Executor::check_stretch(int bucket, const ShareState& share, const Tensor& sum,
+                             int64_t at) {
+  std::vector<float> widened;
+  const int64_t count = std::min(kStretch, share.count - at);
+  check_sum(bucket, share.begin + at, count, widen_part(sum, at, count, widened));
+}
+
+// The ranks have voted against a step of a run that does not leave steps out.
+void Executor::stop_for_bad_sum() {
+  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
+    const BucketState& bucket = state_.buckets()[i];
+    for (int64_t at = 0; bucket.trained && at < bucket.count; at += kStretch)
+      check_stretch(i, bucket, gradients_.sum(i), at);
+  }
+  if (not_finite_.empty())
+    not_finite_ =
+        text("[engine] step ", step_ + 1,
+             ": a gradient that another rank sums is no number", kNotFiniteAdvice);
+  throw Error(ErrorKind::kBug, not_finite_);
 }
 
 void Executor::norm() {
@@ -169,6 +185,7 @@ PendingWork Executor::vote() {
   const auto count = [this, against] {
     skipped_ = *against > 0;
     standing_ = {.phase = Standing::Phase::kDecided, .against = skipped_};
+    if (skipped_ && !options_.leaves_out) stop_for_bad_sum();
   };
   if (comm_.size() == 1 || !options_.communicate) {
     count();
@@ -183,6 +200,7 @@ StepResult Executor::finish(bool skip) {
                "a step that was not voted on cannot be finished alone");
   if (standing_.phase == Standing::Phase::kCommitted) return result();
   skipped_ = skip;
+  if (skipped_ && !options_.leaves_out) stop_for_bad_sum();
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
     if (state_.buckets()[i].trained && !updated_[i]) update(i);
   commit();

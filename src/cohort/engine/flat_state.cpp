@@ -114,8 +114,13 @@ void FlatState::fill(int bucket, const Schedule& schedule, Communicator* world,
   const bool wide = dtype == at::kFloat;
   Tensor full = wide && schedule.shard < 3 ? shard.allocate({state.numel}, at::kFloat)
                                            : at::zeros({state.numel}, at::kFloat);
-  for (const auto& place : places_)
-    if (world && place.bucket == bucket) view(full, place).copy_(place.parameter);
+  for (const auto& place : places_) {
+    if (place.bucket != bucket || !world || world->rank() != 0) continue;
+    if (!place.parameter.has_storage() || !place.parameter.storage().data())
+      throw CommError(text("[engine] ", place.name,
+                           " went with the world it was cut over; legal: a new chain"));
+    view(full, place).copy_(place.parameter);
+  }
   if (world) world->broadcast(full, 0).wait();
 
   const Tensor share = full.narrow(0, state.begin, state.count);
@@ -193,21 +198,19 @@ void FlatState::publish(int bucket, int64_t begin, int64_t count) {
     narrow(target.scalar_type(), from, count, target.data_ptr());
 }
 
-std::optional<StatePiece> piece_of(const Place& place, std::string name,
-                                   TensorKind kind, const Tensor& flat, int64_t origin,
-                                   ShareRange range) {
+void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,
+               TensorKind kind, const Tensor& flat, int64_t origin, ShareRange range) {
   const int64_t begin = std::max(place.offset, range.begin);
   const int64_t end = std::min(place.offset + place.parameter.numel(), range.end);
-  if (begin >= end) return std::nullopt;
-  StatePiece piece;
-  piece.tensor = {.spec = spec_of(std::move(name), place.parameter),
-                  .kind = kind,
-                  .order = memory_order(place.parameter)};
+  if (begin >= end) return;
+  StatePiece& piece = pieces.emplace_back();
+  piece.tensor.spec = spec_of(std::move(name), place.parameter);
   piece.tensor.spec.dtype = flat.scalar_type();
   piece.tensor.spec.begin = begin - place.offset;
   piece.tensor.spec.end = end - place.offset;
+  piece.tensor.kind = kind;
+  piece.tensor.order = memory_order(place.parameter);
   piece.data = flat.narrow(0, begin - origin, end - begin);
-  return piece;
 }
 
 std::string moment_name(std::string_view state, const std::string& parameter) {

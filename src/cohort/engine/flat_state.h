@@ -108,12 +108,11 @@ class FlatState {
   int64_t largest_ = 0;
 };
 
-// Elements [begin, end) of a bucket, where they meet a parameter: a piece of the tensor
-// `name` with the parameter's shape and order. `flat` holds the bucket from element
-// `origin` on. None where they do not meet.
-std::optional<StatePiece> piece_of(const Place& place, std::string name,
-                                   TensorKind kind, const Tensor& flat, int64_t origin,
-                                   ShareRange range);
+// Elements [range.begin, range.end) of a bucket, where they meet a parameter: adds a
+// piece of the tensor `name`, with the parameter's shape and order. `flat` holds the
+// bucket from element `origin` on. Nothing where they do not meet.
+void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,
+               TensorKind kind, const Tensor& flat, int64_t origin, ShareRange range);
 
 // "optimizer.STATE.PARAMETER".
 std::string moment_name(std::string_view state, const std::string& parameter);

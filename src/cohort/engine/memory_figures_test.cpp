@@ -137,5 +137,45 @@ TEST(RecomputeMemory, IsWhatTheCheckerSays) {
   });
 }
 
+// A CNN whose one large block makes every piece of memory that blocks take turns in as
+// large as itself.
+void compare_uneven_blocks(int shard, Communicator& comm) {
+  constexpr int64_t kSlice = 8;
+  const auto images = [](int64_t count) {
+    Batch batch{at::ones({count, 1, 28, 28}), at::zeros({count}, at::kLong)};
+    for (int64_t i = 0; i < count; ++i) batch.ids.push_back(i);
+    return batch;
+  };
+  Chain chain = make_cnn({}, {});
+  const auto rule = make_update_rule({.name = "sgd"});
+  auto specs = specs_of(chain);
+  set_bytes(measure_blocks(chain, images, kSlice), kSlice, at::kFloat, specs);
+  Schedule schedule =
+      generate(specs, {.dp = comm.size(), .shard = shard},
+               {.slices = comm.size(),
+                .bucket_bytes = 1 << 16,
+                .optimizer_states = static_cast<int>(rule->states().size()),
+                .shares_memory = true});
+  const auto predicted = static_cast<double>(check(schedule).largest().parts.total());
+  MemoryCounter counter;
+  const TensorMemoryScope scope(counter);
+  Executor executor(chain, std::move(schedule), *rule, comm, {});
+  counter.reset_peak();
+  for (int64_t step = 0; step < 2; ++step)
+    executor.run(
+        {.step = step, .rate = 1e-3, .batch = [&](int) { return images(kSlice); }});
+  const auto measured = static_cast<double>(counter.peak());
+  if (comm.rank() == 0)
+    std::fprintf(stderr, "cnn, shard %d: measured %.1f MB, checker %.1f MB\n", shard,
+                 measured / 1e6, predicted / 1e6);
+  EXPECT_NEAR(predicted / measured, 1, 0.05);
+}
+
+TEST_P(MemoryFigures, OfUnevenBlocksAreThoseOfTheChecker) {
+  test::run_ranks({.backend = "local", .size = 3}, [&](Communicator& comm) {
+    compare_uneven_blocks(GetParam(), comm);
+  });
+}
+
 }  // namespace
 }  // namespace cohort

@@ -34,6 +34,8 @@ struct ExecutorOptions {
   uint64_t seed = 0;
   LossScaleOptions loss_scale;  // for float16
   double usual_count = 1;       // samples of a step; sums stay in range by it
+  // A step that is voted against changes nothing. Off: it ends the run.
+  bool leaves_out = true;
 
   ComputeOn compute_on = ComputeOn::kHost;
   int gpu = 0;          // number of this rank's, on its node

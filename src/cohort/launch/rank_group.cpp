@@ -97,10 +97,12 @@ void RankGroup::handle(const Report& report) {
 }
 
 void RankGroup::lost() {
+  stopping_ = true;
   for (const auto& [index, process] : processes_) {
     if (process->ended()) continue;
     process->ask_to_end();
     process->end(SIGKILL, wall_ns(), ~uint64_t{0});
+    on_end(*process);
   }
 }
 

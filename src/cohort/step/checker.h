@@ -20,8 +20,8 @@ struct CheckOptions {
 struct MemoryParts {
   int64_t state = 0;  // between steps: parameters, optimizer state, gradient sums
   int64_t activations = 0;
-  int64_t gradients = 0;   // that have memory for a while only
-  int64_t parameters = 0;  // gathered for a while only
+  int64_t gradients = 0;   // that take turns in memory kept for them
+  int64_t parameters = 0;  // gathered, in memory kept for them
   int64_t scratch = 0;
 
   int64_t total() const {

@@ -152,7 +152,7 @@ int ListWriter::gather(int bucket, int slice, std::vector<int> waits) {
               .slice = slice,
               .buckets = {bucket},
               .bytes = bytes,
-              .takes = cut ? bytes : copy,
+              .takes = cut ? gathered_bytes(plan_.schedule) : copy,
               .frees = cut ? 0 : copy,
               .waits = std::move(waits)});
 }
@@ -161,8 +161,7 @@ void ListWriter::free_parameters(int bucket, int slice, int gathered) {
   add({.kind = ActionKind::kFree,
        .slice = slice,
        .buckets = {bucket},
-       .frees = plan_.schedule.buckets[bucket].numel *
-                size_of(plan_.schedule.precision.compute),
+       .frees = gathered_bytes(plan_.schedule),
        .waits = {gathered}});
 }
 

@@ -175,16 +175,19 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   options_.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
   sample_log_ = nullptr;
   history_ = nullptr;
+  const auto stands = exchange_stands(comm, stand());
+  ExecutorOptions execute = executor_options(options_);
+  execute.takes_over = decide(stands, comm.rank()).committed >= 0;
   auto runner =
       make_step_runner(chain_, make_schedule(chain_, measures_, options_, *rule_),
-                       options_.update, *rule_, comm, executor_options(options_));
+                       options_.update, *rule_, comm, execute);
   forward_only_ = make_forward_schedule(chain_, options_);
   keeper_.begin({.comm = &comm,
                  .runner = runner.get(),
                  .sampler = &sampler_,
                  .layout = options_.layout.text(),
                  .reporter = reporter_});
-  settle(*runner);
+  settle(*runner, stands);
   runner_ = std::move(runner);
   if (committed_ == 0 && !options_.save_initial.empty()) save(options_.save_initial);
   if (reporter_ && !options_.sample_log.empty())

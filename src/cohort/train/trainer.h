@@ -90,7 +90,7 @@ class Trainer {
   int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
 
  private:
-  void settle(StepRunner& fresh);
+  void settle(StepRunner& fresh, std::span<const Stand> stands);
   Stand stand() const;
   std::string take_from_peers(StepRunner& fresh, std::span<const Stand> stands);
   void take_from_keeper(const std::string& why);

@@ -20,8 +20,7 @@ Stand Trainer::stand() const {
 
 // What ran in the world before stays until the state is in `fresh`: if this world too
 // is lost meanwhile, the next one finds it there.
-void Trainer::settle(StepRunner& fresh) {
-  const auto stands = exchange_stands(*comm_, stand());
+void Trainer::settle(StepRunner& fresh, std::span<const Stand> stands) {
   const std::string lost = take_from_peers(fresh, stands);
   if (!lost.empty()) take_from_keeper(lost);
   begin_history(lost);
@@ -44,7 +43,7 @@ std::string Trainer::take_from_peers(StepRunner& fresh, std::span<const Stand> s
 
 void Trainer::take_from_keeper(const std::string& why) {
   const auto saved = keeper_.restore();
-  if (!saved && committed_ > 0)
+  if (!saved && committed_ >= 0)
     throw CheckpointError(
         text("[train] ", why, ", and nothing is saved to go back to"));
   committed_ = saved ? saved->step : 0;

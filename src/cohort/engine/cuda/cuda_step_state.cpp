@@ -26,11 +26,10 @@ std::vector<StatePiece> CudaStep::state() {
   const ShareRange all{0, numel_};
   const auto rule = make_update_rule(options_.update);
   for (const auto& place : places_) {
-    pieces.push_back(
-        *piece_of(place, place.name, TensorKind::kParameter, master_, 0, all));
+    add_piece(pieces, place, place.name, TensorKind::kParameter, master_, 0, all);
     for (size_t i = 0; i < update_->states().size(); ++i)
-      pieces.push_back(*piece_of(place, moment_name(rule->states()[i], place.name),
-                                 TensorKind::kMoment, update_->states()[i], 0, all));
+      add_piece(pieces, place, moment_name(rule->states()[i], place.name),
+                TensorKind::kMoment, update_->states()[i], 0, all);
   }
   for (const auto& [name, tensor] : frozen_)
     pieces.push_back({{.spec = spec_of(name, tensor), .order = memory_order(tensor)},

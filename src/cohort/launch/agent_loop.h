@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cohort/comm/tcp_store.h"
+#include "cohort/launch/control.h"
+#include "cohort/launch/crew.h"
+#include "cohort/launch/generation.h"
+#include "cohort/launch/meeting.h"
+#include "cohort/launch/signals.h"
+
+namespace cohort::process {
+
+// Between two looks at the meeting of several nodes.
+inline constexpr std::chrono::milliseconds kMeetingInterval{150};
+
+// One life of launch(): see there.
+class Agent {
+ public:
+  explicit Agent(const LaunchOptions& options);
+  LaunchResult run();
+
+ private:
+  bool join();
+  void run_crew();
+  bool run_generation();
+  bool agree_to_restart();
+  void say_last_word();
+  void flush();
+
+  void wait(RankGroup* ranks);
+  void on_signal(int signal, RankGroup* ranks);
+  void suspend(RankGroup* ranks);
+  void watch_meeting(Generation& generation);
+  void on_event(const Event& event, Generation& generation);
+  void wait_for_other_nodes(Generation& generation);
+  void conclude(Generation& generation);
+  void drive(RankGroup& ranks);
+  void report(const Failure& failure);
+  std::string resize(int ranks);
+  Failure zygote_failure() const;
+
+  void say(const std::string& line) { err_.write("[launch] " + line + "\n", this); }
+
+  const LaunchOptions& options_;
+  SignalScope signals_;
+  Zygote zygote_;  // before the first thread, which is the store's
+  ControlServer control_;
+  Sink out_, err_;
+  std::unique_ptr<StoreServer> store_;  // of one node; several meet in another
+  std::unique_ptr<Meeting> meeting_;
+  RankPlan plan_;
+  Crew* crew_ = nullptr;  // while it runs
+  int generation_ = 0;
+  std::optional<Event> event_;  // of this generation, from any node
+  Clock::time_point next_meeting_{};
+  LaunchResult result_;
+};
+
+}  // namespace cohort::process

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's part in a run of several nodes.
+#include "cohort/core/error.h"
+#include "cohort/launch/agent_loop.h"
+
+namespace cohort::process {
+
+// Tells the other nodes what happened here, and hears what happened there.
+void Agent::watch_meeting(Generation& generation) {
+  if (Clock::now() < next_meeting_ && !generation.done()) return;
+  next_meeting_ = Clock::now() + kMeetingInterval;
+  if (event_) return;
+  try {
+    std::optional<Event> event;
+    if (!zygote_.alive()) {
+      event = Event{Event::kFault, zygote_failure()};
+    } else if (result_.stop_signal) {
+      event = Event{Event::kStop, {}};
+      event->failure.signal = result_.stop_signal;
+    } else if (generation.any_failed() && generation.done()) {
+      event = Event{Event::kFault, generation.failures()[0]};
+    } else if (generation.any_failed()) {
+      event = Event{Event::kFault, generation.first_failure()};
+    }
+    event_ =
+        event ? meeting_->publish(generation_, *event) : meeting_->poll(generation_);
+  } catch (const CommError& error) {
+    event_ = Event{};
+    event_->failure.host = host_name();
+    event_->failure.exit_code = kLostPeer;
+    event_->failure.message =
+        text("the agents' store at ", options_.rdzv, " is lost: ", error.what());
+  }
+  if (event_) on_event(*event_, generation);
+}
+
+void Agent::on_event(const Event& event, Generation& generation) {
+  if (event.kind == Event::kStop && !result_.stop_signal) {
+    result_.stop_signal = event.failure.signal;
+    say(text(signal_name(event.failure.signal), " to another node: stopping ",
+             generation.running(), " ranks"));
+  }
+  if (!generation.stopping()) {
+    generation.stop(event.kind == Event::kStop ? event.failure.signal : SIGTERM);
+  }
+}
+
+// A node whose ranks are done keeps the others company: they may still fail, and its
+// store may be theirs.
+void Agent::wait_for_other_nodes(Generation& generation) {
+  watch_meeting(generation);
+  try {
+    const std::string done = text("done/", generation_);
+    if (!event_) meeting_->arrive(done);
+    while (!event_ && !meeting_->all_arrived(done)) {
+      wait(&generation);
+      watch_meeting(generation);
+    }
+  } catch (const CommError& error) {
+    say(text("the agents' store at ", options_.rdzv, " is lost: ", error.what()));
+  }
+}
+
+// No rank of a new generation starts while one of the old still runs anywhere, nor
+// finds anything of it in its store.
+bool Agent::agree_to_restart() {
+  ++generation_;
+  if (!meeting_) {
+    store_ = std::make_unique<StoreServer>();
+    plan_.world.master_port = store_->port();
+    return true;
+  }
+  const std::string ready = text("ready/", generation_);
+  const auto deadline = Clock::now() + options_.grace + std::chrono::seconds(20);
+  try {
+    meeting_->arrive(ready);
+    while (!meeting_->all_arrived(ready)) {
+      next_meeting_ = Clock::now() + kMeetingInterval;
+      wait(nullptr);
+      if (result_.stop_signal || !zygote_.alive()) return false;
+      if (Clock::now() < deadline) continue;
+      say("other nodes did not come to the restart");
+      return false;
+    }
+    plan_.world.master_port = meeting_->renew_store(generation_);
+    return true;
+  } catch (const CommError& error) {
+    say(error.what());
+    return false;
+  }
+}
+
+}  // namespace cohort::process

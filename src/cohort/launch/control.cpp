@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/launch/control.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <optional>
+
+#include "cohort/core/error.h"
+#include "cohort/core/message.h"
+#include "cohort/launch/process.h"
+
+namespace cohort::process {
+namespace {
+
+constexpr uint32_t kVersion = 0xC0490001;  // a mark, and the version in its last byte
+constexpr size_t kMostGuests = 16;
+constexpr std::chrono::seconds kAnswerLimit{30};
+
+struct Request {
+  uint32_t version = kVersion;
+  int32_t ranks = 0;
+};
+
+struct Answer {
+  uint32_t version = kVersion;
+  int32_t refused = 0;
+};
+
+// In the abstract name space: it goes with its socket.
+struct Address {
+  explicit Address(pid_t pid) {
+    const std::string name = text("cohort-agent-", pid);
+    value.sun_family = AF_UNIX;
+    memcpy(value.sun_path + 1, name.data(), name.size());
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&value); }
+
+  sockaddr_un value{};
+  socklen_t size;
+};
+
+std::optional<ucred> peer_of(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
+  return peer;
+}
+
+UniqueFd make_socket(int flags) {
+  return UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+}
+
+// True when the guest is done with.
+bool answer(int guest, const std::function<std::string(int ranks)>& resize) {
+  Request request;
+  std::string line;
+  std::vector<UniqueFd> fds;
+  const int got = receive_message(guest, &request, sizeof request, line, fds);
+  if (got == 0) return false;
+  if (got < 0 || request.version != kVersion) return true;
+  Answer answer;
+  try {
+    line = resize(request.ranks);
+  } catch (const Error& error) {
+    answer.refused = 1;
+    line = error.what();
+  }
+  try_send_message(guest, &answer, sizeof answer, line);
+  return true;
+}
+
+}  // namespace
+
+ControlServer::ControlServer() : socket_(make_socket(SOCK_NONBLOCK)) {
+  const Address address(::getpid());
+  if (!socket_ || ::bind(socket_.get(), address.get(), address.size) != 0 ||
+      ::listen(socket_.get(), 8) != 0) {
+    socket_.reset();
+  }
+}
+
+void ControlServer::add_polls(std::vector<pollfd>& polls) const {
+  if (socket_) polls.push_back({socket_.get(), POLLIN, 0});
+  for (const UniqueFd& guest : guests_) polls.push_back({guest.get(), POLLIN, 0});
+}
+
+void ControlServer::accept() {
+  while (socket_) {
+    UniqueFd guest(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!guest) return;
+    const auto peer = peer_of(guest.get());
+    if (!peer || (peer->uid != ::geteuid() && peer->uid != 0)) continue;
+    if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());
+    guests_.push_back(std::move(guest));
+  }
+}
+
+void ControlServer::serve(const std::function<std::string(int ranks)>& resize) {
+  accept();
+  std::erase_if(guests_, [&](const UniqueFd& g) { return answer(g.get(), resize); });
+}
+
+std::string ask_resize(pid_t pid, int ranks) {
+  if (ranks < 1) {
+    throw ConfigError(text("[resize] ", ranks, " ranks; legal: 1 or more"));
+  }
+  const UniqueFd socket = make_socket(0);
+  const Address address(pid);
+  const bool connected =
+      socket && ::connect(socket.get(), address.get(), address.size) == 0;
+  const auto peer = connected ? peer_of(socket.get()) : std::nullopt;
+  if (!peer || peer->pid != pid) {
+    throw ConfigError(text("[resize] no run has pid ", pid,
+                           " here; legal: the pid of a running `cohort train`"));
+  }
+  const Request request{kVersion, ranks};
+  send_message(socket.get(), &request, sizeof request);
+  Answer answer;
+  std::string line;
+  std::vector<UniqueFd> fds;
+  pollfd event{socket.get(), POLLIN, 0};
+  const int limit_ms = std::chrono::milliseconds(kAnswerLimit).count();
+  if (::poll(&event, 1, limit_ms) <= 0 ||
+      receive_message(socket.get(), &answer, sizeof answer, line, fds) <= 0 ||
+      answer.version != kVersion) {
+    throw CommError(text("[resize] the run of pid ", pid,
+                         " did not answer; legal: a run of this user"));
+  }
+  if (answer.refused) throw ConfigError(line);
+  return line;
+}
+
+}  // namespace cohort::process

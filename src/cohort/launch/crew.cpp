@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/launch/crew.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/launch/cores.h"
+#include "cohort/launch/preparation.h"
+
+namespace cohort::process {
+namespace {
+
+// A spare loads what a rank does. It starts when the ranks have had time for that.
+constexpr std::chrono::milliseconds kSpareDelay{500};
+constexpr int kMostSpareDeaths = 3;
+
+}  // namespace
+
+Crew::Crew(RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
+           std::unique_ptr<StoreServer> store)
+    : RankGroup(plan, zygote, out, err, plan.options.elastic.detect),
+      plan_(plan),
+      elastic_(plan.options.elastic),
+      budget_(plan.options.max_restarts),
+      store_(std::move(store)) {}
+
+void Crew::start() {
+  places_.resize(plan_.options.ranks);
+  for (int r = 0; r < plan_.options.ranks; ++r) places_[r].index = fork(r);
+  next_store_ = std::make_unique<StoreServer>();
+  spares_at_ = Clock::now() + kSpareDelay;
+}
+
+// A rank of the first generation finds its world in the environment, as that of any
+// launcher; all others, in their first message.
+int Crew::fork(int local_rank) {
+  const int index = next_index_++;
+  RankProcess& process = add(index, local_rank);
+  auto [ours, theirs] = AgentLink::make_pair();
+  ours.send(LinkMessage::kBoard, generation_, {}, board_.fd());
+  SpawnText spawn;
+  if (local_rank >= 0 && generation_ == 0) {
+    spawn.variables = rank_variables(
+        plan_.world, local_rank, {0, plan_.options.max_restarts}, process.error_path());
+  } else {
+    spawn.variables = {text("COHORT_SPARE=", 1),
+                       "TORCHELASTIC_ERROR_FILE=" + process.error_path()};
+  }
+  RankGroup::start(process, std::move(spawn), theirs.fd());
+  members_.emplace(index, Member{std::move(ours)});
+  return index;
+}
+
+// The next world. Those who hold on to the last one's store are freed by its end.
+void Crew::open(int size) {
+  ++generation_;
+  const std::unique_ptr<StoreServer> last = std::move(store_);
+  store_ = next_store_ ? std::move(next_store_) : std::make_unique<StoreServer>();
+  plan_.world.local_size = plan_.world.world_size = size;
+  plan_.world.master_port = store_->port();
+  for (int r = size; r < static_cast<int>(places_.size()); ++r) {
+    if (places_[r].index >= 0) dismiss(places_[r].index, elastic_.detect);
+  }
+  places_.resize(size);
+  for (int r = 0; r < size; ++r) {
+    if (places_[r].index < 0) fill(r);
+    Member& member = members_.at(places_[r].index);
+    member.reported = false;
+    member.link.send(LinkMessage::kWorld, generation_, encode(world_of(r)));
+  }
+  lost_since_.reset();
+  finishing_ = false;
+  spares_at_ = Clock::now() + kSpareDelay;
+}
+
+void Crew::fill(int local_rank) {
+  Place& place = places_[local_rank];
+  place = Place{take_spare(), std::nullopt, false};
+  if (place.index < 0) {
+    place.index = fork(local_rank);
+  } else {
+    processes_.at(place.index)->become(local_rank);
+  }
+}
+
+// One that waits already, else one that will: it has a start over a new one.
+int Crew::take_spare() {
+  int found = -1;
+  for (const auto& [index, member] : members_) {
+    const RankProcess& process = *processes_.at(index);
+    if (!process.is_spare() || member.leaving || process.given_up()) continue;
+    if (member.waiting) return index;
+    if (found < 0) found = index;
+  }
+  return found;
+}
+
+void Crew::fork_spares() {
+  spares_at_ = Clock::time_point::max();
+  if (!next_store_) next_store_ = std::make_unique<StoreServer>();
+  if (stopping() || finishing_ || spare_deaths_ >= kMostSpareDeaths) return;
+  const auto spares =
+      std::count_if(members_.begin(), members_.end(), [&](const auto& entry) {
+        return processes_.at(entry.first)->is_spare() && !entry.second.leaving;
+      });
+  for (auto n = spares; n < elastic_.spares; ++n) fork(-1);
+}
+
+World Crew::world_of(int local_rank) const {
+  World world;
+  world.rank = world.local_rank = local_rank;
+  world.size = world.local_size = static_cast<int>(places_.size());
+  world.generation = generation_;
+  world.master_addr = plan_.world.master_addr;
+  world.master_port = plan_.world.master_port;
+  world.token = plan_.world.token;
+  world.launcher = "cohort";
+  return world;
+}
+
+void Crew::add_polls(std::vector<pollfd>& polls) const {
+  RankGroup::add_polls(polls);
+  for (const auto& [index, member] : members_) {
+    if (member.link.open()) polls.push_back({member.link.fd(), POLLIN, 0});
+  }
+}
+
+Clock::time_point Crew::next_deadline() const {
+  Clock::time_point next = std::min(RankGroup::next_deadline(), spares_at_);
+  if (lost_since_) next = std::min(next, *lost_since_ + elastic_.detect);
+  for (const auto& [index, member] : members_) next = std::min(next, member.leave_by);
+  return next;
+}
+
+void Crew::advance() {
+  RankGroup::advance();
+  const auto now = Clock::now();
+  for (auto& [index, member] : members_) {
+    read_link(index, member);
+    if (now < member.leave_by) continue;
+    member.leave_by = Clock::time_point::max();
+    processes_.at(index)->give_up("it did not leave when it was told to");
+  }
+  end_the_silent(now);
+  settle();
+  if (now >= spares_at_) fork_spares();
+  forget_ended();
+}
+
+void Crew::read_link(int index, Member& member) {
+  while (auto message = member.link.receive()) handle(index, member, *message);
+}
+
+void Crew::handle(int index, Member& member, LinkMessage& message) {
+  switch (message.kind) {
+    case LinkMessage::kWaiting:
+      member.waiting = true;
+      break;
+    case LinkMessage::kLost:
+      if (message.generation != generation_ || member.leaving) break;
+      member.reported = true;
+      if (lost_since_) break;
+      lost_since_ = Clock::now();
+      lost_why_ = text("rank ", processes_.at(index)->local_rank(), ": ", message.text);
+      break;
+    case LinkMessage::kKeep:
+      if (message.fd) kept_[message.text] = std::move(message.fd);
+      break;
+    case LinkMessage::kNextKept:
+      answer_kept(member, message.text);
+      break;
+    default:
+      break;
+  }
+}
+
+void Crew::answer_kept(const Member& member, const std::string& name) const {
+  const auto next = kept_.upper_bound(name);
+  if (next == kept_.end()) {
+    member.link.send(LinkMessage::kKept, generation_);
+  } else {
+    member.link.send(LinkMessage::kKept, generation_, next->first, next->second.get());
+  }
+}
+
+void Crew::on_end(RankProcess& process) {
+  auto member = members_.extract(process.index());
+  if (member.empty()) return;
+  read_link(process.index(), member.mapped());  // its last words
+  if (member.mapped().leaving) return;
+  if (process.is_spare()) return on_spare_end(process);
+  Place& place = places_[process.local_rank()];
+  place = Place{-1, process.status(), process.is_fine()};
+  if (stopping()) {
+    if (!process.is_fine()) tell_end("a rank was lost while the run was being stopped");
+  } else if (process.is_fine()) {
+    finishing_ = true;
+    dismiss_spares();
+  } else if (rank_0_ended_well() && process.killed_from_outside()) {
+    faults_.push_back(process.failure());
+  } else {
+    dead_.push_back(process.failure());
+  }
+}
+
+// Nothing is lost with it but time.
+void Crew::on_spare_end(RankProcess& process) {
+  if (stopping() || finishing_) return;
+  Failure failure = process.failure();
+  failure.rank = 0;  // or there would be no cause
+  note(text(process.name(), " failed: ", describe_cause(failure)));
+  if (++spare_deaths_ == kMostSpareDeaths) note("there are no more spares");
+  spares_at_ = Clock::now() + kSpareDelay;
+}
+
+// What the deaths and complaints since the last call come to.
+void Crew::settle() {
+  if (stopping()) dead_.clear();
+  if (!dead_.empty()) {
+    recover(std::exchange(dead_, {}));
+  } else if (!stopping() && lost_since_ && all_reported()) {
+    Failure group;
+    group.exit_code = kLostPeer;
+    group.host = host_name();
+    group.message = "all ranks lost one another: " + lost_why_;
+    recover({group});
+  }
+}
+
+void Crew::recover(const std::vector<Failure>& dead) {
+  if (rank_0_ended_well()) return give_up(dead.front(), "");
+  if (const auto refusal = budget_.spend(dead, board_.highest())) {
+    return give_up(refusal->cause, refusal->why);
+  }
+  faults_.insert(faults_.end(), dead.begin(), dead.end());
+  open(static_cast<int>(places_.size()));
+  note(text("opened generation ", generation_, " with ", places_.size(),
+            " ranks (restart ", budget_.used(), " of ", plan_.options.max_restarts,
+            ")"));
+}
+
+void Crew::give_up(const Failure& cause, const std::string& why) {
+  cause_ = cause;
+  faults_.push_back(cause);
+  if (!why.empty()) {
+    note(cause.rank < 0 ? text("no recovery: ", why)
+                        : text("no recovery of rank ", cause.rank, ": ", why));
+  }
+  tell_end(describe_cause(cause));
+  stop(SIGTERM);
+}
+
+// A rank waits for another one that shows no sign of life, though it is not dead.
+void Crew::end_the_silent(Clock::time_point now) {
+  if (!lost_since_ || stopping() || now < *lost_since_ + elastic_.detect) return;
+  if (all_reported()) return;
+  for (const Place& place : places_) {
+    if (place.index < 0 || members_.at(place.index).reported) continue;
+    processes_.at(place.index)
+        ->give_up(text("it kept the others waiting for ",
+                       elastic_.detect.count() / 1000.0, " s, so it was killed (",
+                       lost_why_, ")"));
+  }
+  lost_since_.reset();
+}
+
+bool Crew::all_reported() const {
+  return std::all_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.index < 0 || members_.at(place.index).reported;
+  });
+}
+
+std::string Crew::resize(int ranks) {
+  const int before = static_cast<int>(places_.size());
+  const int most = most_ranks(elastic_);
+  if (ranks < elastic_.min_ranks || ranks > most) {
+    throw ConfigError(text("[resize] ", ranks, " ranks; legal for this run: ",
+                           elastic_.min_ranks, " to ", most));
+  }
+  if (stopping() || finishing_ || !dead_.empty()) {
+    throw ConfigError("[resize] the run is ending; legal: a run that goes on");
+  }
+  if (ranks == before) return text("the run has ", ranks, " ranks already");
+  prepare_resize(plan_, ranks);
+  open(ranks);
+  for (const Place& place : places_) {
+    const int r = processes_.at(place.index)->local_rank();
+    if (plan_.options.pin) {
+      processes_.at(place.index)
+          ->pin(plan_.cores.empty() ? allowed_cores() : plan_.cores[r]);
+    }
+  }
+  note(text("opened generation ", generation_, " with ", ranks, " ranks, not ", before,
+            ", on request"));
+  return text("from ", before, " to ", ranks, " ranks, in generation ", generation_);
+}
+
+void Crew::stop(int signal) {
+  dismiss_spares();
+  RankGroup::stop(signal);
+}
+
+// One that is still on its way to where it could wait has nothing to lose.
+void Crew::dismiss_spares() {
+  for (const auto& [index, member] : members_) {
+    if (!processes_.at(index)->is_spare() || member.leaving) continue;
+    dismiss(index, plan_.options.grace);
+    if (!member.waiting) processes_.at(index)->give_up("the run does not need it");
+  }
+}
+
+void Crew::dismiss(int index, std::chrono::milliseconds limit) {
+  Member& member = members_.at(index);
+  member.leaving = true;
+  member.leave_by = Clock::now() + limit;
+  processes_.at(index)->ask_to_end();
+  member.link.send(LinkMessage::kDismissed, generation_);
+}
+
+void Crew::tell_end(const std::string& why) const {
+  for (const auto& [index, member] : members_) {
+    member.link.send(LinkMessage::kRunEnds, generation_, why);
+  }
+}
+
+void Crew::forget_ended() {
+  std::erase_if(processes_, [](const auto& entry) { return entry.second->done(); });
+}
+
+std::optional<int> Crew::common_code() const {
+  std::optional<int> code;
+  for (const Place& place : places_) {
+    if (!place.status || WIFSIGNALED(*place.status)) return std::nullopt;
+    if (code && *code != WEXITSTATUS(*place.status)) return std::nullopt;
+    code = WEXITSTATUS(*place.status);
+  }
+  return code;
+}
+
+bool Crew::stopped_on_request() const {
+  return std::any_of(places_.begin(), places_.end(), [](const Place& place) {
+    return place.status && WIFEXITED(*place.status) &&
+           WEXITSTATUS(*place.status) == kStoppedOnRequest;
+  });
+}
+
+}  // namespace cohort::process

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/tcp_store.h"
+#include "cohort/elastic/agent_link.h"
+#include "cohort/elastic/board.h"
+#include "cohort/launch/rank_group.h"
+#include "cohort/launch/restart_budget.h"
+
+namespace cohort::process {
+
+// The ranks of an elastic run, over all its generations, and their spares.
+//
+// A rank's number is a place. When the process in it dies, or is killed because it
+// froze, a spare takes the place, and everyone is sent a World with a store of its own;
+// what the ranks make of it is theirs. The memory they hand over outlives all of them.
+class Crew : public RankGroup {
+ public:
+  // `plan` belongs to the crew while it lives, as does the store of its first world.
+  Crew(RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
+       std::unique_ptr<StoreServer> store);
+
+  void start();
+  void add_polls(std::vector<pollfd>& polls) const override;
+  Clock::time_point next_deadline() const override;
+  void advance() override;
+  void stop(int signal) override;
+  bool done() const override { return dead_.empty() && RankGroup::done(); }
+
+  // Opens a generation of so many ranks; returns a line that says so. ConfigError if
+  // that cannot be.
+  std::string resize(int ranks);
+
+  // Deaths since the last call, to be told to the user.
+  std::vector<Failure> faults() { return std::exchange(faults_, {}); }
+  // What the run was given up for, if it was.
+  const std::optional<Failure>& cause() const { return cause_; }
+  int restarts() const { return budget_.used(); }
+  // After done(), as a Generation's.
+  std::optional<int> common_code() const;
+  bool stopped_on_request() const;
+
+ private:
+  struct Member {
+    AgentLink link;
+    bool waiting = false;   // a spare that is ready
+    bool reported = false;  // a rank whose world is broken
+    bool leaving = false;   // was told to
+    Clock::time_point leave_by = Clock::time_point::max();
+  };
+  struct Place {
+    int index = -1;             // of its process; -1: none lives
+    std::optional<int> status;  // of the last one that ended
+    bool ended_well = false;
+  };
+
+  int fork(int local_rank);
+  void open(int size);
+  void fill(int local_rank);
+  int take_spare();
+  void fork_spares();
+  World world_of(int local_rank) const;
+
+  void read_link(int index, Member& member);
+  void handle(int index, Member& member, LinkMessage& message);
+  void answer_kept(const Member& member, const std::string& name) const;
+
+  void on_end(RankProcess& process) override;
+  void on_spare_end(RankProcess& process);
+  void settle();
+  void recover(const std::vector<Failure>& dead);
+  void give_up(const Failure& cause, const std::string& why);
+  void end_the_silent(Clock::time_point now);
+  bool all_reported() const;
+  bool rank_0_ended_well() const { return !places_.empty() && places_[0].ended_well; }
+
+  void dismiss(int index, std::chrono::milliseconds limit);
+  void dismiss_spares();
+  void tell_end(const std::string& why) const;
+  void forget_ended();
+
+  RankPlan& plan_;
+  const ElasticOptions& elastic_;
+  Board board_;
+  RestartBudget budget_;
+  std::unique_ptr<StoreServer> store_;
+  std::unique_ptr<StoreServer> next_store_;  // made ahead: a recovery is a race
+  int generation_ = 0;
+  int next_index_ = 0;
+  std::map<int, Member> members_;  // by index, while they live
+  std::vector<Place> places_;      // by local rank
+  std::map<std::string, UniqueFd> kept_;
+
+  std::vector<Failure> dead_;    // not recovered from yet
+  std::vector<Failure> faults_;  // not told yet
+  std::optional<Failure> cause_;
+  bool finishing_ = false;                       // a rank has ended well
+  std::optional<Clock::time_point> lost_since_;  // a rank reported its world broken
+  std::string lost_why_;
+  Clock::time_point spares_at_ = Clock::time_point::max();
+  int spare_deaths_ = 0;
+};
+
+}  // namespace cohort::process

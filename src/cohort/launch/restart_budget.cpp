@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/launch/restart_budget.h"
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/launch/rank_process.h"
+
+namespace cohort::process {
+namespace {
+
+constexpr int kMostDeathsAtAStep = 3;
+constexpr int kConfiguration = 2;
+
+// It would fail in the same way again: because of its configuration, or before the run
+// came to anything.
+bool would_repeat(const Failure& failure, int64_t highest) {
+  if (failure.rank < 0 || failure.signal != 0) return false;
+  return failure.exit_code == kConfiguration ||
+         (highest == 0 && failure.exit_code != kLostPeer);
+}
+
+}  // namespace
+
+std::optional<RestartBudget::Refusal> RestartBudget::spend(
+    const std::vector<Failure>& dead, int64_t highest) {
+  for (const Failure& failure : dead) {
+    if (would_repeat(failure, highest)) return Refusal{failure, ""};
+    Deaths& deaths = deaths_[failure.rank];
+    deaths.count = highest > deaths.at ? 1 : deaths.count + 1;
+    deaths.at = highest;
+    if (deaths.count < kMostDeathsAtAStep) continue;
+    return Refusal{failure, text("failed for the third time after step ", highest,
+                                 ", with none committed since")};
+  }
+  // One that only lost a peer is not the cause where there is another.
+  const auto cause = std::find_if(dead.begin(), dead.end(), [](const Failure& failure) {
+    return failure.exit_code != kLostPeer;
+  });
+  if (used_ >= max_) {
+    return Refusal{cause == dead.end() ? dead.front() : *cause,
+                   max_ == 0 ? "" : text("all ", max_, " restarts are spent")};
+  }
+  ++used_;
+  return std::nullopt;
+}
+
+}  // namespace cohort::process
