@@ -9,6 +9,7 @@
 
 #include <cstring>
 
+#include "cohort/core/unique_fd.h"
 #include "cohort/train/testing_keeper.h"
 
 namespace cohort {
@@ -207,6 +208,29 @@ TEST_F(SnapshotsTest, APartThatIsBeingReadIsNotOverwritten) {
   for (int64_t step = 2; step < 7; ++step)
     ASSERT_TRUE(snapshots.take(test::at_step(step), state_of(0)));
   EXPECT_EQ(read->title()->step, 1);
+}
+
+TEST_F(SnapshotsTest, OfRanksThatAreGoneForGoodAreLetGoWhenThereIsANewerOne) {
+  {
+    const auto first = rank(0, 2), second = rank(1, 2);
+    take(*first, 0, 2, 10);
+    take(*second, 1, 2, 10);
+  }
+  const auto bytes_of_rank_1 = [&] {
+    int64_t bytes = 0;
+    for (const auto& [name, fd] : agent_.kept()) {
+      const UniqueFd kept(fd);
+      if (name.starts_with("snapshot.1.")) bytes += ::lseek(kept.get(), 0, SEEK_END);
+    }
+    return bytes;
+  };
+  const auto alone = rank(0, 1, 1);
+  take(*alone, 0, 1, 20);
+  EXPECT_THAT(whole_steps(*alone), testing::ElementsAre(20, 10));
+  EXPECT_GT(bytes_of_rank_1(), 0);
+  take(*alone, 0, 1, 30);
+  EXPECT_THAT(whole_steps(*alone), testing::ElementsAre(30, 20));
+  EXPECT_EQ(bytes_of_rank_1(), 0);
 }
 
 TEST_F(SnapshotsTest, OfAnotherSizeReplaceTheOldOnesOneByOne) {
