@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `cohort`: reads the command line, runs one command, and turns an
-// exception into one line on stderr and an exit code, once, here.
+// The program: reads the command line, runs one command, and turns an exception into
+// one line on stderr and an exit code, once, here.
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,51 +19,19 @@
 #include "cli/resize_command.h"
 #include "cli/step_command.h"
 #include "cli/train_command.h"
+#include "cli/train_help.h"
 #include "cohort/comm/backends.h"
-#include "cohort/config/common_keys.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
 #include "cohort/core/processor.h"
 #include "cohort/core/version.h"
-#include "recipes/recipe.h"
 
 namespace cohort::cli {
 namespace {
 
 // One thing to run, chosen by the command line.
 using Command = std::function<int()>;
-
-std::string recipe_list() {
-  std::string list = "Recipes:\n";
-  for (const Recipe* recipe : all_recipes())
-    list += text("  ", recipe->name(), "  ", recipe->help(), "\n");
-  return list;
-}
-
-// Keys that some recipe has beyond those of all.
-std::string own_keys() {
-  std::string list;
-  for (const Recipe* recipe : all_recipes())
-    if (const Keys own = recipe->defaults().keys().without(common_keys());
-        !own.all().empty())
-      list += text("\nKeys of ", recipe->name(), ":\n", own.describe());
-  return list;
-}
-
-std::string train_footer() {
-  return text(recipe_list(), "\nKeys for --set and --config:\n",
-              common_keys().describe(), own_keys(), R"(
-Examples:
-  cohort train fashion-mnist -n 2
-  cohort train fashion-mnist -n 2 --max-steps 100 --set optim.lr=0.1 --json
-  cohort train fashion-mnist -n 2 --config run.yaml --out runs/first
-  torchrun --nproc-per-node 2 --no-python cohort train fashion-mnist
-
-Exit codes: 0 done; 1 a bug or a NaN loss; 2 usage or configuration; 3 data; 4 a rank lost;
-5 checkpoint; 75 stopped on request with state saved; 128 + signal otherwise.
-)");
-}
 
 // CLI11's own ranges let nan pass and print their ends with 300 digits.
 CLI::Validator at_least(int least, double most) {
@@ -82,9 +50,8 @@ void add_world_flags(CLI::App& app, std::string& ranks, std::string& nodes,
   app.add_option("--nnodes", nodes, "Nodes: N, or MIN:MAX")->capture_default_str();
   app.add_option("--rdzv", rdzv, "HOST:PORT where the nodes meet");
   app.add_option("--max-restarts", restarts,
-                 "Restarts of all ranks, over the whole run")
-      ->check(at_least(0, 1e6))
-      ->capture_default_str();
+                 "Restarts over the whole run (default: 0; 100 in an elastic run)")
+      ->check(at_least(0, 1e6));
   app.add_option("--grace", grace,
                  "Seconds between asking a rank to stop and killing it")
       ->check(at_least(0, 1e6))
@@ -122,7 +89,7 @@ void add_train(CLI::App& app, TrainArgs& args, Command& command) {
                   "One line \"epoch step rank sample\" for every sample");
   sub->add_flag("--watch", args.watch, "Serve a live page");
   sub->add_option("--profile", args.profile, "A..B: steps to trace");
-  sub->footer(train_footer);
+  sub->footer(train_help);
   sub->callback([&] { command = [&] { return run_train(args); }; });
 }
 
@@ -152,11 +119,11 @@ void add_launch(CLI::App& app, LaunchArgs& args, Command& command) {
 }
 
 void add_resize(CLI::App& app, ResizeArgs& args, Command& command) {
-  auto* sub = app.add_subcommand("resize", "Give a running elastic run more ranks, or fewer");
+  auto* sub =
+      app.add_subcommand("resize", "Give a running elastic run more ranks, or fewer");
   sub->add_option("pid", args.pid, "Of the `cohort train` that started it")->required();
   sub->add_option("ranks", args.ranks, "How many it is to have")->required();
-  sub->footer("Weights, batches and the order of samples stay as they are.\n\n"
-              "Examples:\n  cohort resize 4711 4\n");
+  sub->footer(kResizeHelp);
   sub->callback([&] { command = [&] { return run_resize(args, std::cout); }; });
 }
 

@@ -44,8 +44,8 @@ void on_signal(int number, siginfo_t* info, void*) {
   ::raise(number);
 }
 
-void stop_on_signals(const World& world) {
-  only_sender.store(world.launcher == "cohort" ? ::getppid() : 0);
+void stop_on_signals(bool launched_by_us) {
+  only_sender.store(launched_by_us ? ::getppid() : 0);
   struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;  // or a line of output could be lost
@@ -209,7 +209,7 @@ class RankRun {
   int run() {
     const bool spare = membership_ && membership_->is_spare();
     const World given = world_from_env();
-    stop_on_signals(given);
+    stop_on_signals(membership_ || given.launcher == "cohort");
     options_ = trainer_options(plan_, given);
     options_.membership = membership_.get();
     options_.pages = pages_ ? &*pages_ : nullptr;

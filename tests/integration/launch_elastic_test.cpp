@@ -35,6 +35,12 @@ int count(const std::string& text, const std::string& part) {
   return n;
 }
 
+// Never this process' own group, which pid 0 would be.
+void strike(pid_t pid, int signal) {
+  EXPECT_GT(pid, 1);
+  if (pid > 1) ::kill(pid, signal);
+}
+
 // An elastic run under test.
 class ElasticRun {
  public:
@@ -108,7 +114,7 @@ TEST_P(ElasticAtSize, EveryRankCanBeKilledInTurn) {
   auto world = run.wait_for_world(0, n);
   for (int victim = 0; victim < n && !world.empty(); ++victim) {
     ASSERT_TRUE(run.wait_for_progress()) << run.program.out();
-    ::kill(world[victim], SIGKILL);
+    strike(world[victim], SIGKILL);
     const auto next = run.wait_for_world(victim + 1, n);
     ASSERT_FALSE(next.empty());
     for (const auto& [rank, pid] : next) {
@@ -130,7 +136,7 @@ TEST_P(ElasticAtSize, AllRanksCanBeKilledAtOnce) {
                  {kForever, "1", kPatience});
   const auto world = run.wait_for_world(0, n);
   ASSERT_TRUE(run.wait_for_progress());
-  for (const auto& [rank, pid] : world) ::kill(pid, SIGKILL);
+  for (const auto& [rank, pid] : world) strike(pid, SIGKILL);
   // How many generations that takes depends on when the deaths are seen.
   ASSERT_TRUE(run.wait_for_progress()) << run.program.out() << run.program.err();
   // The count comes from memory that outlived them all.
@@ -144,8 +150,8 @@ TEST(Elastic, TwoRanksCanBeKilledAtOnce) {
   ElasticRun run({"-n", "3", "--max-restarts", "100"}, {kForever, "1", kPatience});
   auto world = run.wait_for_world(0, 3);
   ASSERT_TRUE(run.wait_for_progress());
-  ::kill(world[0], SIGKILL);
-  ::kill(world[2], SIGKILL);
+  strike(world[0], SIGKILL);
+  strike(world[2], SIGKILL);
   ASSERT_TRUE(run.wait_for_progress()) << run.program.out() << run.program.err();
   EXPECT_EQ(count(run.program.err(), "failed: killed by SIGKILL"), 2);
   run.end();
@@ -155,7 +161,7 @@ TEST(Elastic, ASpareThatWasThereBeforeTakesThePlace) {
   ElasticRun run({"-n", "2", "--max-restarts", "100"}, {kForever, "1", kPatience});
   auto world = run.wait_for_world(0, 2);
   const pid_t spare = run.wait_for_spare(world);
-  ::kill(world[1], SIGKILL);
+  strike(world[1], SIGKILL);
   EXPECT_EQ(run.wait_for_world(1, 2)[1], spare);
   run.end();
 }
@@ -165,7 +171,7 @@ TEST(Elastic, DoesWithoutSpares) {
                  {kForever, "1", kPatience});
   auto world = run.wait_for_world(0, 2);
   ASSERT_TRUE(run.wait_for_progress());
-  ::kill(world[0], SIGKILL);
+  strike(world[0], SIGKILL);
   run.wait_for_world(1, 2);
   EXPECT_THAT(run.program.out(), Not(HasSubstr("[spare]")));
   run.end();
@@ -185,7 +191,7 @@ TEST(Elastic, ADeathDuringARecoveryOpensTheNextGeneration) {
                  {"300", "1", kPatience, "rejoin:2:0"});
   auto world = run.wait_for_world(0, 3);
   ASSERT_TRUE(run.wait_for_progress());
-  ::kill(world[1], SIGKILL);
+  strike(world[1], SIGKILL);
   EXPECT_EQ(run.program.wait(), 0) << run.program.out() << run.program.err();
   EXPECT_EQ(run.world(2).size(), 3u) << run.program.out();
   EXPECT_EQ(count(run.program.out(), "at 300\n"), 3);
@@ -196,7 +202,7 @@ TEST(Elastic, AFrozenRankIsReplacedAfterTheDetectionTime) {
                  {kForever, "1", kPatience});
   auto world = run.wait_for_world(0, 2);
   ASSERT_TRUE(run.wait_for_progress());
-  ::kill(world[1], SIGSTOP);
+  strike(world[1], SIGSTOP);
   const auto next = run.wait_for_world(1, 2);
   ASSERT_FALSE(next.empty());
   EXPECT_EQ(next.at(0), world[0]);
@@ -210,11 +216,11 @@ TEST(Elastic, ARankThatWakesInTimeGoesOn) {
                  {kForever, "1", kPatience});
   auto world = run.wait_for_world(0, 2);
   ASSERT_TRUE(run.wait_for_progress());
-  ::kill(world[1], SIGSTOP);
+  strike(world[1], SIGSTOP);
   ASSERT_TRUE(run.program.wait_until([&] {
     return run.program.err().find("was stopped by SIGSTOP") != std::string::npos;
   }));
-  ::kill(world[1], SIGCONT);
+  strike(world[1], SIGCONT);
   ASSERT_TRUE(run.wait_for_progress()) << run.program.err();
   EXPECT_TRUE(run.world(1).empty());
   run.end();
@@ -246,7 +252,7 @@ TEST(Elastic, ASpentBudgetEndsTheRunWithTheCause) {
   for (int generation : {0, 1}) {
     auto world = run.wait_for_world(generation, 2);
     ASSERT_TRUE(run.wait_for_progress());
-    ::kill(world[1], SIGKILL);
+    strike(world[1], SIGKILL);
   }
   EXPECT_EQ(run.program.wait(), 128 + SIGKILL) << run.program.err();
   EXPECT_THAT(run.program.err(), HasSubstr("all 1 restarts are spent"));
@@ -281,7 +287,7 @@ TEST(Elastic, AKilledSpareIsReplacedAndHarmsNobody) {
   ElasticRun run({"-n", "2", "--max-restarts", "100"}, {kForever, "1", kPatience});
   const auto world = run.wait_for_world(0, 2);
   const pid_t spare = run.wait_for_spare(world);
-  ::kill(spare, SIGKILL);
+  strike(spare, SIGKILL);
   ASSERT_TRUE(run.program.wait_until(
       [&] { return count(run.program.out(), "[spare] here ") == 2; }));
   EXPECT_THAT(run.program.err(), HasSubstr("spare on "));

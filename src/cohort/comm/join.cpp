@@ -17,6 +17,13 @@ namespace {
 constexpr std::chrono::milliseconds kVerdictWait{5'000};
 constexpr std::chrono::milliseconds kFarewellWait{5'000};
 
+constexpr const char* kVerdict = "join/verdict";
+constexpr const char* kVerdictClaim = "join/verdict_claim";
+
+std::string key_prefix(const World& world) {
+  return text("cohort/", world.token, "/", world.generation, "/");
+}
+
 // What a rank says of itself, as lines in the store.
 struct Card {
   int rank = 0;
@@ -63,7 +70,7 @@ class Verdict {
 
   // Waits for it. Throws CommError from the store when there is none in time.
   std::string read(std::chrono::milliseconds timeout) {
-    const std::string verdict = store_.get("join/verdict", timeout);
+    const std::string verdict = store_.get(kVerdict, timeout);
     if (store_.add("join/seen", 1) >= world_size_) store_.set("join/all_seen", "");
     return verdict;
   }
@@ -77,7 +84,7 @@ class Verdict {
  private:
   // The first one counts: a rank that is late cannot turn a refusal around.
   void write(const std::string& value) {
-    if (store_.add("join/verdict_claim", 1) == 1) store_.set("join/verdict", value);
+    if (store_.add(kVerdictClaim, 1) == 1) store_.set(kVerdict, value);
   }
 
   Store& store_;
@@ -176,7 +183,7 @@ std::unique_ptr<Store> join_as(const World& world, const ConnectOptions& options
   const TcpStoreOptions where{
       .host = world.hosts_store ? "127.0.0.1" : world.master_addr,
       .port = world.master_port,
-      .prefix = text("cohort/", world.token, "/", world.generation, "/"),
+      .prefix = key_prefix(world),
       .timeout = options.join_timeout};
   auto store = std::make_unique<TcpStore>(where, std::move(server));
   try {
@@ -190,6 +197,13 @@ std::unique_ptr<Store> join_as(const World& world, const ConnectOptions& options
 
 std::unique_ptr<Store> join(const World& world, const ConnectOptions& options) {
   return join_as(world, options, program_version());
+}
+
+bool close_world(const World& world, StoreServer& server, const std::string& why) {
+  const std::string prefix = key_prefix(world);
+  if (server.add(prefix + kVerdictClaim, 1) > 1) return false;
+  server.set(prefix + kVerdict, "comm " + why);
+  return true;
 }
 
 }  // namespace cohort

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "cohort/comm/tcp_store.h"
 #include "cohort/comm/world.h"
 
 namespace cohort {
@@ -20,5 +21,9 @@ std::unique_ptr<Store> join_as(const World& world, const ConnectOptions& options
 // find a fault) writes the verdict, and all wait for that one key.
 void meet(const World& world, Store& store, const ConnectOptions& options,
           const std::string& version);
+
+// Closes a world that not all of its ranks have joined: those who wait for the others,
+// and those still to come, get a CommError with `why`. False if all have joined it.
+bool close_world(const World& world, StoreServer& server, const std::string& why);
 
 }  // namespace cohort

@@ -149,6 +149,26 @@ TEST(Join, RanksThatNeverComeAreNamed) {
               Each(HasSubstr("ranks that never came")));
 }
 
+TEST(Join, AWorldThatIsClosedLetsGoOfThoseWhoWaitAndThoseWhoCome) {
+  StoreServer server;
+  std::thread closer([&] {
+    // Somebody waits for the others.
+    while (server.add("cohort/token/0/join/agreed", 0) == 0) std::this_thread::yield();
+    EXPECT_TRUE(close_world(rank_of(0, 2, server.port()), server, "it is over"));
+  });
+  EXPECT_THAT(join_all({{rank_of(0, 2, server.port())}}), Each(Eq("comm: it is over")));
+  closer.join();
+  EXPECT_THAT(join_all({{rank_of(1, 2, server.port())}}), Each(Eq("comm: it is over")));
+}
+
+TEST(Join, AWorldThatIsWholeIsNotClosed) {
+  StoreServer server;
+  EXPECT_THAT(
+      join_all({{rank_of(0, 2, server.port())}, {rank_of(1, 2, server.port())}}),
+      Each(Eq("ok")));
+  EXPECT_FALSE(close_world(rank_of(0, 2, server.port()), server, "it is over"));
+}
+
 TEST(Join, TheProgramsVersionHasReleaseAndBuild) {
   EXPECT_THAT(program_version(), testing::MatchesRegex("[0-9.]+\\+[0-9a-z]+"));
 }

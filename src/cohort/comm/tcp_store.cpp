@@ -70,6 +70,14 @@ StoreServer::StoreServer(const std::string& address, int port) {
 
 StoreServer::~StoreServer() = default;
 
+void StoreServer::set(const std::string& key, const std::string& value) {
+  impl_->store->set(key, to_bytes(value));
+}
+
+int64_t StoreServer::add(const std::string& key, int64_t amount) {
+  return impl_->store->add(key, amount);
+}
+
 // Runs calls one after another on its own thread, each with a deadline. c10d waits
 // for an answer without one, so a frozen server would hold the caller for ever.
 class TcpStore::Caller {

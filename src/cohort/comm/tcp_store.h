@@ -24,6 +24,10 @@ class StoreServer {
 
   int port() const { return port_; }
 
+  // As a client's, but whole keys, and without a deadline: the store is here.
+  void set(const std::string& key, const std::string& value);
+  int64_t add(const std::string& key, int64_t amount);
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

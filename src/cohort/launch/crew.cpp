@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cohort/comm/join.h"
 #include "cohort/core/error.h"
 #include "cohort/launch/cores.h"
 #include "cohort/launch/preparation.h"
@@ -15,6 +16,7 @@ namespace {
 // A spare loads what a rank does. It starts when the ranks have had time for that.
 constexpr std::chrono::milliseconds kSpareDelay{500};
 constexpr int kMostSpareDeaths = 3;
+constexpr size_t kMostClosedStores = 8;
 
 }  // namespace
 
@@ -53,10 +55,23 @@ int Crew::fork(int local_rank) {
   return index;
 }
 
-// The next world. Those who hold on to the last one's store are freed by its end.
+// Frees those who wait in the store of the world that is over: by its end, or, where
+// someone may still come to it, by a word in it.
+std::unique_ptr<StoreServer> Crew::close_store() {
+  if (!close_world(world_of(0), *store_, "[elastic] this world is over")) {
+    return std::move(store_);
+  }
+  closed_stores_.push_back(std::move(store_));
+  if (closed_stores_.size() <= kMostClosedStores) return nullptr;
+  auto oldest = std::move(closed_stores_.front());
+  closed_stores_.pop_front();
+  return oldest;
+}
+
+// The next world.
 void Crew::open(int size) {
+  const std::unique_ptr<StoreServer> last = close_store();
   ++generation_;
-  const std::unique_ptr<StoreServer> last = std::move(store_);
   store_ = next_store_ ? std::move(next_store_) : std::make_unique<StoreServer>();
   plan_.world.local_size = plan_.world.world_size = size;
   plan_.world.master_port = store_->port();

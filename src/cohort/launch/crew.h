@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -66,6 +67,7 @@ class Crew : public RankGroup {
   int take_spare();
   void fork_spares();
   World world_of(int local_rank) const;
+  std::unique_ptr<StoreServer> close_store();
 
   void read_link(int index, Member& member);
   void handle(int index, Member& member, LinkMessage& message);
@@ -91,6 +93,9 @@ class Crew : public RankGroup {
   RestartBudget budget_;
   std::unique_ptr<StoreServer> store_;
   std::unique_ptr<StoreServer> next_store_;  // made ahead: a recovery is a race
+  // Of worlds that ended before all had joined them: those who still come hear it
+  // there.
+  std::deque<std::unique_ptr<StoreServer>> closed_stores_;
   int generation_ = 0;
   int next_index_ = 0;
   std::map<int, Member> members_;  // by index, while they live

@@ -38,11 +38,11 @@ void open_logs(RankPlan& plan, int ranks) {
 // Two pipes and an error file a rank, and its logs; where ranks are replaced, also its
 // link, what it has us keep, and as much for one that is on its way out.
 void check_open_files(const LaunchOptions& options, int ranks) {
-  constexpr int64_t kOwn = 64;
+  const int64_t own = options.elastic.on ? 192 : 64;  // stores have several
   int64_t each = options.log_dir.empty() ? 3 : 5;
   if (options.elastic.on) each += 5;
   const int64_t spares = options.elastic.on ? options.elastic.spares : 0;
-  const int64_t needed = kOwn + (ranks + spares) * each;
+  const int64_t needed = own + (ranks + spares) * each;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
       needed <= static_cast<int64_t>(limit.rlim_cur)) {
