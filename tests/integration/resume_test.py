@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of `cohort train`: a run that was cut goes on, whatever it goes on with."""
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -50,11 +51,9 @@ class ResumeTest(unittest.TestCase):
         return self.train(ranks, layout, steps, "--resume", *args, code=code,
                           keys={**keys, "checkpoint.dir": copy})
 
-    def start_endless(self, ranks, steps=4):
-        """A run that saves on request alone and has done some steps; its lines so far."""
-        run = train_run.start("train", "fashion-mnist", "-n", ranks, "--json", "--exact",
-                              "--grace", "60", *train_run.assignments(
-                                  {**ENDLESS, "checkpoint.dir": self.root}))
+    def start(self, *args, steps):
+        """A run that has done some steps, and its lines so far."""
+        run = train_run.start(*args)
         self.addCleanup(run.stdout.close)
         self.addCleanup(run.stderr.close)
         self.addCleanup(run.kill)
@@ -94,7 +93,10 @@ class ResumeTest(unittest.TestCase):
         for name in ("SIGTERM", "SIGUSR1"):
             with self.subTest(signal=name):
                 shutil.rmtree(self.root, ignore_errors=True)
-                run, lines = self.start_endless(2)
+                keys = {**ENDLESS, **self.saving()}
+                run, lines = self.start(
+                    "train", "fashion-mnist", "-n", 2, "--json", "--exact", "--grace", 60,
+                    *train_run.assignments(keys), steps=4)
                 run.send_signal(getattr(signal, name))
                 ended = train_run.finish(run)
                 self.assertEqual(ended.code, 75, ended.err)
@@ -110,6 +112,26 @@ class ResumeTest(unittest.TestCase):
                 again = self.resume(3, "shard=1", steps, keys=keys)
                 self.assertEqual(again.done["weights_hash"], wanted.done["weights_hash"])
                 self.assertEqual(again.done["steps"], steps)
+
+    def test_all_ranks_killed_at_once_go_on_from_memory(self):
+        for layout in ("shard=0", "shard=3"):
+            with self.subTest(layout=layout):
+                keys = {**SMALL, "snapshot.every_steps": 5, "elastic": "on"}
+                args = ("train", "fashion-mnist", "-n", 2, "--json", "--exact", "--layout",
+                        layout, "--max-steps", 200, *train_run.assignments(keys))
+                wanted = train_run.cohort(*args).done["weights_hash"]
+                run, lines = self.start(*args, steps=23)
+                events = [json.loads(line) for line in lines]
+                pids = [e["pid"] for e in events if e["event"] == "rank"]
+                for number in (signal.SIGSTOP, signal.SIGKILL):  # neither helps the other
+                    for pid in pids:
+                        os.kill(pid, number)
+                ended = train_run.finish(run)
+                self.assertEqual(ended.code, 0, ended.err)
+                self.assertIn("goes on from the snapshot of step ", ended.err)
+                self.assertEqual(ended.done["weights_hash"], wanted)
+                steps = [e["step"] for e in events + ended.events if e["event"] == "step"]
+                self.assertEqual(steps, list(range(1, 201)))
 
     def test_a_run_that_is_over_ends_at_once(self):
         done = self.train(2, "shard=1", CUT, keys=self.saving()).done

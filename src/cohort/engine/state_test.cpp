@@ -27,7 +27,7 @@ struct Way {
   int ranks = 1;
   int shard = 0;
   int replicate = 1;
-  bool vote = false;  // off: ranks that share memory update for one another
+  bool elastic = false;  // off: ranks that share memory update for one another
 
   Layout layout() const {
     return {.dp = ranks, .shard = shard, .replicate = replicate};
@@ -35,20 +35,20 @@ struct Way {
 };
 
 std::ostream& operator<<(std::ostream& out, const Way& way) {
-  return out << way.layout().text() << " vote=" << way.vote;
+  return out << way.layout().text() << " elastic=" << way.elastic;
 }
 
 const Way kWays[] = {
     {.ranks = 1},
     {.ranks = 2},
     {.ranks = 4, .shard = 3},
-    {.ranks = 1, .vote = true},
+    {.ranks = 1, .elastic = true},
     {.ranks = 3, .shard = 1},
     {.ranks = 4, .shard = 3, .replicate = 2},
-    {.ranks = 2, .shard = 2, .vote = true},
-    {.ranks = 3, .shard = 3, .vote = true},
-    {.ranks = 4, .shard = 1, .replicate = 2, .vote = true},
-    {.ranks = 4, .vote = true},
+    {.ranks = 2, .shard = 2, .elastic = true},
+    {.ranks = 3, .shard = 3, .elastic = true},
+    {.ranks = 4, .shard = 1, .replicate = 2, .elastic = true},
+    {.ranks = 4, .elastic = true},
     {.ranks = 4, .shard = 2, .replicate = 2},
     {.ranks = 3},
 };
@@ -80,7 +80,8 @@ struct Side {
             generate(specs_of(chain), way.layout(),
                      {.slices = kSlices,
                       .bucket_bytes = 20'000,
-                      .vote = way.vote || kind.dtype == at::kHalf,
+                      .vote = kind.dtype == at::kHalf,
+                      .elastic = way.elastic,
                       .exact = true,
                       .precision = {.compute = kind.dtype, .reduce = kind.dtype},
                       .optimizer_states = static_cast<int>(rule->states().size())}),

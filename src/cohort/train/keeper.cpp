@@ -58,11 +58,11 @@ void Keeper::begin(const KeptWorld& world) {
 
 // A later world has what it needs: what the lost rank had is this one's now.
 void Keeper::check_memory() {
+  if (world_.comm->generation() > 0) return;
   Tensor sums = at::tensor({snapshots_->wanted_bytes(), snapshots_->held_bytes()});
   world_.comm->all_reduce(sums, ReduceOp::kSum).wait();
   Tensor free = at::full({1}, available_memory(), at::kLong);
   world_.comm->all_reduce(free, ReduceOp::kMin).wait();
-  if (world_.comm->generation() > 0) return;
   const int64_t wanted = sums[0].item<int64_t>(), held = sums[1].item<int64_t>();
   const int64_t limit =
       options_.memory > 0 ? options_.memory : free.item<int64_t>() + held;

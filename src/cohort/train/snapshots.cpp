@@ -3,12 +3,16 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
 
 #include "cohort/core/error.h"
+#include "cohort/core/parse.h"
+#include "cohort/core/unique_fd.h"
 
 namespace cohort {
 namespace {
@@ -119,6 +123,7 @@ void Snapshots::begin(const SnapshotTitle& who, std::span<const StatePiece> piec
   who_ = who;
   plan_ = plan_snapshot(pieces);
   last_.reset();
+  tidied_ = false;
   if (moved && keeper_) adopt();
   // Before this world takes one, so all ranks see the same.
   if (keeper_) {
@@ -154,6 +159,22 @@ void Snapshots::renew(int slot) {
   if (keeper_) keeper_->keep(name(slot), slots_[slot]->fd());
 }
 
+// Ranks that this world no longer has: what they held is in a newer snapshot now.
+void Snapshots::let_go_of_lost_ranks() {
+  if (tidied_ || !keeper_ || who_.rank != 0) return;
+  tidied_ = true;
+  for (const auto& pages : keeper_->kept()) {
+    const UniqueFd had(pages.fd);
+    if (!pages.name.starts_with(kPrefix)) continue;
+    const std::string rank = split(pages.name.substr(kPrefix.size()), '.')[0];
+    if (try_parse_int(rank).value_or(0) < who_.world) continue;
+    const UniqueFd nothing(::memfd_create("cohort-nothing", MFD_CLOEXEC));
+    struct stat info {};
+    if (::fstat(had.get(), &info) == 0 && info.st_size > 0)
+      keeper_->keep(pages.name, nothing.get());
+  }
+}
+
 void Snapshots::warm_up() {
   for (int slot = 0; slot < static_cast<int>(slots_.size()); ++slot)
     if (!slots_[slot]) renew(slot);
@@ -185,7 +206,10 @@ int Snapshots::choose() const {
 
 std::shared_ptr<SnapshotPages> Snapshots::take(const RunState& run,
                                                std::span<const StatePiece> pieces) {
-  if (last_) safe_ = last_;
+  if (last_) {
+    safe_ = last_;
+    let_go_of_lost_ranks();
+  }
   const int slot = choose();
   if (slot < 0) return nullptr;
   SnapshotTitle title = who_;

@@ -68,6 +68,7 @@ class Snapshots {
   void adopt();
   int choose() const;
   void renew(int slot);
+  void let_go_of_lost_ranks();
   void stop_warming();
 
   PageKeeper* keeper_;
@@ -76,6 +77,7 @@ class Snapshots {
   SnapshotPlan plan_;
   std::optional<SnapshotTitle> safe_;  // complete on all ranks
   std::optional<SnapshotTitle> last_;  // taken here, in this world
+  bool tidied_ = false;                // this world's lost ranks have no pages left
   std::thread warming_;
   std::atomic<bool> enough_{false};
 };

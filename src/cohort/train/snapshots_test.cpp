@@ -2,10 +2,14 @@
 #include "cohort/train/snapshots.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 
+#include "cohort/core/unique_fd.h"
 #include "cohort/train/testing_keeper.h"
 
 namespace cohort {
@@ -152,6 +156,50 @@ TEST_F(SnapshotsTest, TheNewestWholeOneIsNeverOverwritten) {
   EXPECT_THAT(whole_steps(*first), testing::ElementsAre(30, 10));
 }
 
+// Takes one snapshot after the other, each full of its step, until it is killed.
+[[noreturn]] void take_for_ever(int slot_fds[2], int told) {
+  FakeAgent agent;
+  for (int slot : {0, 1}) agent.keep(text("snapshot.0.", slot), slot_fds[slot]);
+  Snapshots snapshots(&agent, 2);
+  auto pieces = state_of(0);
+  snapshots.begin({}, pieces);
+  for (int64_t step = 1;; ++step) {
+    for (auto& piece : pieces) piece.data.fill_(step % 100);
+    (void)snapshots.take(test::at_step(step), pieces);
+    if (step == 3 && ::write(told, "x", 1) != 1) ::_exit(1);
+  }
+}
+
+TEST_F(SnapshotsTest, AKillAtAnyInstantLeavesAWholeOne) {
+  const int64_t bytes = plan_snapshot(state_of(0)).total_bytes();
+  for (int kill = 0; kill < 20; ++kill) {
+    const auto first = SnapshotPages::create(bytes),
+               second = SnapshotPages::create(bytes);
+    int slot_fds[2] = {first->fd(), second->fd()}, pipe[2];
+    ASSERT_EQ(::pipe(pipe), 0);
+    const pid_t child = ::fork();
+    if (child == 0) take_for_ever(slot_fds, pipe[1]);
+    ::close(pipe[1]);
+    char byte = 0;
+    EXPECT_EQ(::read(pipe[0], &byte, 1), 1);
+    ::usleep(137 * kill);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    ::close(pipe[0]);
+    const SnapshotSet kept({first, second});
+    const auto whole = kept.whole();
+    ASSERT_FALSE(whole.empty());
+    auto pieces = state_of(0);
+    ASSERT_EQ(kept.fill(whole[0], pieces), "");
+    for (const auto& piece : pieces) {
+      EXPECT_TRUE(piece.data.eq(piece.data.new_full({}, whole[0].step % 100))
+                      .all()
+                      .item<bool>())
+          << piece.tensor.spec.name;
+    }
+  }
+}
+
 TEST_F(SnapshotsTest, APartThatIsBeingReadIsNotOverwritten) {
   Snapshots snapshots(nullptr, 3);
   snapshots.begin({}, state_of(0));
@@ -160,6 +208,29 @@ TEST_F(SnapshotsTest, APartThatIsBeingReadIsNotOverwritten) {
   for (int64_t step = 2; step < 7; ++step)
     ASSERT_TRUE(snapshots.take(test::at_step(step), state_of(0)));
   EXPECT_EQ(read->title()->step, 1);
+}
+
+TEST_F(SnapshotsTest, OfRanksThatAreGoneForGoodAreLetGoWhenThereIsANewerOne) {
+  {
+    const auto first = rank(0, 2), second = rank(1, 2);
+    take(*first, 0, 2, 10);
+    take(*second, 1, 2, 10);
+  }
+  const auto bytes_of_rank_1 = [&] {
+    int64_t bytes = 0;
+    for (const auto& [name, fd] : agent_.kept()) {
+      const UniqueFd kept(fd);
+      if (name.starts_with("snapshot.1.")) bytes += ::lseek(kept.get(), 0, SEEK_END);
+    }
+    return bytes;
+  };
+  const auto alone = rank(0, 1, 1);
+  take(*alone, 0, 1, 20);
+  EXPECT_THAT(whole_steps(*alone), testing::ElementsAre(20, 10));
+  EXPECT_GT(bytes_of_rank_1(), 0);
+  take(*alone, 0, 1, 30);
+  EXPECT_THAT(whole_steps(*alone), testing::ElementsAre(30, 20));
+  EXPECT_EQ(bytes_of_rank_1(), 0);
 }
 
 TEST_F(SnapshotsTest, OfAnotherSizeReplaceTheOldOnesOneByOne) {
