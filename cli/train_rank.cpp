@@ -16,6 +16,7 @@
 #include "cohort/checkpoint/load_weights.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
+#include "cohort/core/fault_point.h"
 #include "cohort/core/kept_memory.h"
 #include "cohort/core/parse.h"
 #include "cohort/elastic/membership.h"
@@ -213,6 +214,7 @@ class RankRun {
     options_ = trainer_options(plan_, given);
     options_.membership = membership_.get();
     options_.pages = pages_ ? &*pages_ : nullptr;
+    options_.execute.faults = &faults_;
     choose_gpu(plan_, given, options_.execute);
     if (!spare) loading_ = plan_.recipe->load(plan_.config, given.local_rank == 0);
     if (spare) prepare(nullptr);
@@ -294,6 +296,7 @@ class RankRun {
   std::unique_ptr<Membership> membership_;  // null: not elastic
   std::optional<AgentPages> pages_;
   ConnectOptions connecting_;
+  FaultPlan faults_ = FaultPlan::from_env();
   TrainerOptions options_;
   std::unique_ptr<DataLoading> loading_;
   Chain chain_;
