@@ -8,6 +8,7 @@
 #include <exception>
 #include <filesystem>
 
+#include "cli/block_count.h"
 #include "cli/exit_code.h"
 #include "cli/step_options.h"
 #include "cohort/comm/backends.h"
@@ -198,6 +199,7 @@ int run_train(const TrainArgs& args) {
   }
   LaunchOptions options = launch_options(plan);
   check_world(plan, options);
+  require_blocks(*plan.recipe, plan.config);
   settle_slices(plan, options);
   if (options.elastic.max_ranks == 0)
     options.elastic.max_ranks = step_options(plan.config, args.exact).slices;

@@ -215,6 +215,7 @@ class RankRun {
     options_ = trainer_options(plan_, given);
     options_.membership = membership_.get();
     options_.pages = pages_ ? &*pages_ : nullptr;
+    options_.execute.faults = &faults_;
     choose_gpu(plan_, given, options_.execute);
     options_.execute.faults = &faults_;
     if (!spare) loading_ = plan_.recipe->load(plan_.config, given.local_rank == 0);

@@ -159,8 +159,10 @@ StepResult Executor::result() const {
 
 void Executor::perform(const Role& role, size_t index, const StepInput& input) {
   const Action& action = role.actions[index];
-  if (options_.faults && !evaluating_)
-    options_.faults->reach("engine.action", comm_.rank(), static_cast<int64_t>(index));
+  if (options_.faults && !evaluating_ &&
+      options_.faults->reach("engine.action", comm_.rank(),
+                             static_cast<int64_t>(index)))
+    flip_bit();
   for (int earlier : action.waits) finish_action(role, earlier);
   times_[index].begin = Seconds(Clock::now() - begun_).count();
   if (runs_ahead()) launch_ahead(static_cast<int>(index), input);

@@ -73,6 +73,7 @@ class Executor final : public StepRunner {
   void begin(const Role& role);
   void finish_action(const Role& role, int index);
   StepResult result() const;
+  void flip_bit();
   void abandon();
 
   void compute(const Action& action, const StepInput& input);

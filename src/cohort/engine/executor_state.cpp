@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "cohort/core/error.h"
@@ -215,6 +216,13 @@ std::vector<Executor::Copy> Executor::copies() {
   for (const auto& [name, tensor] : chain_.buffers())
     all.push_back({name, tensor.cpu(), 1});
   return all;
+}
+
+// As a damaged memory would: one of the weights, by half of itself or less.
+void Executor::flip_bit() {
+  constexpr uint32_t kHighBit = 1u << 22;  // of a float32's fraction
+  float* const weight = state_.buckets().front().master.data_ptr<float>();
+  *weight = std::bit_cast<float>(std::bit_cast<uint32_t>(*weight) ^ kHighBit);
 }
 
 // Everyone sees all hashes, so that all ranks come to the same end.

@@ -139,7 +139,7 @@ TEST(RecomputeMemory, IsWhatTheCheckerSays) {
 
 // A CNN whose one large block makes every piece of memory that blocks take turns in as
 // large as itself.
-void compare_uneven_blocks(int shard, Communicator& comm) {
+void compare_uneven_blocks(int shard, bool elastic, Communicator& comm) {
   constexpr int64_t kSlice = 8;
   const auto images = [](int64_t count) {
     Batch batch{at::ones({count, 1, 28, 28}), at::zeros({count}, at::kLong)};
@@ -154,6 +154,7 @@ void compare_uneven_blocks(int shard, Communicator& comm) {
       generate(specs, {.dp = comm.size(), .shard = shard},
                {.slices = comm.size(),
                 .bucket_bytes = 1 << 16,
+                .elastic = elastic,
                 .optimizer_states = static_cast<int>(rule->states().size()),
                 .shares_memory = true});
   const auto predicted = static_cast<double>(check(schedule).largest().parts.total());
@@ -166,14 +167,15 @@ void compare_uneven_blocks(int shard, Communicator& comm) {
         {.step = step, .rate = 1e-3, .batch = [&](int) { return images(kSlice); }});
   const auto measured = static_cast<double>(counter.peak());
   if (comm.rank() == 0)
-    std::fprintf(stderr, "cnn, shard %d: measured %.1f MB, checker %.1f MB\n", shard,
-                 measured / 1e6, predicted / 1e6);
+    std::fprintf(stderr, "cnn, shard %d%s: measured %.1f MB, checker %.1f MB\n", shard,
+                 elastic ? ", elastic" : "", measured / 1e6, predicted / 1e6);
   EXPECT_NEAR(predicted / measured, 1, 0.05);
 }
 
 TEST_P(MemoryFigures, OfUnevenBlocksAreThoseOfTheChecker) {
+  const auto [shard, elastic] = GetParam();
   test::run_ranks({.backend = "local", .size = 3}, [&](Communicator& comm) {
-    compare_uneven_blocks(GetParam(), comm);
+    compare_uneven_blocks(shard, elastic, comm);
   });
 }
 

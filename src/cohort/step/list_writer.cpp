@@ -73,14 +73,19 @@ void ListWriter::backward(int block, int slice, std::vector<int> waits) {
 }
 
 // From level 2 on a gradient has memory only from the first backward that adds to it
-// until its reduction.
+// until its reduction: gradients take turns in pieces, each of which stays to the end of
+// the last reduction.
 void ListWriter::take_gradient(Action& action) {
   if (plan_.schedule.shard < 2 || plan_.shard_lane == kComputeLane) return;
   for (int bucket : action.buckets) {
     if (has_memory_[bucket] || !plan_.schedule.buckets[bucket].trained) continue;
     has_memory_[bucket] = true;
-    action.takes += gradient_of(bucket);
-    action.waits.push_back(last_on_slot_[plan_.schedule.buckets[bucket].slot]);
+    const int last = last_on_slot_[plan_.schedule.buckets[bucket].slot];
+    if (last == kNone) {
+      action.takes += gradient_of(bucket);
+      gradients_taken_ += gradient_of(bucket);
+    }
+    action.waits.push_back(last);
   }
 }
 
@@ -117,9 +122,10 @@ void ListWriter::reduce_scatter(int bucket, int slice) {
                 .bytes = what.numel * width,
                 .waits = {last_action()}};
   take_gradient(action);
-  if (plan_.schedule.shard >= 2) action.frees = gradient_of(bucket);
+  if (last_reduction_ != kNone) actions_[last_reduction_].frees = 0;
+  action.frees = gradients_taken_;
   has_memory_[bucket] = false;
-  reduced_[bucket] = add(std::move(action));
+  reduced_[bucket] = last_reduction_ = add(std::move(action));
   if (plan_.schedule.shard >= 2) last_on_slot_[what.slot] = reduced_[bucket];
   if (slice != kNone && slice + 1 != plan_.rounds) return;
   mirror(std::exchange(next_to_mirror_, bucket));

@@ -92,6 +92,8 @@ class ListWriter {
   std::vector<bool> updated_;     // by bucket
   std::vector<bool> has_memory_;  // by bucket: its gradient of this slice
   std::vector<int> last_on_slot_;  // the reduction that frees it
+  int64_t gradients_taken_ = 0;    // bytes of the pieces of memory they take turns in
+  int last_reduction_ = kNone;     // that left shards of a sum
 };
 
 }  // namespace cohort

@@ -11,9 +11,9 @@
 #include "cohort/core/format.h"
 #include "cohort/core/memory.h"
 #include "cohort/engine/block_measure.h"
-#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
+#include "cohort/train/step_memory.h"
 
 namespace cohort {
 namespace {
@@ -70,14 +70,21 @@ MemoryParts memory_of(const Schedule& schedule, const TrainerOptions& options) {
   return check(schedule, {.elastic = options.elastic}).largest().parts;
 }
 
+// Whatever it is, the limit a user gives is for each kind of memory.
+PlacedMemory limit_of(const TrainerOptions& options) {
+  const int64_t given = options.memory_limit;
+  return given > 0 ? PlacedMemory{given, given}
+                   : available_to_rank(options.ranks_here, options.execute);
+}
+
 // The largest batch whose step fits, 0 if none does.
 int64_t largest_batch(const std::vector<BlockSpec>& specs,
                       const TrainerOptions& options,
                       std::span<const BlockMeasure> measures, int states,
-                      int64_t limit) {
+                      const PlacedMemory& limit) {
   const auto fit = [&](int64_t batch) {
     const Schedule schedule = generate_for(specs, options, measures, states, batch);
-    return memory_of(schedule, options).total() <= limit;
+    return placed(schedule, memory_of(schedule, options), options.execute).fits(limit);
   };
   if (fit(options.batch)) return options.batch;
   int64_t fits = 0, too_large = options.batch / options.slices;
@@ -90,7 +97,7 @@ int64_t largest_batch(const std::vector<BlockSpec>& specs,
 
 std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions options,
                       std::span<const BlockMeasure> measures, int states,
-                      int64_t limit) {
+                      const PlacedMemory& limit) {
   const int64_t fits = largest_batch(specs, options, measures, states, limit);
   const bool may_recompute = !options.step.recompute.is_all();
   options.step.recompute = true;
@@ -103,29 +110,21 @@ std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions option
   return out.empty() ? "no batch with this layout" : out;
 }
 
-// Of the host or the GPU, whose memory several ranks may share.
-int64_t memory_here(const TrainerOptions& options) {
-  const int ranks = std::max(1, options.ranks_here);
-  if (options.execute.compute_on != ComputeOn::kCuda) return available_memory() / ranks;
-  const int gpus = std::max(1, cuda_device_count());
-  return cuda_free_memory(options.execute.gpu) / ((ranks + gpus - 1) / gpus);
-}
-
 // The step, proved before anything is allocated for it.
 Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,
                        const TrainerOptions& options, const UpdateRule& rule) {
   const auto states = static_cast<int>(rule.states().size());
   const auto specs = specs_of(chain);
   Schedule schedule = generate_for(specs, options, measures, states, options.batch);
-  const int64_t limit =
-      options.memory_limit > 0 ? options.memory_limit : memory_here(options);
+  const PlacedMemory limit = limit_of(options);
   const MemoryParts most = memory_of(schedule, options);
-  if (most.total() <= limit) return schedule;
+  const PlacedMemory need = placed(schedule, most, options.execute);
+  if (need.fits(limit)) return schedule;
   throw ConfigError(text(
-      "[train] a rank would need ", format_bytes(static_cast<double>(most.total())),
-      " (", format_bytes(static_cast<double>(most.activations)), " of activations, ",
+      "[train] a rank would need ", need.text(), " (",
+      format_bytes(static_cast<double>(most.activations)), " of activations, ",
       format_bytes(static_cast<double>(most.state)), " of state); it may have ",
-      format_bytes(static_cast<double>(limit)),
+      (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
       "; would fit: ", what_fits(specs, options, measures, states, limit),
       "; more slices or a higher shard level need less"));
 }
