@@ -12,11 +12,11 @@ KEYS = {"data.synthetic": "true", "model.width": 4, "batch": 24, "elastic": "off
         "valid.every_epochs": 0}
 
 
-def last_action(ranks):
+def last_action(ranks, keys=KEYS):
     """Commit, of every rank's step. On shared memory a rank's update overwrites what
     others have of its share, damaged or not: only later damage stays."""
     run = train_run.cohort("step", "fashion-mnist", "-n", ranks, "--json",
-                           *train_run.assignments(KEYS))
+                           *train_run.assignments(keys))
     return sum(json.loads(run.out)["actions"].values()) - 1
 
 
@@ -26,6 +26,35 @@ def train(ranks, damaged, step, every, *args):
         return train_run.cohort(
             "train", "fashion-mnist", "-n", ranks, "--max-steps", 12, "--quiet", *args,
             *train_run.assignments({**KEYS, "drift.every_steps": every}))
+
+
+def train_on(ranks, damaged, step, every):
+    """An elastic run that goes on: what it says, and its hash."""
+    keys = {**KEYS, "elastic": "on", "slices": 6}
+    fault = f"engine.action[{last_action(ranks, keys)}]@{damaged}:{step}=flip"
+    with mock.patch.dict(os.environ, {"COHORT_FAULT": fault}):
+        return train_run.cohort(
+            "train", "fashion-mnist", "-n", ranks, "--max-steps", 12, "--json", "--exact",
+            *train_run.assignments({**keys, "drift.every_steps": every}))
+
+
+class HealingTest(unittest.TestCase):
+    def test_a_damaged_rank_is_healed_from_the_others(self):
+        run = train_on(3, damaged=1, step=6, every=2)
+        self.assertEqual(run.code, 0, run.err)
+        self.assertRegex(run.err, r"step 6: .* of rank 1 differs .*healed")
+        calm = train_on(3, damaged=7, step=6, every=2)
+        self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
+
+    def test_of_two_ranks_both_go_back_to_what_was_good(self):
+        run = train_on(2, damaged=0, step=6, every=2)
+        self.assertEqual(run.code, 0, run.err)
+        self.assertIn("step 6: replicas drifted apart", run.err)
+        self.assertIn("goes on from the snapshot of step 4", run.err)
+        calm = train_on(2, damaged=7, step=6, every=2)
+        self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
+        steps = [event["step"] for event in run.of("step")]
+        self.assertEqual(len(steps), len(set(steps)))
 
 
 class DriftTest(unittest.TestCase):

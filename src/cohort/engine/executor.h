@@ -45,7 +45,7 @@ class Executor final : public StepRunner {
   StepResult run(const StepInput& input) override;
   WeightedLoss evaluate(const Schedule& forward, const Batch& batch) override;
   std::vector<NamedTensor> weights() override;
-  void check_replicas(int64_t step) override;
+  ReplicaReport compare_replicas() override;
   std::vector<StatePiece> state(Holding which) override;
   void refresh() override;
   std::string small_state() override;

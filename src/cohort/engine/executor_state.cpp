@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <set>
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
@@ -24,23 +25,28 @@ int64_t hash_of(const Tensor& tensor) {
 }
 
 // Whose copy of a tensor is another than those of most ranks, or that nobody can tell.
-// Empty: all of them are equal.
-std::string odd_ones(const std::map<int, int64_t>& hashes) {
+struct OddOnes {
+  std::string text;        // empty: all of them are equal
+  std::vector<int> ranks;  // empty: nobody can tell
+};
+
+OddOnes find_odd(const std::map<int, int64_t>& hashes) {
   std::map<int64_t, std::vector<int>> holders;
   std::vector<int> all;
   for (const auto& [rank, hash] : hashes) {
     holders[hash].push_back(rank);
     all.push_back(rank);
   }
-  if (holders.size() < 2) return "";
+  if (holders.size() < 2) return {};
   const auto most = std::max_element(
       holders.begin(), holders.end(),
       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   if (2 * most->second.size() <= all.size())
-    return text(" differs between ranks ", ranks_text(all));
+    return {text(" differs between ranks ", ranks_text(all)), {}};
   std::erase_if(all, [&](int rank) { return hashes.at(rank) == most->first; });
-  return text(all.size() == 1 ? " of rank " : " of ranks ", ranks_text(all),
-              all.size() == 1 ? " differs" : " differ", " from the others'");
+  return {text(all.size() == 1 ? " of rank " : " of ranks ", ranks_text(all),
+               all.size() == 1 ? " differs" : " differ", " from the others'"),
+          all};
 }
 
 }  // namespace
@@ -226,8 +232,9 @@ void Executor::flip_bit() {
 }
 
 // Everyone sees all hashes, so that all ranks come to the same end.
-void Executor::check_replicas(int64_t step) {
-  if (comm_.size() == 1) return;
+ReplicaReport Executor::compare_replicas() {
+  ReplicaReport report;
+  if (comm_.size() == 1) return report;
   const auto mine = copies();
   std::vector<int64_t> hashes;
   for (const auto& copy : mine) hashes.push_back(hash_of(copy.tensor));
@@ -235,16 +242,21 @@ void Executor::check_replicas(int64_t step) {
       at::empty({comm_.size(), static_cast<int64_t>(hashes.size())}, at::kLong);
   comm_.all_gather(all, at::tensor(hashes, at::kLong)).wait();
   const int64_t* const known = all.const_data_ptr<int64_t>();
+  std::set<int> odd;
+  bool certain = true;
   for (size_t i = 0; i < mine.size(); ++i)
     for (int share = 0; share < mine[i].shares; ++share) {
       std::map<int, int64_t> holders;
       for (int r = share; r < comm_.size(); r += mine[i].shares)
         holders[r] = known[static_cast<size_t>(r) * mine.size() + i];
-      if (const std::string odd = odd_ones(holders); !odd.empty())
-        throw Error(ErrorKind::kBug,
-                    text("[engine] step ", step,
-                         ": replicas drifted apart: ", mine[i].name, odd));
+      const OddOnes found = find_odd(holders);
+      if (found.text.empty()) continue;
+      if (report.what.empty()) report.what = mine[i].name + found.text;
+      certain &= !found.ranks.empty();
+      odd.insert(found.ranks.begin(), found.ranks.end());
     }
+  if (certain) report.odd.assign(odd.begin(), odd.end());
+  return report;
 }
 
 }  // namespace cohort

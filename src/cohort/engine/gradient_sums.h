@@ -48,12 +48,13 @@ class GradientSums {
   using Visitor =
       std::function<void(int bucket, int64_t begin, int64_t count, float* sum)>;
 
-  // Collective. `visits`: sums go to a Visitor and are not kept; only where can_visit().
+  // Collective. `visits`: sums go to a Visitor and are not kept; only where
+  // can_visit().
   GradientSums(const Schedule& schedule, const FlatState& state,
                const RankGroups& groups, bool visits);
 
-  // True if a Visitor may be used: ranks can reach each other's memory, and the sum over
-  // the shard group is the final one.
+  // True if a Visitor may be used: ranks can reach each other's memory, and the sum
+  // over the shard group is the final one.
   static bool can_visit(const RankGroups& groups);
 
   void begin_step();
@@ -95,9 +96,9 @@ class GradientSums {
     int slot = kNone;  // of the ring, from level 2 on
     Tensor share;      // the sum over ranks of this rank's share
     Tensor mirrored;   // that of the rank before, where shares are kept twice
-    Buffers stacks;   // sums of each member's slices (exact)
-    Tensor partials;  // of the shard group (exact hybrid)
-    Buffers peers;    // what the others have for us to read
+    Buffers stacks;    // sums of each member's slices (exact)
+    Tensor partials;   // of the shard group (exact hybrid)
+    Buffers peers;     // what the others have for us to read
   };
   using Pointers = std::vector<const float*>;
 
@@ -144,9 +145,9 @@ class GradientSums {
   Communicator* replicate_;
   PeerMemory* peers_ = nullptr;
   std::vector<BucketSums> buckets_;
-  std::vector<Tensor> ring_;  // leaves of slices, from level 2 on
+  std::vector<Tensor> ring_;                     // leaves of slices, from level 2 on
   std::vector<std::vector<Tensor>> ring_peers_;  // by slot, by rank
-  std::vector<size_t> partials_;  // by member: sums it is left with
+  std::vector<size_t> partials_;                 // by member: sums it is left with
   std::unique_ptr<TreeFold> fold_;
   std::vector<size_t> group_partials_;  // by shard group (exact hybrid)
   std::unique_ptr<TreeFold> fold_replicas_;

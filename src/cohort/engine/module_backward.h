@@ -36,9 +36,9 @@ class ModuleBackward {
   void run(const WeightedLoss& loss);
 
   struct Totals {
-    double mean = 0;                // of the loss over all samples of the step
-    double count = 0;               // of samples
-    std::vector<bool> used;         // by parameter: some rank had a gradient
+    double mean = 0;                  // of the loss over all samples of the step
+    double count = 0;                 // of samples
+    std::vector<bool> used;           // by parameter: some rank had a gradient
     std::vector<std::string> unused;  // names of the others
   };
   // Collective; ends the step. ConfigError if no rank had a sample.

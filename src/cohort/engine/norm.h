@@ -7,8 +7,8 @@
 
 namespace cohort {
 
-// The norm of the summed gradient of all parameters, times `scale`. Squares are added up
-// in chunks that belong to one rank and one parameter at every world size and shard
+// The norm of the summed gradient of all parameters, times `scale`. Squares are added
+// up in chunks that belong to one rank and one parameter at every world size and shard
 // level; then the chunks, in the order of the model: so the bits are the same however
 // the state is cut. `group`: the ranks that share it; null where each has all of it.
 double gradient_norm(const FlatState& state, const GradientSums& gradients,

@@ -26,7 +26,8 @@ struct ShardedOptions {
 };
 
 // Data parallelism for any torch::nn::Module with the state cut over the ranks: each
-// keeps, and updates, only its share of the optimizer's state, and hands the weights on.
+// keeps, and updates, only its share of the optimizer's state, and hands the weights
+// on.
 //
 //   auto session = cohort::Session::from_env();
 //   cohort::Sharded sharded(*model, session.comm(), {.update = {.name = "adamw"}});

@@ -87,6 +87,13 @@ struct Standing {
   bool against = false;  // its own vote; from kDecided on the result
 };
 
+// What a comparison of copies found.
+struct ReplicaReport {
+  std::string what;  // which tensor, of whom; empty: all copies are equal
+  std::vector<int>
+      odd;  // ranks whose copies are not those of most; empty: nobody knows
+};
+
 // Which pieces of the state a rank names.
 enum class Holding {
   kOwned,  // of all ranks together each element once
@@ -112,9 +119,9 @@ class StepRunner {
   // Collective; only rank 0 gets them.
   virtual std::vector<NamedTensor> weights() = 0;
 
-  // Collective. Throws, on every rank, unless parameters and buffers that several ranks
-  // hold are the same on all of them: rank, tensor and step.
-  virtual void check_replicas(int64_t step) = 0;
+  // Collective: compares what several ranks hold of parameters and buffers. The same
+  // answer on every rank.
+  virtual ReplicaReport compare_replicas() = 0;
 
   // The state between steps, as views of the memory it lies in: weights as float32
   // masters under their names, "optimizer.STATE.NAME" for each state of the update

@@ -13,9 +13,9 @@ namespace cohort {
 // Loops over flat memory of float32, bfloat16 or float16. The bits of an element depend
 // neither on where a stretch is cut nor on which rank computes it.
 
-// What is summed and updated at once: 512 KB of float32, which the second pass finds hot
-// in a second-level cache. Shorter stretches make the processor's prefetching start anew
-// too often: 4,096 elements made an update of 100 MB take twice as long.
+// What is summed and updated at once: 512 KB of float32, which the second pass finds
+// hot in a second-level cache. Shorter stretches make the processor's prefetching start
+// anew too often: 4,096 elements made an update of 100 MB take twice as long.
 inline constexpr int64_t kStretch = 131'072;
 
 // out = the inputs added in their order, in float32.

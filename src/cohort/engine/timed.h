@@ -10,7 +10,8 @@ class Timed {
  public:
   explicit Timed(double& sum) : sum_(sum), start_(std::chrono::steady_clock::now()) {}
   ~Timed() {
-    sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_)
+                .count();
   }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;

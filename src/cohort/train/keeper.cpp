@@ -30,7 +30,7 @@ Keeper::Keeper(KeeperOptions options, PageKeeper* pages, std::unique_ptr<Disk> d
 
 int Keeper::num_slots() const {
   const bool takes = pages_ && options_.snapshot_every > 0;
-  return (takes ? 2 : 0) + (writes_behind() ? 1 : 0);
+  return (takes ? 3 : 0) + (writes_behind() ? 1 : 0);
 }
 
 Keeper::~Keeper() { end(); }
@@ -92,7 +92,9 @@ RunState Keeper::complete(RunState run) const {
 void Keeper::after_step(const RunState& given) {
   if (const auto outcome = saving_.take_outcome()) report(*outcome);
   const bool saves_now = saves() && is_due(given.step, options_.every_steps);
-  const bool takes = pages_ && is_due(given.step, options_.snapshot_every);
+  const bool takes =
+      pages_ && options_.snapshot_every > 0 &&
+      (is_due(given.step, options_.snapshot_every) || given.step == pinned_);
   if (!saves_now && !takes) return;
   const RunState run = complete(given);
   const bool writes = saves_now && may_write(run.step);
@@ -101,6 +103,11 @@ void Keeper::after_step(const RunState& given) {
   if (!takes && !behind) return;
   auto pages = snapshots_->take(run, world_.runner->state(Holding::kOwned));
   if (behind && pages) write_behind(run, std::move(pages));
+}
+
+void Keeper::pin(int64_t step) {
+  pinned_ = step;
+  snapshots_->pin(step);
 }
 
 void Keeper::start(const RunState& run) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,7 +27,7 @@ struct KeeperOptions {
   // Training stops for one memory copy instead of the write, which costs a third piece
   // of memory as large as the state.
   bool async = true;
-  int64_t snapshot_every = 0;  // steps; 0: none. Costs memory for two states.
+  int64_t snapshot_every = 0;  // steps; 0: none. Costs memory for three states.
   int64_t memory = 0;  // bytes that all ranks here may take for that; 0: what is free
 };
 
@@ -68,7 +69,13 @@ class Keeper {
   // ConfigError if the checkpoint is of another run: other seed, batch or data; or if
   // there are some and nobody asked for --resume. CheckpointError if there are some and
   // none can be loaded.
-  std::optional<RunState> restore();
+  // `at_most`: steps that what it finds may have.
+  std::optional<RunState> restore(
+      int64_t at_most = std::numeric_limits<int64_t>::max());
+
+  // The state after that step is known to be good: a snapshot is taken of it in
+  // after_step(), and kept until another is.
+  void pin(int64_t step);
 
   // A run that begins: the state it begins with, so that it can begin again.
   void start(const RunState& run);
@@ -99,7 +106,7 @@ class Keeper {
   void note(const std::string& line);
 
   struct Source;
-  std::string list_sources(const SnapshotSet& kept);
+  std::string list_sources(const SnapshotSet& kept, int64_t at_most);
   std::string refusal(const CheckpointInfo& saved) const;
   RunState load(const Source& source, const SnapshotSet& kept);
   std::string try_source(const Source& source, const SnapshotSet& kept, RunState& run);
@@ -112,6 +119,7 @@ class Keeper {
   std::shared_ptr<Communicator> group_;  // the writer's own
   std::unique_ptr<Snapshots> snapshots_;
   BackgroundSave saving_;
+  int64_t pinned_ = -1;      // step
   int64_t saved_step_ = -1;  // of the newest checkpoint that this process saw whole
   bool said_busy_ = false;
 };

@@ -43,7 +43,7 @@ struct Keeper::Source {
 
 // Rank 0's: one line each, furthest first, at equal steps the snapshot; or, behind a
 // mark, why the run cannot go on.
-std::string Keeper::list_sources(const SnapshotSet& kept) {
+std::string Keeper::list_sources(const SnapshotSet& kept, int64_t at_most) {
   std::vector<Source> sources;
   for (const auto& title : kept.whole()) sources.push_back({title, ""});
   const auto found =
@@ -64,6 +64,7 @@ std::string Keeper::list_sources(const SnapshotSet& kept) {
     sources.push_back({{.step = info->step}, info->path});
   }
   if (sources.empty() && !trouble.empty()) return kDamaged + trouble;
+  std::erase_if(sources, [&](const auto& one) { return one.title.step > at_most; });
   std::stable_sort(sources.begin(), sources.end(), [](const auto& a, const auto& b) {
     return a.title.step > b.title.step;
   });
@@ -132,11 +133,11 @@ void Keeper::go_on_from(const Source& source, const RunState& run) {
                   run.layout, ")"));
 }
 
-std::optional<RunState> Keeper::restore() {
+std::optional<RunState> Keeper::restore(int64_t at_most) {
   const SnapshotSet kept = snapshots_->kept();
   const bool leads = world_.comm->rank() == 0;
   const std::string listed =
-      meeting_over(*world_.comm).gather(leads ? list_sources(kept) : "")[0];
+      meeting_over(*world_.comm).gather(leads ? list_sources(kept, at_most) : "")[0];
   if (listed.starts_with(kRefused)) throw ConfigError(listed.substr(1));
   if (listed.starts_with(kDamaged)) throw CheckpointError(listed.substr(1));
   std::string first_trouble;

@@ -196,6 +196,7 @@ int Snapshots::choose() const {
     if (slots_[slot].use_count() > 1) continue;
     const auto title = slots_[slot] ? slots_[slot]->title() : std::nullopt;
     if (title && safe_ && title->same_state(*safe_) && slots_.size() > 1) continue;
+    if (title && title->step == pinned_ && slots_.size() > 2) continue;
     const int64_t age = title ? title->step : -1;
     if (age >= oldest) continue;
     oldest = age;

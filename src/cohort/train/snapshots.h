@@ -60,6 +60,9 @@ class Snapshots {
   std::shared_ptr<SnapshotPages> take(const RunState& run,
                                       std::span<const StatePiece> pieces);
 
+  // The snapshot of that step is not overwritten, until another is pinned.
+  void pin(int64_t step) { pinned_ = step; }
+
   // What is kept now.
   SnapshotSet kept() const;
 
@@ -75,6 +78,7 @@ class Snapshots {
   std::vector<std::shared_ptr<SnapshotPages>> slots_;
   SnapshotTitle who_{.rank = -1};
   SnapshotPlan plan_;
+  int64_t pinned_ = -1;                // step
   std::optional<SnapshotTitle> safe_;  // complete on all ranks
   std::optional<SnapshotTitle> last_;  // taken here, in this world
   bool tidied_ = false;                // this world's lost ranks have no pages left

@@ -120,13 +120,13 @@ Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measure
   const MemoryParts most = memory_of(schedule, options);
   const PlacedMemory need = placed(schedule, most, options.execute);
   if (need.fits(limit)) return schedule;
-  throw ConfigError(text(
-      "[train] a rank would need ", need.text(), " (",
-      format_bytes(static_cast<double>(most.activations)), " of activations, ",
-      format_bytes(static_cast<double>(most.state)), " of state); it may have ",
-      (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
-      "; would fit: ", what_fits(specs, options, measures, states, limit),
-      "; more slices or a higher shard level need less"));
+  throw ConfigError(
+      text("[train] a rank would need ", need.text(), " (",
+           format_bytes(static_cast<double>(most.activations)), " of activations, ",
+           format_bytes(static_cast<double>(most.state)), " of state); it may have ",
+           (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
+           "; would fit: ", what_fits(specs, options, measures, states, limit),
+           "; more slices or a higher shard level need less"));
 }
 
 // Each rank looks at its own part of the validation set.
@@ -189,6 +189,11 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   settle(*runner, stands);
   runner_ = std::move(runner);
   if (committed_ == 0 && !options_.save_initial.empty()) save(options_.save_initial);
+  open_sample_log();
+}
+
+void Trainer::open_sample_log() {
+  sample_log_ = nullptr;
   if (reporter_ && !options_.sample_log.empty())
     sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
                                               options_.layout.dp, committed_);
@@ -237,7 +242,7 @@ void Trainer::step() {
                     .stop = stop_.load() != 0});
   conclude(result, Seconds(std::chrono::steady_clock::now() - begin).count());
   if (options_.drift_every_steps > 0 && committed_ % options_.drift_every_steps == 0)
-    runner_->check_replicas(committed_);
+    compare_replicas();
   keeper_.after_step(run_state());
 }
 

@@ -55,9 +55,9 @@ struct TrainerOptions {
   std::string sample_log;
   std::string history;  // what the run does, record by record
 
-  KeeperOptions keep;                // snapshots and checkpoints
-  PageKeeper* pages = nullptr;       // who keeps snapshots; null: nobody
-  Membership* membership = nullptr;  // of a rank of an elastic run
+  KeeperOptions keep;                             // snapshots and checkpoints
+  PageKeeper* pages = nullptr;                    // who keeps snapshots; null: nobody
+  Membership* membership = nullptr;               // of a rank of an elastic run
   std::chrono::system_clock::time_point started;  // the command
 };
 
@@ -95,7 +95,11 @@ class Trainer {
   std::string take_from_peers(StepRunner& fresh, std::span<const Stand> stands);
   void take_from_keeper(const std::string& why);
   RunState run_state() const;
+  void compare_replicas();
+  bool heal(const ReplicaReport& found);
+  bool go_back(const std::string& why);
   void adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands);
+  void open_sample_log();
   void begin_history(const std::string& why);
   bool was_reported(int64_t step);
   void report_recovery();
@@ -131,6 +135,7 @@ class Trainer {
 
   // Of the run, as this process knows it.
   int64_t committed_ = -1;  // steps that the state holds; -1: there is none yet
+  int64_t known_good_ = 0;  // steps after which all replicas were equal
   int64_t validated_ = 0;   // epochs
   bool skipped_ = false;    // the last step changed nothing
   bool stopping_ = false;

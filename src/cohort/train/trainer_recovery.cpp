@@ -46,7 +46,7 @@ void Trainer::take_from_keeper(const std::string& why) {
   if (!saved && committed_ >= 0)
     throw CheckpointError(
         text("[train] ", why, ", and nothing is saved to go back to"));
-  committed_ = saved ? saved->step : 0;
+  committed_ = known_good_ = saved ? saved->step : 0;
   skipped_ = false;
   validated_ = committed_ / sampler_.steps_per_epoch();
   if (!saved) keeper_.start(run_state());
@@ -64,14 +64,16 @@ void Trainer::adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands
   std::ostringstream mine;
   const auto lost = lost_ ? lost_->time_since_epoch().count() : 0;
   if (holds)
-    mine << validated_ << ' ' << stopping_ << ' ' << skipped_ << ' ' << lost << '\n'
+    mine << known_good_ << ' ' << validated_ << ' ' << stopping_ << ' ' << skipped_
+         << ' ' << lost << '\n'
          << runner_->small_state();
   const auto said = meeting_over(*comm_).gather(mine.str());
   int first = 0;
   while (!decide(stands, first).holds) ++first;
   std::istringstream in(said[first]);
   int64_t lost_there = 0;
-  in >> validated_ >> stopping_ >> skipped_ >> lost_there;
+  in >> known_good_ >> validated_ >> stopping_ >> skipped_ >> lost_there;
+  keeper_.pin(known_good_);
   if (!lost_) lost_.emplace(std::chrono::steady_clock::duration(lost_there));
   std::string small;
   std::getline(in >> std::ws, small);

@@ -72,7 +72,7 @@ class CudaRunner final : public StepRunner {
   }
 
   std::vector<NamedTensor> weights() override { return step_.weights(); }
-  void check_replicas(int64_t) override {}  // there are none
+  ReplicaReport compare_replicas() override { return {}; }  // there are none
   std::vector<StatePiece> state(Holding) override { return step_.state(); }
   void refresh() override { step_.refresh(); }
   std::string small_state() override { return step_.small_state(); }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas that drifted apart: a flipped bit, a kernel that is not deterministic.
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/elastic/state_exchange.h"
+#include "cohort/train/trainer.h"
+
+namespace cohort {
+
+// An elastic run goes on; any other has nobody who keeps a good state.
+void Trainer::compare_replicas() {
+  const ReplicaReport found = runner_->compare_replicas();
+  if (found.what.empty()) {
+    known_good_ = committed_;
+    keeper_.pin(known_good_);
+    return;
+  }
+  const std::string line =
+      text("step ", committed_, ": replicas drifted apart: ", found.what);
+  if (!options_.elastic) throw Error(ErrorKind::kBug, "[engine] " + line);
+  if (heal(found)) {
+    if (reporter_) reporter_->note(line + "; healed from the others");
+    return;
+  }
+  if (reporter_) reporter_->note(line);
+  if (!go_back(line)) throw Error(ErrorKind::kBug, "[engine] " + line);
+}
+
+// From those who are the most. False, and nothing has changed, if nobody can tell who
+// is right, or nobody else has what the odd ones hold.
+bool Trainer::heal(const ReplicaReport& found) {
+  if (found.odd.empty()) return false;
+  const bool odd =
+      std::find(found.odd.begin(), found.odd.end(), comm_->rank()) != found.odd.end();
+  const auto held = runner_->state(Holding::kHeld);
+  const std::string lost =
+      exchange_state(*comm_, odd ? std::vector<StatePiece>{} : held, held);
+  if (lost.empty()) runner_->refresh();
+  return lost.empty();
+}
+
+// To the last state that was equal everywhere.
+bool Trainer::go_back(const std::string& why) {
+  const auto saved = keeper_.restore(known_good_);
+  if (!saved) return false;
+  committed_ = saved->step;
+  skipped_ = false;
+  if (history_) history_->rollback(committed_, why);
+  open_sample_log();
+  return true;
+}
+
+}  // namespace cohort
