@@ -14,7 +14,6 @@
 #include "cohort/engine/statistics.h"
 #include "cohort/engine/timed.h"
 #include "cohort/optim/gradient_norm.h"
-#include "cohort/step/generator.h"
 
 namespace cohort {
 namespace {
@@ -102,13 +101,14 @@ void Executor::update(int bucket) {
 void Executor::update_share(int bucket, ShareState& share, const Tensor& sum) {
   const BucketState& whole = state_.buckets()[bucket];
   const bool own = &share == &whole;
+  const bool voted = standing_.phase != Standing::Phase::kBefore;  // they are finite
   const int64_t stretches = (share.count + kStretch - 1) / kStretch;
   std::vector<char> bad(static_cast<size_t>(stretches), 0);
   const auto update_stretch = [&](int64_t stretch, std::vector<float>& widened) {
     const int64_t at = stretch * kStretch;
     const int64_t count = std::min(kStretch, share.count - at);
     const float* gradient = widen_part(sum, at, count, widened);
-    bad[stretch] = !all_finite(gradient, count);
+    bad[stretch] = !voted && !all_finite(gradient, count);
     update_range(rule_, whole.ranges, share, share.begin + at, count, gradient,
                  scalars());
     if (own) state_.publish(bucket, at, count);
@@ -153,17 +153,15 @@ void Executor::norm() {
 
 // Padding between parameters is left out.
 bool Executor::sums_are_finite() const {
-  std::vector<float> widened(kChunk);
+  std::vector<float> widened;
   const auto finite = [&](const Place& place, const ShareState& share,
                           const Tensor& sum) {
     const int64_t from = std::max<int64_t>(0, place.offset - share.begin);
     const int64_t to =
         std::min(share.count, place.offset + place.parameter.numel() - share.begin);
-    for (int64_t at = from; at < to; at += kChunk) {
-      const int64_t count = std::min(kChunk, to - at);
-      widen(sum.scalar_type(), sum.narrow(0, at, count).const_data_ptr(), count,
-            widened.data());
-      if (!all_finite(widened.data(), count)) return false;
+    for (int64_t at = from; at < to; at += kStretch) {
+      const int64_t count = std::min(kStretch, to - at);
+      if (!all_finite(widen_part(sum, at, count, widened), count)) return false;
     }
     return true;
   };
