@@ -148,11 +148,10 @@ Examples:
 }
 
 void add_resize(CLI::App& app, ResizeArgs& args, Command& command) {
-  auto* sub = app.add_subcommand("resize", "Give a running elastic run more ranks, or fewer");
+  auto* sub = app.add_subcommand("resize", "Give a running train more ranks, or fewer");
   sub->add_option("pid", args.pid, "Of the `cohort train` that started it")->required();
   sub->add_option("ranks", args.ranks, "How many it is to have")->required();
-  sub->footer("Weights, batches and the order of samples stay as they are.\n\n"
-              "Examples:\n  cohort resize 4711 4\n");
+  sub->footer("Examples:\n  cohort resize 4711 4\n");
   sub->callback([&] { command = [&] { return run_resize(args, std::cout); }; });
 }
 
@@ -196,10 +195,8 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
   add_bench_comm(*sub, args, command);
   BenchTrainArgs& train = args.train;
   auto* steps = sub->add_subcommand("train", "Whole training steps");
-  steps->add_option("case", train.name, 
-                    "mlp100, resnet50-cifar or fashion; on a GPU resnet50 or "
-                    "resnet50-cifar")
-      ->required();
+  steps->add_option("case", train.name,
+                    "mlp100, resnet50-cifar or fashion; on a GPU resnet50, too")->required();
   steps->add_option("-n", train.ranks, "Ranks; 2, or 1 on a GPU");
   steps->add_option("--device", train.device, "cpu or cuda")->capture_default_str();
   steps->add_option("--precision", train.precision, "On a GPU: float32, bf16 or fp16")
@@ -283,8 +280,7 @@ void add_checkpoint(CLI::App& app, CheckpointArgs& args, Command& command) {
   add("list", "What is in a folder")->add_option("DIR", args.path)->required();
   add("show", "What a checkpoint holds")->add_option("PATH", args.path)->required();
   add("verify", "Reads everything and compares it with its hashes; of a folder, all in it")
-      ->add_option("PATH", args.path)
-      ->required();
+      ->add_option("PATH", args.path)->required();
   auto* diff = add("diff", "Names the tensors that differ, and by how much");
   diff->add_option("A", args.path, "A checkpoint, safetensors, .pt or Hugging Face folder")
       ->required();
