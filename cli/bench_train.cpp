@@ -19,6 +19,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/core/random.h"
 #include "cohort/data/fashion_mnist.h"
 #include "cohort/data/sampler.h"
@@ -130,8 +131,9 @@ std::string text_row(const Row& row, const Case& bench, const Communicator& comm
     out += text("\n  shard=0, not exact   ", ms(*row.unsharded_s), ": ",
                 format_fixed(row.step_s / *row.unsharded_s, 3), " times its step");
   if (row.plain_s)
-    out += text("\n  plain LibTorch loop  ", ms(*row.plain_s), ", one rank: ",
-                format_fixed(row.step_s / *row.plain_s, 3), " times its step");
+    out += text("\n  plain LibTorch loop  ", ms(*row.plain_s),
+                ", one rank: ", format_fixed(row.step_s / *row.plain_s, 3),
+                " times its step");
   return out;
 }
 
@@ -173,18 +175,18 @@ class Bench {
   void add_executor(const Layout& layout, bool exact, bool communicate) {
     chains_.push_back(std::make_unique<Chain>(bench_.make()));
     const int slices = exact ? 8 : comm_.size();
-    Schedule schedule = generate(specs_of(*chains_.back()), layout,
-                                 {.slices = slices, .exact = exact});
+    Schedule schedule =
+        generate(specs_of(*chains_.back()), layout, {.slices = slices, .exact = exact});
     const Source source = make_source(bench_, comm_, slices);
-    executors_.push_back(std::make_unique<Executor>(
-        *chains_.back(), std::move(schedule), *rule_, comm_,
-        ExecutorOptions{.communicate = communicate}));
+    executors_.push_back(
+        std::make_unique<Executor>(*chains_.back(), std::move(schedule), *rule_, comm_,
+                                   ExecutorOptions{.communicate = communicate}));
     Variant variant;
     variant.run = [this, source, i = executors_.size() - 1](int64_t step) {
       const StepResult result = executors_[i]->run(
-          {.step = step,
-           .rate = bench_.rate,
-           .batch = [&](int slice) { return source(step, slice); }});
+          {.step = step, .rate = bench_.rate, .batch = [&](int slice) {
+             return source(step, slice);
+           }});
       variants_[i].waits.push_back(result.split.wait);
     };
     variants_.push_back(std::move(variant));
@@ -210,7 +212,8 @@ class Bench {
   void time_step(Variant& variant) {
     const auto begin = Clock::now();
     variant.run(step_++);
-    variant.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    variant.seconds.push_back(
+        std::chrono::duration<double>(Clock::now() - begin).count());
   }
 
   // Rank 0 alone; the others sleep at the barrier.
@@ -221,7 +224,8 @@ class Bench {
   }
 
   Row row(double communication_s) const {
-    Row row{.step_s = median(variants_[0].seconds), .wait_s = median(variants_[0].waits)};
+    Row row{.step_s = median(variants_[0].seconds),
+            .wait_s = median(variants_[0].waits)};
     row.samples = static_cast<double>(bench_.batch_a_rank * comm_.size());
     if (comm_.size() > 1)
       row.comm_hidden = std::clamp(1 - row.wait_s / communication_s, 0.0, 1.0);
@@ -244,6 +248,7 @@ class Bench {
 };
 
 int bench_rank(const Case& bench, const BenchTrainArgs& args) {
+  keep_freed_memory();
   const World world = world_from_env();
   // Ranks sleep while rank 0 runs the plain loop: that is no failure.
   const ConnectOptions options{.backend = args.backend,

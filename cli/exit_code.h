@@ -13,6 +13,7 @@ inline constexpr int kExitConfig = 2;
 inline constexpr int kExitData = 3;
 inline constexpr int kExitLostPeer = 4;
 inline constexpr int kExitCheckpoint = 5;
+inline constexpr int kExitStopped = 75;  // on request, with the state saved
 
 // By the kind of error; what is not ours counts as our bug.
 int exit_code_of(const std::exception& error);

@@ -24,13 +24,25 @@ void JsonReporter::start(const StartEvent& event) {
             .add("world", event.ranks.size())
             .add("backend", event.backend)
             .add("device", event.device));
-  for (const auto& rank : event.ranks)
+  ranks(event.ranks);
+}
+
+void JsonReporter::ranks(const std::vector<RankIdentity>& ranks) {
+  for (const auto& rank : ranks)
     print(JsonObject()
               .add("event", "rank")
               .add("rank", rank.rank)
               .add("pid", rank.pid)
               .add("host", rank.host)
               .add("generation", rank.generation));
+}
+
+void JsonReporter::recovered(const RecoveredEvent& event) {
+  print(JsonObject()
+            .add("event", "recovered")
+            .add("generation", event.generation)
+            .add("ranks", event.ranks)
+            .add("seconds", event.seconds));
 }
 
 void JsonReporter::step(const StepEvent& event) {
@@ -51,6 +63,20 @@ void JsonReporter::valid(const ValidEvent& event) {
             .add("epoch", event.epoch)
             .add("loss", event.loss)
             .add("accuracy", event.accuracy));
+}
+
+void JsonReporter::checkpoint(const CheckpointEvent& event) {
+  print(JsonObject()
+            .add("event", "checkpoint")
+            .add("path", event.path)
+            .add("step", event.step));
+}
+
+void JsonReporter::checkpoint_failed(const CheckpointFailedEvent& event) {
+  print(JsonObject()
+            .add("event", "checkpoint_failed")
+            .add("step", event.step)
+            .add("cause", event.cause));
 }
 
 void JsonReporter::note(const std::string& line) {

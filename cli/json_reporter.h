@@ -17,8 +17,12 @@ class JsonReporter final : public Reporter {
       : log_every_(log_every), scalars_(out, log_every) {}
 
   void start(const StartEvent& event) override;
+  void ranks(const std::vector<RankIdentity>& ranks) override;
+  void recovered(const RecoveredEvent& event) override;
   void step(const StepEvent& event) override;
   void valid(const ValidEvent& event) override;
+  void checkpoint(const CheckpointEvent& event) override;
+  void checkpoint_failed(const CheckpointFailedEvent& event) override;
   void note(const std::string& line) override;
   void done(const DoneEvent& event) override;
 

@@ -37,4 +37,15 @@ NodeRange parse_nodes(const std::string& nodes);
 // signal. Throws ConfigError and CommError as launch() does.
 int run_launch(const LaunchArgs& args);
 
+// What --help adds to the list of flags.
+inline constexpr const char* kLaunchHelp =
+    R"(Ranks find RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the rest of
+what torchrun exports. Returns the first failed program's own code, or 128 + signal.
+
+Examples:
+  cohort launch -n 2 -- ./my_program --epochs 3
+  cohort launch -n 2 -- python3 train_ddp.py
+  cohort launch -n 4 --nnodes 2 --rdzv node0:29400 -- ./my_program
+)";
+
 }  // namespace cohort::cli

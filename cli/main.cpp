@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `cohort`: reads the command line, runs one command, and turns an
-// exception into one line on stderr and an exit code, once, here.
+// The program: reads the command line, runs one command, and turns an exception into
+// one line on stderr and an exit code, once, here.
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,55 +14,23 @@
 #include "cli/checkpoint_command.h"
 #include "cli/doctor_command.h"
 #include "cli/exit_code.h"
+#include "cli/history_command.h"
 #include "cli/launch_command.h"
 #include "cli/resize_command.h"
 #include "cli/step_command.h"
 #include "cli/train_command.h"
+#include "cli/train_help.h"
 #include "cohort/comm/backends.h"
-#include "cohort/config/common_keys.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
 #include "cohort/core/processor.h"
 #include "cohort/core/version.h"
-#include "recipes/recipe.h"
 
 namespace cohort::cli {
 namespace {
 
-// One thing to run, chosen by the command line.
 using Command = std::function<int()>;
-
-std::string recipe_list() {
-  std::string list = "Recipes:\n";
-  for (const Recipe* recipe : all_recipes())
-    list += text("  ", recipe->name(), "  ", recipe->help(), "\n");
-  return list;
-}
-
-// Keys that some recipe has beyond those of all.
-std::string own_keys() {
-  std::string list;
-  for (const Recipe* recipe : all_recipes())
-    if (const Keys own = recipe->defaults().keys().without(common_keys());
-        !own.all().empty())
-      list += text("\nKeys of ", recipe->name(), ":\n", own.describe());
-  return list;
-}
-
-std::string train_footer() {
-  return text(recipe_list(), "\nKeys for --set and --config:\n",
-              common_keys().describe(), own_keys(), R"(
-Examples:
-  cohort train fashion-mnist -n 2
-  cohort train fashion-mnist -n 2 --max-steps 100 --set optim.lr=0.1 --json
-  cohort train fashion-mnist -n 2 --config run.yaml --out runs/first
-  torchrun --nproc-per-node 2 --no-python cohort train fashion-mnist
-
-Exit codes: 0 done; 1 a bug or a NaN loss; 2 usage or configuration; 3 data; 4 a rank lost;
-5 checkpoint; 75 stopped on request with state saved; 128 + signal otherwise.
-)");
-}
 
 // CLI11's own ranges let nan pass and print their ends with 300 digits.
 CLI::Validator at_least(int least, double most) {
@@ -80,10 +48,11 @@ void add_world_flags(CLI::App& app, std::string& ranks, std::string& nodes,
   app.add_option("-n", ranks, "Ranks on this node, or auto (GPUs, else cores)");
   app.add_option("--nnodes", nodes, "Nodes: N, or MIN:MAX")->capture_default_str();
   app.add_option("--rdzv", rdzv, "HOST:PORT where the nodes meet");
-  app.add_option("--max-restarts", restarts, "Restarts of all ranks, over the whole run")
-      ->check(at_least(0, 1e6))
-      ->capture_default_str();
-  app.add_option("--grace", grace, "Seconds between asking a rank to stop and killing it")
+  app.add_option("--max-restarts", restarts,
+                 "Restarts over the whole run (default: 0; 100 in an elastic run)")
+      ->check(at_least(0, 1e6));
+  app.add_option("--grace", grace,
+                 "Seconds between asking a rank to stop and killing it")
       ->check(at_least(0, 1e6))
       ->capture_default_str();
 }
@@ -101,57 +70,59 @@ void add_train(CLI::App& app, TrainArgs& args, Command& command) {
          "Where blocks compute: cpu, or cuda (ranks take a node's GPUs in turn)")
       ->capture_default_str();
   sub->add_option("--layout", args.layout, "Which rank holds what: dp=2,shard=0");
-  sub->add_flag("--exact", args.exact, "The same weights, bit for bit, at any world size");
+  sub->add_flag("--exact", args.exact,
+                "The same weights, bit for bit, at any world size");
   sub->add_option("--max-steps", args.max_steps, "Stop after so many steps in total")
       ->check(at_least(1, 1e15));
-  sub->add_option("--set", args.set, "key=value; may be repeated")->allow_extra_args(false);
+  sub->add_option("--set", args.set, "key=value; may be repeated")
+      ->allow_extra_args(false);
   sub->add_option("--config", args.config, "YAML file of keys");
   sub->add_option("--out", args.out, "Folder for logs and TensorBoard scalars");
   sub->add_flag("--resume", args.resume, "Go on from what was saved");
   sub->add_flag("--json", args.json, "One JSON object a line on stdout");
   sub->add_flag("--quiet", args.quiet, "No progress, results alone");
-  sub->add_option("--save-initial", args.save_initial, "Weights before step 1 (safetensors)");
+  sub->add_option("--save-initial", args.save_initial,
+                  "Weights before step 1 (safetensors)");
   sub->add_option("--save-final", args.save_final, "Weights at the end (safetensors)");
   sub->add_option("--sample-log", args.sample_log,
                   "One line \"epoch step rank sample\" for every sample");
   sub->add_flag("--watch", args.watch, "Serve a live page");
   sub->add_option("--profile", args.profile, "A..B: steps to trace");
-  sub->footer(train_footer);
+  sub->footer(train_help);
   sub->callback([&] { command = [&] { return run_train(args); }; });
 }
 
 void add_launch(CLI::App& app, LaunchArgs& args, Command& command) {
-  auto* sub = app.add_subcommand("launch", "Run any program as ranks, as torchrun does");
+  auto* sub =
+      app.add_subcommand("launch", "Run any program as ranks, as torchrun does");
   add_world_flags(*sub, args.ranks, args.nodes, args.rdzv, args.max_restarts,
                   args.grace_s);
-  sub->add_option("--join-timeout", args.join_timeout_s, "Seconds for all nodes to come")
+  sub->add_option("--join-timeout", args.join_timeout_s,
+                  "Seconds for all nodes to come")
       ->capture_default_str();
   sub->add_option("--stopped-limit", args.stopped_limit_s,
                   "Seconds after which a stopped rank is killed")
       ->capture_default_str();
-  sub->add_option("--threads", args.threads, "OMP_NUM_THREADS a rank; 0: cores / ranks");
+  sub->add_option("--threads", args.threads,
+                  "OMP_NUM_THREADS a rank; 0: cores / ranks");
   sub->add_flag("--pin", args.pin, "Give each rank cores of its own");
   sub->add_option("--log-dir", args.log_dir, "Folder for each rank's own output");
-  sub->add_flag("--prefix-all", args.prefix_all, "\"[rank 0] \" before rank 0's lines too");
+  sub->add_flag("--prefix-all", args.prefix_all,
+                "\"[rank 0] \" before rank 0's lines too");
   sub->add_flag("--json", args.json, "Faults as JSON lines on stdout");
   sub->add_option("program", args.program, "Program and its arguments, behind --");
   sub->positionals_at_end();
-  sub->footer(R"(Ranks find RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the rest of
-what torchrun exports. Returns the first failed program's own code, or 128 + signal.
+  sub->footer(kLaunchHelp);
 
-Examples:
-  cohort launch -n 2 -- ./my_program --epochs 3
-  cohort launch -n 2 -- python3 train_ddp.py
-  cohort launch -n 4 --nnodes 2 --rdzv node0:29400 -- ./my_program
-)");
   sub->callback([&] { command = [&] { return run_launch(args); }; });
 }
 
 void add_resize(CLI::App& app, ResizeArgs& args, Command& command) {
-  auto* sub = app.add_subcommand("resize", "Give a running train more ranks, or fewer");
+  auto* sub =
+      app.add_subcommand("resize", "Give a running elastic run more ranks, or fewer");
   sub->add_option("pid", args.pid, "Of the `cohort train` that started it")->required();
   sub->add_option("ranks", args.ranks, "How many it is to have")->required();
-  sub->footer("Examples:\n  cohort resize 4711 4\n");
+  sub->footer(kResizeHelp);
   sub->callback([&] { command = [&] { return run_resize(args, std::cout); }; });
 }
 
@@ -171,19 +142,22 @@ void add_bench_comm(CLI::App& app, BenchArgs& args, Command& command) {
   sub->add_option("--op", args.comm.ops, "Operations, with commas")
       ->delimiter(',')
       ->capture_default_str();
-  sub->add_option("--bytes", args.sizes, "Sizes, with commas; K, M and G are 1000-based")
+  sub->add_option("--bytes", args.sizes,
+                  "Sizes, with commas; K, M and G are 1000-based")
       ->delimiter(',')
       ->capture_default_str();
   sub->add_flag("--json", args.comm.json, "One JSON object a row");
-  sub->footer("p50, p99 and mean in microseconds, rates in GB/s (of the median) as\n"
-              "nccl-tests defines them.\n\n"
-              "Examples:\n  cohort bench comm -n 2 --backend shm,gloo --bytes 4K,100M\n"
-              "  cohort bench comm --op all_gather,broadcast --bytes 1M --json\n");
+  sub->footer(
+      "p50, p99 and mean in microseconds, rates in GB/s (of the median) as\n"
+      "nccl-tests defines them.\n\n"
+      "Examples:\n  cohort bench comm -n 2 --backend shm,gloo --bytes 4K,100M\n"
+      "  cohort bench comm --op all_gather,broadcast --bytes 1M --json\n");
   sub->callback([&] {
     command = [&] {
       args.comm.ranks = parse_ranks(args.ranks);
       args.comm.bytes.clear();
-      for (const auto& size : args.sizes) args.comm.bytes.push_back(parse_bytes(size, "--bytes"));
+      for (const auto& size : args.sizes)
+        args.comm.bytes.push_back(parse_bytes(size, "--bytes"));
       return run_bench_comm(args.comm);
     };
   });
@@ -195,8 +169,11 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
   add_bench_comm(*sub, args, command);
   BenchTrainArgs& train = args.train;
   auto* steps = sub->add_subcommand("train", "Whole training steps");
-  steps->add_option("case", train.name,
-                    "mlp100, resnet50-cifar or fashion; on a GPU resnet50, too")->required();
+  steps
+      ->add_option("case", train.name,
+                   "mlp100, resnet50-cifar or fashion; on a GPU resnet50 or "
+                   "resnet50-cifar")
+      ->required();
   steps->add_option("-n", train.ranks, "Ranks; 2, or 1 on a GPU");
   steps->add_option("--device", train.device, "cpu or cuda")->capture_default_str();
   steps->add_option("--precision", train.precision, "On a GPU: float32, bf16 or fp16")
@@ -205,12 +182,14 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
       ->check(CLI::PositiveNumber);
   steps->add_option("--backend", train.backend, "As in train")->capture_default_str();
   steps->add_option("--layout", train.layout, "As in train: shard=3");
-  steps->add_flag("--exact", train.exact, "With the same bits at every number of ranks");
+  steps->add_flag("--exact", train.exact,
+                  "With the same bits at every number of ranks");
   steps->add_flag("--json", train.json, "One JSON object");
-  steps->footer("Examples:\n  cohort bench train mlp100 -n 2\n"
-                "  cohort bench train mlp100 -n 2 --layout shard=3\n"
-                "  cohort bench train fashion -n 2 --json\n"
-                "  cohort bench train resnet50 --device cuda --precision bf16\n");
+  steps->footer(
+      "Examples:\n  cohort bench train mlp100 -n 2\n"
+      "  cohort bench train mlp100 -n 2 --layout shard=3\n"
+      "  cohort bench train fashion -n 2 --json\n"
+      "  cohort bench train resnet50 --device cuda --precision bf16\n");
   steps->callback([&] { command = [&] { return run_bench_train(train); }; });
 }
 
@@ -221,15 +200,17 @@ void add_step(CLI::App& app, StepArgs& args, Command& command) {
   sub->add_option("-n", args.ranks, "Ranks")->capture_default_str();
   sub->add_option("--layout", args.layout, "Which rank holds what: dp=4,shard=3");
   sub->add_flag("--exact", args.exact, "The step of a run with --exact");
-  sub->add_option("--set", args.set, "key=value; may be repeated")->allow_extra_args(false);
+  sub->add_option("--set", args.set, "key=value; may be repeated")
+      ->allow_extra_args(false);
   sub->add_option("--config", args.config, "YAML file of keys");
   sub->add_option("--costs", args.costs, "CSV table of what actions cost");
   sub->add_option("--measure", args.measure,
                   "Start the ranks and time so many steps; needs the recipe's data")
       ->check(at_least(1, 1e6));
-  sub->add_option("--costs-at", args.costs_at,
-                  "With --measure: batches at which costs are measured, with commas; by "
-                  "default half of batch, and batch")
+  sub->add_option(
+         "--costs-at", args.costs_at,
+         "With --measure: batches at which costs are measured, with commas; by "
+         "default half of batch, and batch")
       ->delimiter(',')
       ->check(at_least(1, 1e9));
   sub->add_option("--backend", args.backend, "With --measure: as in train")
@@ -239,21 +220,7 @@ void add_step(CLI::App& app, StepArgs& args, Command& command) {
   sub->add_option("--trace", args.trace, "Write a trace for Perfetto or Chrome");
   sub->add_option("--csv", args.csv, "Write it as a table, a row an action");
   sub->add_flag("--json", args.json, "One JSON object");
-  sub->footer([] {
-    return recipe_list() + R"(
-Needs no data and starts no rank, unless --measure is given. A step that breaks a rule is refused in one line, with
-exit code 2. Keys that shape a step: batch, slices, precision, dtype.*, optim.name,
-optim.clip, elastic, nan, step.*, memory.limit.
-
-Examples:
-  cohort step fashion-mnist -n 4 --layout shard=3 --svg step.svg
-  cohort step mlp -n 1024 --layout shard=3 --set batch=4096 --set memory.limit=8G
-  cohort step fashion-mnist -n 2 --csv step.csv
-  cohort step --from step.csv --trace step.json
-  cohort step fashion-mnist -n 2 --measure 20 --costs-out costs.csv --svg step.svg
-  cohort step fashion-mnist -n 2 --costs costs.csv --set batch=512
-)";
-  });
+  sub->footer([] { return recipe_list() + kStepHelp; });
   sub->callback([&] { command = [&] { return run_step(args, std::cout); }; });
 }
 
@@ -269,7 +236,8 @@ CLI::App* add_checkpoint_action(CLI::App& app, CheckpointArgs& args, Command& co
 }
 
 void add_checkpoint(CLI::App& app, CheckpointArgs& args, Command& command) {
-  auto* sub = app.add_subcommand("checkpoint", "List, check, compare and convert checkpoints");
+  auto* sub =
+      app.add_subcommand("checkpoint", "List, check, compare and convert checkpoints");
   sub->require_subcommand(1);
   sub->footer(kCheckpointHelp);
   const auto add = [&](const char* name, const char* help) {
@@ -279,16 +247,22 @@ void add_checkpoint(CLI::App& app, CheckpointArgs& args, Command& command) {
   };
   add("list", "What is in a folder")->add_option("DIR", args.path)->required();
   add("show", "What a checkpoint holds")->add_option("PATH", args.path)->required();
-  add("verify", "Reads everything and compares it with its hashes; of a folder, all in it")
-      ->add_option("PATH", args.path)->required();
+  add("verify",
+      "Reads everything and compares it with its hashes; of a folder, all in it")
+      ->add_option("PATH", args.path)
+      ->required();
   auto* diff = add("diff", "Names the tensors that differ, and by how much");
-  diff->add_option("A", args.path, "A checkpoint, safetensors, .pt or Hugging Face folder")
+  diff->add_option("A", args.path,
+                   "A checkpoint, safetensors, .pt or Hugging Face folder")
       ->required();
   diff->add_option("B", args.other, "Another")->required();
   diff->add_flag("--weights", args.weights, "Without the state of optimizers");
-  auto* reshape = add("reshape", "Writes a checkpoint anew, in another number of files");
-  auto* bring = add("import", "Makes a checkpoint of safetensors, .pt or Hugging Face files");
-  auto* give = add("export", "Writes safetensors, a .pt state_dict or a Hugging Face folder");
+  auto* reshape =
+      add("reshape", "Writes a checkpoint anew, in another number of files");
+  auto* bring =
+      add("import", "Makes a checkpoint of safetensors, .pt or Hugging Face files");
+  auto* give =
+      add("export", "Writes safetensors, a .pt state_dict or a Hugging Face folder");
   for (auto* action : {reshape, bring, give}) {
     action->add_option("PATH", args.path, "Where it is")->required();
     action->add_option("OUT", args.other, "Where it goes")->required();
@@ -298,13 +272,36 @@ void add_checkpoint(CLI::App& app, CheckpointArgs& args, Command& command) {
         ->check(at_least(1, 1000))
         ->capture_default_str();
   for (auto* action : {diff, bring, give})
-    action->add_option("--key", args.key, "Of a .pt file that holds more than a state_dict");
+    action->add_option("--key", args.key,
+                       "Of a .pt file that holds more than a state_dict");
   bring->add_option("--step", args.step, "Its step")->check(at_least(0, 1e15));
   give->add_option("--to", args.to, "safetensors, pt or hf")->capture_default_str();
   give->add_option("--dtype", args.dtype, "Of floating tensors: F64, F32, F16 or BF16");
-  give->add_option("--max-shard", args.max_shard, "Largest file of a Hugging Face folder")
+  give->add_option("--max-shard", args.max_shard,
+                   "Largest file of a Hugging Face folder")
       ->capture_default_str();
   give->add_flag("--all", args.all, "With the state of optimizers");
+}
+
+void add_history(CLI::App& app, HistoryArgs& args, Command& command) {
+  auto* sub =
+      app.add_subcommand("history", "Check and show what a run has noted of itself");
+  sub->require_subcommand(1);
+  sub->footer(kHistoryHelp);
+  const auto add = [&](const char* name, const char* help) {
+    auto* action = sub->add_subcommand(name, help);
+    action->add_option("F", args.path, "The history: history.log below --out")
+        ->required();
+    action->add_flag("--json", args.json, "One JSON object a line on stdout");
+    action->footer(kHistoryHelp);
+    return action;
+  };
+  auto* verify = add("verify", "Proves order, samples and hashes; names each breach");
+  verify->add_option("F2", args.other, "Another, to have equal hashes at equal steps");
+  verify->callback([&] { command = [&] { return verify_history(args, std::cout); }; });
+  auto* show = add("show", "A line a record");
+  show->add_option("--last", args.last, "Only so many")->check(at_least(1, 1e15));
+  show->callback([&] { command = [&] { return show_history(args, std::cout); }; });
 }
 
 void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
@@ -359,6 +356,7 @@ int run(int argc, char** argv) {
   BenchArgs bench;
   StepArgs step;
   CheckpointArgs checkpoint;
+  HistoryArgs history;
   Command command;
   add_train(app, train, command);
   add_launch(app, launch, command);
@@ -366,9 +364,11 @@ int run(int argc, char** argv) {
   add_bench(app, bench, command);
   add_step(app, step, command);
   add_checkpoint(app, checkpoint, command);
+  add_history(app, history, command);
   add_doctor(app, doctor, command);
-  app.footer("Start with:  cohort train fashion-mnist -n 2\n"
-             "cohort COMMAND --help says more, with examples.");
+  app.footer(
+      "Start with:  cohort train fashion-mnist -n 2\n"
+      "cohort COMMAND --help says more, with examples.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

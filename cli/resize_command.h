@@ -15,4 +15,11 @@ struct ResizeArgs {
 // such run, it is not elastic, or the number is not legal for it.
 int run_resize(const ResizeArgs& args, std::ostream& out);
 
+inline constexpr const char* kResizeHelp =
+    R"(Weights, batches and the order of samples stay as they are.
+
+Examples:
+  cohort resize 4711 4
+)";
+
 }  // namespace cohort::cli

@@ -61,4 +61,20 @@ std::string format_measured(const StepView& view);
 // args.measure it starts ranks, so it must be the first thing a process does.
 int run_step(const StepArgs& args, std::ostream& out);
 
+// What --help adds to the list of flags, below the recipes.
+inline constexpr const char* kStepHelp =
+    R"(
+Needs no data and starts no rank, unless --measure is given. A step that breaks a rule is refused in one line, with
+exit code 2. Keys that shape a step: batch, slices, precision, dtype.*, optim.name,
+optim.clip, elastic, nan, step.*, memory.limit.
+
+Examples:
+  cohort step fashion-mnist -n 4 --layout shard=3 --svg step.svg
+  cohort step mlp -n 1024 --layout shard=3 --set batch=4096 --set memory.limit=8G
+  cohort step fashion-mnist -n 2 --csv step.csv
+  cohort step --from step.csv --trace step.json
+  cohort step fashion-mnist -n 2 --measure 20 --costs-out costs.csv --svg step.svg
+  cohort step fashion-mnist -n 2 --costs costs.csv --set batch=512
+)";
+
 }  // namespace cohort::cli

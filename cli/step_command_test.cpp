@@ -96,7 +96,8 @@ TEST_F(StepCommand, CostsFromAFileServeAnotherBatch) {
   EXPECT_EQ(view.costs_from, args.costs);
   EXPECT_EQ(view.costs.samples, 6);
   args.recipe = "fashion-mnist";
-  EXPECT_THAT(refusal(args), AllOf(HasSubstr("[step.costs]"), HasSubstr("blocks; legal")));
+  EXPECT_THAT(refusal(args),
+              AllOf(HasSubstr("[step.costs]"), HasSubstr("blocks; legal")));
 }
 
 TEST_F(StepCommand, RefusesInOneLine) {

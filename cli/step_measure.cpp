@@ -14,6 +14,7 @@
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/core/memory.h"
 #include "cohort/data/sampler.h"
 #include "cohort/engine/executor.h"
@@ -215,6 +216,7 @@ StepView view_of(const StepArgs& args, const StepSetting& setting,
 
 int measure_rank(const StepArgs& args, StepSetting setting,
                  void (*show)(const StepArgs&, const StepView&)) {
+  keep_freed_memory();
   const World world = world_from_env();
   // The others sleep while rank 0 draws: that is no failure.
   const ConnectOptions options{.backend = args.backend,

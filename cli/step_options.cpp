@@ -27,8 +27,8 @@ GeneratorOptions step_options(const Config& config, bool exact) {
   options.bucket_bytes =
       parse_bytes(config.get_string("step.bucket_bytes"), "step.bucket_bytes");
   options.clip = config.get_float("optim.clip") > 0;
-  options.vote = half || config.get_string("elastic") == "on" ||
-                 config.get_string("nan") == "skip";
+  options.vote = half || config.get_string("nan") == "skip";
+  options.elastic = config.get_string("elastic") == "on";
   options.recompute =
       BlockChoice::parse(config.get_string("step.recompute"), "step.recompute");
   options.prefetch = static_cast<int>(config.get_int("step.prefetch"));
@@ -63,7 +63,9 @@ ExecutorOptions executor_options(const Config& config) {
           .seed = static_cast<uint64_t>(config.get_int("seed")),
           .loss_scale = {.initial = config.get_float("loss_scale.initial"),
                          .growth_steps = config.get_int("loss_scale.growth_steps")},
-          .usual_count = static_cast<double>(config.get_int("batch"))};
+          .usual_count = static_cast<double>(config.get_int("batch")),
+          .leaves_out = config.get_string("precision") == "fp16" ||
+                        config.get_string("nan") == "skip"};
 }
 
 CheckOptions check_options(const Config& config) {

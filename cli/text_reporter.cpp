@@ -70,6 +70,14 @@ void TextReporter::start(const StartEvent& event) {
             " an epoch"));
 }
 
+void TextReporter::ranks(const std::vector<RankIdentity>&) {}
+
+void TextReporter::recovered(const RecoveredEvent& event) {
+  note(text("recovered: ", event.ranks, event.ranks == 1 ? " rank" : " ranks",
+            " go on after ", format_duration(event.seconds), " (generation ",
+            event.generation, ")"));
+}
+
 ProgressState TextReporter::progress(const StepEvent& event) const {
   const double elapsed = std::chrono::duration<double>(Clock::now() - began_).count();
   return {.label = text("epoch ", event.epoch, "/", options_.epochs),
@@ -89,9 +97,9 @@ void TextReporter::step(const StepEvent& event) {
     if (now - shown_ < kRedraw && event.step != total_steps_) return;
     shown_ = now;
     drawn_ = true;
-    std::fprintf(stderr, "\r%s\x1b[K\r",
-                 progress_line(progress(event), {terminal_width() - 1, ascii_only()})
-                     .c_str());
+    std::fprintf(
+        stderr, "\r%s\x1b[K\r",
+        progress_line(progress(event), {terminal_width() - 1, ascii_only()}).c_str());
   } else if (event.step % options_.log_every == 0 || event.step == total_steps_) {
     std::fprintf(stderr, "%s\n",
                  plain_line(progress(event), std::chrono::system_clock::now()).c_str());
@@ -112,6 +120,14 @@ void TextReporter::valid(const ValidEvent& event) {
   print_result(text("epoch ", event.epoch, ": validation loss ",
                     format_fixed(event.loss, 4), ", accuracy ",
                     format_fixed(100 * event.accuracy, 2), " %"));
+}
+
+void TextReporter::checkpoint(const CheckpointEvent& event) {
+  if (!options_.quiet) note(text("saved step ", event.step, ": ", event.path));
+}
+
+void TextReporter::checkpoint_failed(const CheckpointFailedEvent& event) {
+  note(text("step ", event.step, " is not saved: ", event.cause));
 }
 
 void TextReporter::note(const std::string& line) {

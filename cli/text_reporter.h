@@ -26,8 +26,12 @@ class TextReporter final : public Reporter {
   explicit TextReporter(const TextReporterOptions& options);
 
   void start(const StartEvent& event) override;
+  void ranks(const std::vector<RankIdentity>& ranks) override;
+  void recovered(const RecoveredEvent& event) override;
   void step(const StepEvent& event) override;
   void valid(const ValidEvent& event) override;
+  void checkpoint(const CheckpointEvent& event) override;
+  void checkpoint_failed(const CheckpointFailedEvent& event) override;
   void note(const std::string& line) override;
   void done(const DoneEvent& event) override;
 

@@ -8,6 +8,7 @@
 #include <exception>
 #include <filesystem>
 
+#include "cli/block_count.h"
 #include "cli/exit_code.h"
 #include "cli/step_options.h"
 #include "cohort/comm/backends.h"
@@ -20,6 +21,7 @@
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
+#include "cohort/train/keeper.h"
 
 namespace cohort::cli {
 namespace {
@@ -39,7 +41,6 @@ void refuse_what_is_not_there(const TrainArgs& args, const Config& config) {
         "LibTorch with libtorch_cuda has it");
   if (args.watch) refuse_later("--watch");
   if (!args.profile.empty()) refuse_later("--profile");
-  if (!config.get_string("checkpoint.dir").empty()) refuse_later("checkpoint.dir");
   make_update_rule({.name = config.get_string("optim.name")});
 }
 
@@ -50,7 +51,8 @@ void require_writable(std::string_view flag, const std::string& path) {
   const std::string folder = parent.empty() ? "." : parent.string();
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored) ||
-      ::access(folder.c_str(), W_OK) != 0 || std::filesystem::is_directory(path, ignored))
+      ::access(folder.c_str(), W_OK) != 0 ||
+      std::filesystem::is_directory(path, ignored))
     throw ConfigError(text("[train] ", flag, " ", path,
                            ": cannot be written; legal: a file in a folder that is "
                            "there and writable"));
@@ -62,8 +64,44 @@ void require_replaceable(std::string_view flag, const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored) &&
       !std::filesystem::is_regular_file(path, ignored))
-    throw ConfigError(text("[train] ", flag, " ", path,
-                           ": is no regular file; legal: a new file, or one to replace"));
+    throw ConfigError(
+        text("[train] ", flag, " ", path,
+             ": is no regular file; legal: a new file, or one to replace"));
+}
+
+constexpr int kElasticRestarts = 100;
+
+// Whether somebody can replace a rank: our own agent, on this node, where ranks reach
+// one another without anything that a lost rank breaks for good.
+std::string why_not_elastic(const TrainArgs& args, bool launched) {
+  if (args.device != "cpu") return text("--device ", args.device);
+  if (parse_nodes(args.nodes).max > 1) return text("--nnodes ", args.nodes);
+  if (args.backend == "mpi") return "--backend mpi";
+  return launched ? "ranks that another launcher started" : "";
+}
+
+// elastic=on is the default: where it cannot be had it is off, unless asked for.
+void settle_elastic(TrainPlan& plan, bool launched) {
+  if (plan.config.get_string("elastic") == "off") return;
+  const std::string why = why_not_elastic(plan.args, launched);
+  if (why.empty()) return;
+  for (const auto& assignment : plan.args.set)
+    if (assignment == "elastic=on")
+      throw ConfigError(text("[train] elastic=on with ", why,
+                             "; legal: with ranks on the processors of one node, "
+                             "started by `cohort train -n`"));
+  plan.config.set_assignment("elastic=off");
+}
+
+// Fixed for the whole run, however many ranks it has later: what the run that is gone
+// on with has, else one a data-parallel rank.
+void settle_slices(TrainPlan& plan, const LaunchOptions& options) {
+  if (plan.args.exact || plan.config.get_int("slices") > 0) return;
+  const std::string dir = plan.config.get_string("checkpoint.dir");
+  int slices = plan.args.resume && !dir.empty() ? saved_slices(dir) : 0;
+  if (slices == 0 && options.min_nodes == options.max_nodes)
+    slices = parse_layout(plan.args.layout, options.ranks * options.max_nodes).dp;
+  if (slices > 0) plan.config.set_assignment(text("slices=", slices));
 }
 
 // What depends on the number of ranks, where it is known before they start.
@@ -94,7 +132,16 @@ LaunchOptions launch_options(const TrainPlan& plan) {
   options.min_nodes = nodes.min;
   options.max_nodes = nodes.max;
   options.rdzv = args.rdzv;
-  options.max_restarts = args.max_restarts;
+  const bool elastic = plan.config.get_string("elastic") == "on";
+  options.max_restarts = args.max_restarts >= 0 ? args.max_restarts
+                         : elastic              ? kElasticRestarts
+                                                : 0;
+  const auto detect = plan.config.get_float("elastic.detect_s");
+  options.elastic = {
+      .on = elastic,
+      .spares = static_cast<int>(plan.config.get_int("elastic.spares")),
+      .detect = std::chrono::milliseconds(static_cast<int64_t>(1000 * detect)),
+      .max_ranks = static_cast<int>(plan.config.get_int("elastic.max_ranks"))};
   options.grace = std::chrono::milliseconds(static_cast<int64_t>(args.grace_s * 1000));
   options.usr1_stops = true;
   options.pin = nodes.max == 1 && args.backend != "gloo";
@@ -112,6 +159,14 @@ int code_of_run(const LaunchResult& result) {
   return result.exit_code > 128 ? kExitLostPeer : result.exit_code;
 }
 
+void write_config(const TrainPlan& plan) {
+  const std::string& out = plan.args.out;
+  if (out.empty()) return;
+  make_folder(out, ErrorKind::kConfig);
+  write_file_atomically(out + "/config.json", plan.config.to_json() + "\n",
+                        ErrorKind::kConfig);
+}
+
 }  // namespace
 
 TrainPlan make_plan(const TrainArgs& args) {
@@ -124,18 +179,15 @@ TrainPlan make_plan(const TrainArgs& args) {
   require_replaceable("--save-initial", args.save_initial);
   require_replaceable("--save-final", args.save_final);
   require_writable("--sample-log", args.sample_log);
-  if (!args.out.empty()) {
-    make_folder(args.out, ErrorKind::kConfig);
-    write_file_atomically(args.out + "/config.json", plan.config.to_json() + "\n",
-                          ErrorKind::kConfig);
-  }
   return plan;
 }
 
 int run_train(const TrainArgs& args) {
-  const TrainPlan plan = make_plan(args);
+  TrainPlan plan = make_plan(args);
   const bool launched = args.ranks.empty() && world_from_env().launcher != "none";
+  settle_elastic(plan, launched);
   if (launched) {
+    write_config(plan);
     // Our own launcher says it in the environment; another one may not know.
     if (const int threads = threads_of(plan); threads > 0) at::set_num_threads(threads);
     try {
@@ -145,8 +197,13 @@ int run_train(const TrainArgs& args) {
       throw;
     }
   }
-  const LaunchOptions options = launch_options(plan);
+  LaunchOptions options = launch_options(plan);
   check_world(plan, options);
+  require_blocks(*plan.recipe, plan.config);
+  settle_slices(plan, options);
+  if (options.elastic.max_ranks == 0)
+    options.elastic.max_ranks = step_options(plan.config, args.exact).slices;
+  write_config(plan);
   return code_of_run(launch(options));
 }
 

@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <cstring>
+#include <optional>
+#include <utility>
 
+#include "cli/exit_code.h"
 #include "cli/json_reporter.h"
 #include "cli/step_options.h"
 #include "cli/text_reporter.h"
@@ -13,7 +16,11 @@
 #include "cohort/checkpoint/load_weights.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
+#include "cohort/core/fault_point.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/core/parse.h"
+#include "cohort/elastic/membership.h"
+#include "cohort/elastic/watched_store.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_step.h"
 #include "cohort/train/trainer.h"
@@ -39,8 +46,8 @@ void on_signal(int number, siginfo_t* info, void*) {
   ::raise(number);
 }
 
-void stop_on_signals(const World& world) {
-  only_sender.store(world.launcher == "cohort" ? ::getppid() : 0);
+void stop_on_signals(bool launched_by_us) {
+  only_sender.store(launched_by_us ? ::getppid() : 0);
   struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;  // or a line of output could be lost
@@ -58,6 +65,24 @@ std::unique_ptr<Reporter> make_reporter(const TrainPlan& plan) {
                           .epochs = plan.config.get_int("epochs"),
                           .quiet = plan.args.quiet,
                           .out = plan.args.out});
+}
+
+KeeperOptions keeper_options(const TrainPlan& plan) {
+  const Config& config = plan.config;
+  const std::string memory = config.get_string("checkpoint.memory");
+  const std::string metric = config.get_string("checkpoint.metric");
+  return {.dir = config.get_string("checkpoint.dir"),
+          .every_steps = config.get_int("checkpoint.every_steps"),
+          .retention = {.last = config.get_int("checkpoint.keep"),
+                        .every_steps = config.get_int("checkpoint.keep_every"),
+                        .best = config.get_int("checkpoint.best"),
+                        .metric = metric,
+                        .better = metric == "accuracy" ? Retention::Better::kHigher
+                                                       : Retention::Better::kLower},
+          .resume = plan.args.resume,
+          .async = config.get_bool("checkpoint.async"),
+          .snapshot_every = config.get_int("snapshot.every_steps"),
+          .memory = memory.empty() ? 0 : parse_bytes(memory, "checkpoint.memory")};
 }
 
 TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
@@ -97,8 +122,9 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
           .save_initial = plan.args.save_initial,
           .save_final = plan.args.save_final,
           .sample_log = plan.args.sample_log,
-          .started = plan.started,
-          .restarts = world.generation};
+          .history = plan.args.out.empty() ? "" : plan.args.out + "/history.log",
+          .keep = keeper_options(plan),
+          .started = plan.started};
 }
 
 // Ranks of a node take its GPUs in turn.
@@ -149,43 +175,156 @@ ConnectOptions connect_options(const TrainPlan& plan) {
   return options;
 }
 
+// Snapshots are kept by the agent, which outlives ranks.
+class AgentPages final : public PageKeeper {
+ public:
+  explicit AgentPages(Membership& membership) : membership_(membership) {}
+
+  void keep(const std::string& name, int fd) override { membership_.keep(name, fd); }
+  std::vector<KeptPages> kept() override {
+    std::vector<KeptPages> all;
+    for (auto& [name, fd] : membership_.kept()) all.push_back({name, fd.release()});
+    return all;
+  }
+
+ private:
+  Membership& membership_;
+};
+
+// Stopped on request: with its state saved it can be run again.
+int code_of(const DoneEvent& done, const KeeperOptions& keep) {
+  if (done.stop_signal == 0) return 0;
+  if (done.saved) return kExitStopped;
+  return keep.dir.empty() ? 128 + done.stop_signal : kExitCheckpoint;
+}
+
+// One rank, through all the worlds of its run.
+class RankRun {
+ public:
+  explicit RankRun(const TrainPlan& plan)
+      : plan_(plan),
+        membership_(Membership::from_env()),
+        connecting_(connect_options(plan)) {
+    if (membership_) pages_.emplace(*membership_);
+  }
+
+  int run() {
+    const bool spare = membership_ && membership_->is_spare();
+    const World given = world_from_env();
+    stop_on_signals(membership_ || given.launcher == "cohort");
+    options_ = trainer_options(plan_, given);
+    options_.membership = membership_.get();
+    options_.pages = pages_ ? &*pages_ : nullptr;
+    options_.execute.faults = &faults_;
+    choose_gpu(plan_, given, options_.execute);
+    options_.execute.faults = &faults_;
+    if (!spare) loading_ = plan_.recipe->load(plan_.config, given.local_rank == 0);
+    if (spare) prepare(nullptr);
+    auto world = spare ? membership_->first_world() : given;
+    while (world) {
+      try {
+        return live(*world);
+      } catch (const CommError& error) {
+        if (!membership_) throw;
+        world = next_world(error.what());
+      }
+    }
+    return 0;  // a spare that nobody needed
+  }
+
+ private:
+  // What a rank has of a world; the communicator goes first.
+  struct Ties {
+    std::unique_ptr<Store> store;
+    std::unique_ptr<WatchedStore> watched;  // the same store, in an elastic run
+    std::unique_ptr<Communicator> comm;
+  };
+
+  // To the end of the run, if the world lasts so long.
+  int live(const World& world) {
+    if (world.generation > 0 && !trainer_) prepare(nullptr);
+    Ties ties;
+    ties.store = join(world, connecting_);
+    if (membership_)
+      ties.watched = std::make_unique<WatchedStore>(*ties.store, *membership_);
+    ties.comm = connect(world, ties.watched ? *ties.watched : *ties.store, connecting_);
+    past_.push_back(std::exchange(ties_, std::move(ties)));
+    Communicator* const comm = ties_.comm.get();
+    std::optional<Membership::Watch> watch;
+    if (membership_) watch.emplace(membership_->watch(*comm));
+    if (!trainer_) {
+      const auto node = world.num_nodes > 1 ? comm->split(world.node_rank) : nullptr;
+      prepare(node ? node.get() : comm);
+    }
+    if (world.rank == 0 && !reporter_) reporter_ = make_reporter(plan_);
+    Reporter* const reporter = world.rank == 0 ? reporter_.get() : nullptr;
+    trainer_->enter(*comm, reporter);
+    past_.clear();
+    introduce(*comm, reporter);
+    const DoneEvent done = trainer_->fit();
+    comm->barrier().wait();  // nobody leaves while others still look at its memory
+    return code_of(done, options_.keep);
+  }
+
+  // Ties to worlds that were lost stay until the Trainer has entered another: what it
+  // ran in the last one has the run's state.
+  std::optional<World> next_world(const std::string& why) {
+    if (ties_.comm) ties_.comm->abort(why);
+    try {
+      return membership_->next_world(why);
+    } catch (const Dismissed&) {
+      return std::nullopt;
+    }
+  }
+
+  // Collective over the ranks of a node; with none each rank loads for itself.
+  void prepare(Communicator* node) {
+    if (!loading_) loading_ = plan_.recipe->load(plan_.config, node == nullptr);
+    chain_ = plan_.recipe->make_chain(plan_.config);
+    const std::string weights = plan_.config.get_string("model.weights");
+    if (!weights.empty()) load_weights(weights, chain_);
+    data_ = loading_->finish(node);
+    options_.augment = data_.augment;
+    trainer_ = std::make_unique<Trainer>(chain_, *data_.train, data_.valid.get(),
+                                         options_, stop_signal);
+  }
+
+  void introduce(Communicator& comm, Reporter* reporter) {
+    const auto ranks = identities(comm);
+    if (!reporter) return;
+    if (comm.generation() > 0) return reporter->ranks(ranks);
+    reporter->start({.config_json = plan_.config.to_json(),
+                     .backend = std::string(comm.backend()),
+                     .device = plan_.args.device,
+                     .ranks = ranks,
+                     .data = data_.train->describe(),
+                     .parameters = count_parameters(chain_),
+                     .total_steps = trainer_->total_steps(),
+                     .steps_per_epoch = trainer_->steps_per_epoch()});
+    if (plan_.args.resume && options_.keep.dir.empty())
+      reporter->note("--resume: there is no checkpoint.dir, so this run starts fresh");
+  }
+
+  const TrainPlan& plan_;
+  std::unique_ptr<Membership> membership_;  // null: not elastic
+  std::optional<AgentPages> pages_;
+  ConnectOptions connecting_;
+  FaultPlan faults_ = FaultPlan::from_env();
+  TrainerOptions options_;
+  std::unique_ptr<DataLoading> loading_;
+  Chain chain_;
+  DataSets data_;
+  std::unique_ptr<Reporter> reporter_;
+  std::vector<Ties> past_;  // to worlds that were lost
+  Ties ties_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
 }  // namespace
 
 int run_train_rank(const TrainPlan& plan) {
-  const World world = world_from_env();
-  stop_on_signals(world);
-  TrainerOptions options = trainer_options(plan, world);
-  choose_gpu(plan, world, options.execute);
-  auto loading = plan.recipe->load(plan.config, world.local_rank == 0);
-  const ConnectOptions connecting = connect_options(plan);
-  const auto store = join(world, connecting);
-  const auto comm = connect(world, *store, connecting);
-  const auto node = world.num_nodes > 1 ? comm->split(world.node_rank) : nullptr;
-
-  Chain chain = plan.recipe->make_chain(plan.config);
-  const std::string weights = plan.config.get_string("model.weights");
-  if (!weights.empty()) load_weights(weights, chain);
-  const DataSets data = loading->finish(node ? node.get() : comm.get());
-  options.augment = data.augment;
-  const auto reporter = world.rank == 0 ? make_reporter(plan) : nullptr;
-  Trainer trainer(chain, *data.train, data.valid.get(), *comm, options, reporter.get(),
-                  stop_signal);
-  const auto ranks = identities(*comm);
-  if (reporter) {
-    reporter->start({.config_json = plan.config.to_json(),
-                     .backend = std::string(comm->backend()),
-                     .device = plan.args.device,
-                     .ranks = ranks,
-                     .data = data.train->describe(),
-                     .parameters = count_parameters(chain),
-                     .total_steps = trainer.total_steps(),
-                     .steps_per_epoch = trainer.steps_per_epoch()});
-    if (plan.args.resume)
-      reporter->note("--resume: nothing is saved, so this run starts fresh");
-  }
-  const DoneEvent done = trainer.fit();
-  comm->barrier().wait();  // nobody leaves while others still look at its memory
-  return done.stop_signal == 0 ? 0 : 128 + done.stop_signal;
+  keep_freed_memory();
+  return RankRun(plan).run();
 }
 
 }  // namespace cohort::cli

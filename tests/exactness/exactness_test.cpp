@@ -28,6 +28,7 @@ struct Way {
   at::ScalarType dtype = at::kFloat;
   bool clip = false;
   bool vote = false;
+  bool elastic = false;
   std::string backend = "local";
 
   test::World world() const {
@@ -40,6 +41,7 @@ struct Way {
             .bucket_bytes = 100'000,
             .clip = clip,
             .vote = vote,
+            .elastic = elastic,
             .recompute = BlockChoice::parse(recompute, "test"),
             .exact = exact,
             .precision = {.compute = dtype, .reduce = dtype},
@@ -51,7 +53,7 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
   return out << way.backend << " n=" << way.ranks << " shard=" << way.shard
              << " replicate=" << way.replicate << " recompute=" << way.recompute
              << " exact=" << way.exact << ' ' << way.dtype << " clip=" << way.clip
-             << " vote=" << way.vote;
+             << " vote=" << way.vote << " elastic=" << way.elastic;
 }
 
 using MakeChain = Chain (*)();
@@ -160,6 +162,17 @@ TEST_P(Exactness, ClippingVotesAndReplicasChangeNothing) {
     const Way way{.ranks = 4, .shard = shard, .replicate = 2, .clip = true};
     EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
   }
+}
+
+TEST_P(Exactness, ElasticStepsChangeNothing) {
+  const std::string wanted = hash_of(GetParam(), {});
+  for (const char* backend : {"local", "shm", "gloo"})
+    for (const int shard : {0, 1, 2, 3}) {
+      const Way way{.ranks = 3, .shard = shard, .elastic = true, .backend = backend};
+      EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+    }
+  const Way copies{.ranks = 4, .shard = 2, .replicate = 2, .elastic = true};
+  EXPECT_EQ(hash_of(GetParam(), copies), wanted) << copies;
 }
 
 TEST_P(Exactness, EveryBackendGivesTheSameBits) {

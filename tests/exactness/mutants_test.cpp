@@ -22,11 +22,12 @@ struct Case {
   int shard = 0;
   const char* recompute = "none";
   bool clip = false;
+  bool elastic = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << "shard=" << c.shard << " recompute=" << c.recompute
-             << " clip=" << c.clip;
+             << " clip=" << c.clip << " elastic=" << c.elastic;
 }
 
 Chain make_chain() { return make_cnn({.width = 2}, {.seed = 3}); }
@@ -46,6 +47,7 @@ Schedule schedule_of(const Case& c, int ranks) {
                   {.slices = kSlices,
                    .bucket_bytes = 20'000,
                    .clip = c.clip,
+                   .elastic = c.elastic,
                    .recompute = BlockChoice::parse(c.recompute, "test"),
                    .exact = true});
 }
@@ -56,8 +58,11 @@ std::string train(const Schedule& schedule, Communicator& comm) {
   Executor executor(chain, schedule, *rule, comm, {.clip = 0.5});
   for (int64_t step = 0; step < 2; ++step)
     executor.run({.step = step, .rate = 0.1, .batch = slice});
-  const auto weights = executor.weights();
-  return comm.rank() == 0 ? weights_hash(weights) : "";
+  auto weights = executor.weights();
+  if (comm.rank() != 0) return "";
+  for (const auto& [tensor, data] : executor.state(Holding::kHeld))  // mirrors too
+    weights.push_back({text(tensor.spec.name, " from ", tensor.spec.begin), data});
+  return weights_hash(weights);
 }
 
 class Mutants : public testing::TestWithParam<Case> {};
@@ -80,10 +85,12 @@ TEST_P(Mutants, AreRefusedOrTrainToTheSameWeights) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, Mutants,
-                         testing::Values(Case{0}, Case{0, "every=2"}, Case{1, "all"},
-                                         Case{2, "none", true}, Case{3},
-                                         Case{3, "all", true}, Case{3, "blocks=1-2"}));
+INSTANTIATE_TEST_SUITE_P(
+    Levels, Mutants,
+    testing::Values(Case{0}, Case{0, "every=2"}, Case{1, "all"}, Case{2, "none", true},
+                    Case{3}, Case{3, "all", true}, Case{3, "blocks=1-2"},
+                    Case{0, "none", false, true}, Case{1, "none", true, true},
+                    Case{2, "all", false, true}, Case{3, "none", false, true}));
 
 }  // namespace
 }  // namespace cohort

@@ -228,6 +228,21 @@ void run_ranks(const World& world, const RankStoreBody& body,
   collect(children, may_die);
 }
 
+void run_in_child(const std::function<void()>& body) {
+  std::vector<Child> children;
+  children.push_back(fork_child(body));
+  collect(children, {});
+}
+
+void run_local_ranks(int size, int generation, const RankBody& body) {
+  constexpr auto kLateness = 120s;  // of a rank on a busy machine
+  const auto comms = make_local(size, kLateness, generation);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] { run_rank(rank, [&] { body(*comms[rank]); }); });
+  for (auto& thread : threads) thread.join();
+}
+
 std::unique_ptr<Communicator> connect_again(const World& world, int rank,
                                             int generation, Store& store) {
   return make_rank(world, rank, generation, store);

@@ -46,6 +46,13 @@ void run_ranks(const World& world, const RankBody& body);
 void run_ranks(const World& world, const RankStoreBody& body,
                const std::set<int>& may_die = {});
 
+// Runs `body` in a child of the test program; failures are reported there.
+void run_in_child(const std::function<void()>& body);
+
+// Within such a child: runs `body` on every rank of a new local world. Communicators
+// live until all ranks have returned.
+void run_local_ranks(int size, int generation, const RankBody& body);
+
 // Connects one more communicator of the same world, of another generation.
 std::unique_ptr<Communicator> connect_again(const World& world, int rank,
                                             int generation, Store& store);

@@ -243,14 +243,4 @@ std::vector<std::string> Checkpoint::verify() {
   return troubles;
 }
 
-std::vector<int64_t> memory_order(const Tensor& tensor) {
-  std::vector<int64_t> order(tensor.dim());
-  for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return tensor.stride(a) > tensor.stride(b);
-  });
-  if (std::is_sorted(order.begin(), order.end()) || tensor.is_contiguous()) return {};
-  return order;
-}
-
 }  // namespace cohort

@@ -60,9 +60,6 @@ class Checkpoint {
   std::vector<std::unique_ptr<OpenFile>> files_;
 };
 
-// The order in which a tensor's elements lie in memory; empty for row-major.
-std::vector<int64_t> memory_order(const Tensor& tensor);
-
 // ---- Folders of checkpoints -------------------------------------------------
 
 // "step-00001234".

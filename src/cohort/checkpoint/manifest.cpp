@@ -63,18 +63,6 @@ void check_chunks(const TensorRecord& record, const std::vector<ShardFile>& file
 
 }  // namespace
 
-std::string_view kind_name(TensorKind kind) {
-  switch (kind) {
-    case TensorKind::kMoment:
-      return "moment";
-    case TensorKind::kBuffer:
-      return "buffer";
-    case TensorKind::kParameter:
-      break;
-  }
-  return "parameter";
-}
-
 void check_manifest(const Manifest& manifest, const std::string& path) {
   std::set<std::string> names;
   for (const auto& file : manifest.files) {

@@ -7,25 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/step/tensor_spec.h"
+#include "cohort/step/state_piece.h"
 
 namespace cohort {
 
 // What a checkpoint holds and where, as docs/formats/checkpoint.md has it.
-
-enum class TensorKind { kParameter, kMoment, kBuffer };
-
-// "parameter", "moment" (of an optimizer) or "buffer".
-std::string_view kind_name(TensorKind kind);
-
-// A tensor of the state, whoever holds it.
-struct StateTensor {
-  TensorSpec spec;
-  TensorKind kind = TensorKind::kParameter;
-  // Dimensions from the slowest to the fastest, in the order of which the elements are
-  // counted; empty: row-major.
-  std::vector<int64_t> order;
-};
 
 // Elements [begin, end) of a tensor: where their bytes lie.
 struct Chunk {
@@ -76,8 +62,8 @@ std::string format_manifest(const Manifest& manifest, const std::string& path);
 // Checks the hash, the form and check_manifest(). Throws CheckpointError.
 Manifest parse_manifest(std::string_view bytes, const std::string& path);
 
-// The tables alone, of which a whole manifest is put together: the chunks need not
-// cover the tensors, and there is no hash. For ranks that report to one another.
+// A part of a manifest, of which a whole one is put together: the chunks need not cover
+// the tensors, and there is no hash. For ranks that report to one another.
 std::string format_part(const Manifest& part, const std::string& path);
 Manifest parse_part(std::string_view bytes, const std::string& path);
 

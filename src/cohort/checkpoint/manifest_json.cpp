@@ -183,7 +183,7 @@ std::string_view checked_body(std::string_view bytes, const std::string& path) {
 
 std::string format_part(const Manifest& part, const std::string& path) {
   return guarded(path, "cannot be written", [&] {
-    Json root = Json::object();
+    Json root = run_json(part);
     add_tables(root, part);
     return root.dump();
   });
@@ -192,7 +192,9 @@ std::string format_part(const Manifest& part, const std::string& path) {
 Manifest parse_part(std::string_view bytes, const std::string& path) {
   return guarded(path, "cannot be read", [&] {
     Manifest part;
-    read_tables(Json::parse(bytes), part, path);
+    const Json root = Json::parse(bytes);
+    read_run(root, part);
+    read_tables(root, part, path);
     return part;
   });
 }

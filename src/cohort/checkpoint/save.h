@@ -14,13 +14,6 @@
 
 namespace cohort {
 
-// Elements [spec.begin, spec.end) of a tensor of the state, as one rank has them.
-// `data` has these elements, on any device, contiguous in the order of tensor.order.
-struct StatePiece {
-  StateTensor tensor;
-  Tensor data;
-};
-
 // All of a tensor, row-major whatever its strides.
 StatePiece whole_piece(std::string name, const Tensor& tensor, TensorKind kind);
 

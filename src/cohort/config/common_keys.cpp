@@ -16,7 +16,15 @@ void add_run(Keys& keys) {
                {.lowest = 0, .highest = 1024})
       .add_choice("precision", "float32", {"float32", "bf16", "fp16"},
                   "of forward and backward; masters stay float32")
-      .add_choice("elastic", "off", {"on", "off"}, "go on when a rank is lost");
+      .add_choice("elastic", "on", {"on", "off"}, "go on when a rank is lost")
+      .add_int("elastic.spares", 1, "processes that wait, ready to replace a rank",
+               {.lowest = 0, .highest = 64})
+      .add_float("elastic.detect_s", 5,
+                 "a rank that is stopped, or says nothing, for so long is replaced",
+                 {.lowest = 0.1, .highest = 1e6})
+      .add_int("elastic.max_ranks", 0,
+               "most ranks that `cohort resize` may ask for; 0: as many as slices",
+               {.lowest = 0, .highest = 1023});
 }
 
 void add_optim(Keys& keys) {
@@ -111,7 +119,19 @@ void add_output(Keys& keys) {
       .add_int("checkpoint.every_steps", 0, "0: only at the end and on request",
                {.lowest = 0})
       .add_int("checkpoint.keep", 3, "newest checkpoints that stay", {.lowest = 1})
+      .add_int("checkpoint.keep_every", 0,
+               "those whose step is a multiple of it stay too; 0: none", {.lowest = 0})
+      .add_int("checkpoint.best", 0, "so many with the best metric stay too",
+               {.lowest = 0})
+      .add_choice("checkpoint.metric", "loss", {"loss", "accuracy"},
+                  "what the best ones are best by")
       .add_bool("checkpoint.async", true, "write while training goes on")
+      .add_string(
+          "checkpoint.memory", "",
+          "bytes that snapshots of all ranks here may take; empty: what is free")
+      .add_int("snapshot.every_steps", 10,
+               "steps between two snapshots in the launcher's memory; 0: none",
+               {.lowest = 0})
       .add_int("log.every_steps", 10, "steps between two lines of progress",
                {.lowest = 1})
       .add_int("valid.every_epochs", 1, "epochs between two validations; 0: none",

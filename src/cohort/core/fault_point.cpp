@@ -15,13 +15,14 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view spec, std::string_view why) {
   throw ConfigError(text("[core.fault] '", spec, "': ", why,
-                         "; legal: NAME[INDEX]@RANK:COUNT=throw|kill|freeze"));
+                         "; legal: NAME[INDEX]@RANK:COUNT=throw|kill|freeze|flip"));
 }
 
 Fault::Action parse_action(std::string_view spec, std::string_view word) {
   if (word == "throw") return Fault::Action::kThrow;
   if (word == "kill") return Fault::Action::kKill;
   if (word == "freeze") return Fault::Action::kFreeze;
+  if (word == "flip") return Fault::Action::kFlip;
   refuse(spec, text("unknown action '", word, "'"));
 }
 
@@ -71,6 +72,8 @@ void fire(const Fault& fault, int rank, int64_t index) {
     case Fault::Action::kFreeze:
       ::kill(::getpid(), SIGSTOP);
       return;
+    case Fault::Action::kFlip:
+      return;
     case Fault::Action::kCall:
       fault.call();
   }
@@ -104,7 +107,7 @@ int64_t FaultPlan::pending() const {
 
 // Fires outside the lock: a call may reach() or arm() again. One pass counts for
 // every fault that matches it, also when the first of them throws.
-void FaultPlan::pass(std::string_view name, int rank, int64_t index) {
+bool FaultPlan::pass(std::string_view name, int rank, int64_t index) {
   std::vector<Fault> due;
   {
     const std::lock_guard lock(mutex_);
@@ -116,6 +119,8 @@ void FaultPlan::pass(std::string_view name, int rank, int64_t index) {
     }
   }
   for (const Fault& fault : due) fire(fault, rank, index);
+  return std::ranges::any_of(
+      due, [](const Fault& f) { return f.action == Fault::Action::kFlip; });
 }
 
 }  // namespace cohort

@@ -21,13 +21,15 @@ class InjectedFault : public Error {
 
 // One fault: what happens at the `count`-th pass of a point.
 struct Fault {
-  enum class Action { kThrow, kKill, kFreeze, kCall };
+  enum class Action { kThrow, kKill, kFreeze, kFlip, kCall };
 
   std::string name;
   int rank = -1;       // -1: any
   int64_t index = -1;  // of the action at this point; -1: any
   int64_t count = 1;   // which of the passes that match; later ones do nothing
-  Action action = Action::kThrow;   // kKill is SIGKILL, kFreeze SIGSTOP, to ourselves
+  // kKill is SIGKILL, kFreeze SIGSTOP, to ourselves; kFlip asks whoever passes to flip
+  // a bit of what it holds.
+  Action action = Action::kThrow;
   std::function<void()> call = {};  // for kCall
 };
 
@@ -39,23 +41,25 @@ class FaultPlan {
  public:
   FaultPlan() = default;
   // "NAME[INDEX]@RANK:COUNT=ACTION;...", where [INDEX] and :COUNT may be missing, RANK
-  // may be *, and ACTION is throw, kill or freeze. ConfigError for anything else.
+  // may be *, and ACTION is throw, kill, freeze or flip. ConfigError for anything else.
   explicit FaultPlan(std::string_view spec);
   // From COHORT_FAULT, for ranks that are real processes; none if it is not set.
   static FaultPlan from_env();
 
   void arm(Fault fault);
 
-  void reach(std::string_view name, int rank, int64_t index = -1) {
+  // True: flip a bit.
+  bool reach(std::string_view name, int rank, int64_t index = -1) {
     if (armed_.load(std::memory_order_acquire)) [[unlikely]]
-      pass(name, rank, index);
+      return pass(name, rank, index);
+    return false;
   }
 
   // Faults that have not fired: a test that leaves one has tested nothing.
   int64_t pending() const;
 
  private:
-  void pass(std::string_view name, int rank, int64_t index);
+  bool pass(std::string_view name, int rank, int64_t index);
 
   std::atomic<bool> armed_{false};
   mutable std::mutex mutex_;

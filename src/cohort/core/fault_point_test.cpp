@@ -45,6 +45,14 @@ TEST(FaultPlan, IndexPicksTheAction) {
   EXPECT_EQ(plan.pending(), 0);
 }
 
+TEST(FaultPlan, AFlipIsAskedOfWhoeverPasses) {
+  FaultPlan plan("a@1:2=flip");
+  EXPECT_FALSE(plan.reach("a", 1));
+  EXPECT_FALSE(plan.reach("a", 0));
+  EXPECT_TRUE(plan.reach("a", 1));
+  EXPECT_FALSE(plan.reach("a", 1));
+}
+
 TEST(FaultPlan, SpecArmsSeveral) {
   FaultPlan plan("a@1:2=throw; b@*=throw;");
   plan.reach("a", 1);

@@ -173,6 +173,11 @@ void Membership::enter(const World& world) {
   broken_.clear();
 }
 
+bool Membership::is_over() const {
+  std::lock_guard lock(mutex_);
+  return doomed();
+}
+
 World Membership::next_world(const std::string& why, std::chrono::milliseconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   std::unique_lock lock(mutex_);

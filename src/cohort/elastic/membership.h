@@ -70,6 +70,9 @@ class Membership {
   class Watch;
   [[nodiscard]] Watch watch(Communicator& comm);
 
+  // This rank's world is over, or a rank has lost it, so that it will be.
+  bool is_over() const;
+
   // After a CommError: tells the agent, with the reason, and waits for the next world.
   // Throws Dismissed; CommError if the run ends instead, the agent is gone, or says
   // nothing for `limit`.

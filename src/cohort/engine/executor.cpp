@@ -46,8 +46,10 @@ class Executor::Sink final : public GradSink {
     slice_ = slice;
     taken_.clear();
   }
-  // Several blocks that share a parameter would overwrite each other's.
+  // Several blocks that share a parameter would overwrite each other's; one that is
+  // frozen has no place.
   GradTarget take(const Tensor& parameter) override {
+    if (!parameter.requires_grad()) return {};
     const int index = executor_.state_.place_of(parameter);
     if (executor_.shared_[index] || !taken_.insert(index).second) return {};
     const Place& place = executor_.state_.places()[index];
@@ -78,7 +80,8 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
              GradientSums::can_visit(groups_)),
       moves_alone_(dynamic_cast<PeerMemory*>(&comm) == nullptr),
       recomputed_(recomputed_blocks(role_, chain.blocks.size())),
-      state_(chain, schedule_, rule, options.decay, comm, *groups_.shard),
+      state_(chain, schedule_, rule, options.decay,
+             options.takes_over ? nullptr : &comm, *groups_.shard),
       gradients_(schedule_, state_, groups_, fused_),
       sink_(std::make_unique<Sink>(*this)),
       last_to_add_(last_to_add(bucket_uses(specs_of(chain), schedule_.buckets),
@@ -88,7 +91,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       votes_(comm.allocate({1}, at::kLong)) {
   require_equal(comm_, schedule_.hash(), "schedule");
   if (schedule_.precision.compute == at::kHalf) loss_scale_.emplace(options.loss_scale);
-  start_buffers_equal();
+  if (!options.takes_over) start_buffers_equal();
   find_shared_places();
   visitor_ = [this](int bucket, int64_t begin, int64_t count, float* sum) {
     visit_share(bucket, begin, count, sum);
@@ -114,17 +117,37 @@ void Executor::begin(const Role& role) {
   statistics_.clear();
 }
 
+// Whoever recovers has use for the state alone. Communication that is in flight ends at
+// once, for it is broken, or with the peers, who have come to it or will.
+void Executor::abandon() {
+  pending_.clear();
+  for (auto& flight : flights_) flight = {};
+  upstream_.clear();
+  evaluating_ = false;
+}
+
 StepResult Executor::run(const StepInput& input) {
   split_ = {};
   rate_ = input.rate;
   step_ = input.step;
   skipped_ = false;
   norm_ = 0;
+  standing_ = {.phase = Standing::Phase::kBefore};
+  updated_.assign(schedule_.buckets.size(), false);
   begin(role_);
   gradients_.begin_step();
   loss_.data_ptr<double>()[2] = input.stop;
-  if (device_) start_device_step(input);
-  for (size_t i = 0; i < role_.actions.size(); ++i) perform(role_, i, input);
+  try {
+    if (device_) start_device_step(input);
+    for (size_t i = 0; i < role_.actions.size(); ++i) perform(role_, i, input);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  return result();
+}
+
+StepResult Executor::result() const {
   const double* sums = loss_.const_data_ptr<double>();
   return {.loss = sums[0] / sums[1],
           .count = sums[1],
@@ -136,7 +159,11 @@ StepResult Executor::run(const StepInput& input) {
 
 void Executor::perform(const Role& role, size_t index, const StepInput& input) {
   const Action& action = role.actions[index];
-  for (int earlier : action.waits) finish(role, earlier);
+  if (options_.faults && !evaluating_ &&
+      options_.faults->reach("engine.action", comm_.rank(),
+                             static_cast<int64_t>(index)))
+    flip_bit();
+  for (int earlier : action.waits) finish_action(role, earlier);
   times_[index].begin = Seconds(Clock::now() - begun_).count();
   if (runs_ahead()) launch_ahead(static_cast<int>(index), input);
   switch (action.kind) {
@@ -148,6 +175,9 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
     case ActionKind::kReduce:
     case ActionKind::kReduceScatter:
       pending_[index] = reduce(action);
+      break;
+    case ActionKind::kMirror:
+      pending_[index] = mirror(action);
       break;
     case ActionKind::kGather:
       pending_[index] = gather(action);
@@ -162,7 +192,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       pending_[index] = vote();
       break;
     case ActionKind::kUpdate:
-      update(action);
+      update(action.buckets[0]);
       break;
     case ActionKind::kOffload:
     case ActionKind::kFetch:
@@ -184,7 +214,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
 
 // A lane is first in, first out. Waiting for a reduction also does this rank's share of
 // it, and of a fused update.
-void Executor::finish(const Role& role, int index) {
+void Executor::finish_action(const Role& role, int index) {
   auto& lane = lanes_[role.actions[index].lane];
   const auto end = std::upper_bound(lane.begin(), lane.end(), index);
   if (end == lane.begin()) return;
@@ -345,9 +375,13 @@ WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
     for (size_t i = 0; i < role.actions.size(); ++i) perform(role, i, input);
   };
   const NoKernelSearch rare(device_ != nullptr);
-  device_ ? device_->lane().run(run) : run();
-  evaluating_ = false;
-  for (auto& flight : flights_) flight = {};
+  try {
+    device_ ? device_->lane().run(run) : run();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  abandon();
   const double* sums = loss_.const_data_ptr<double>();
   return {
       .sum = at::full({}, sums[0], at::kDouble), .count = sums[1], .correct = correct_};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/comm/peer_memory.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
@@ -35,7 +36,6 @@ struct Segment;
 //
 // Construction is collective: ranks compare the hash of their schedules (so that
 // ranks that would run different programs never start) and take rank 0's weights.
-// After an exception the executor is only good for destruction.
 class Executor final : public StepRunner {
  public:
   Executor(Chain& chain, Schedule schedule, const UpdateRule& rule, Communicator& comm,
@@ -46,6 +46,12 @@ class Executor final : public StepRunner {
   WeightedLoss evaluate(const Schedule& forward, const Batch& batch) override;
   std::vector<NamedTensor> weights() override;
   void check_replicas(int64_t step) override;
+  std::vector<StatePiece> state(Holding which) override;
+  void refresh() override;
+  std::string small_state() override;
+  void set_small_state(const std::string& text) override;
+  Standing standing() const override { return standing_; }
+  StepResult finish(bool skip) override;
   int64_t device_peak_bytes() const override;
 
   // Time that reducing all buckets takes with nothing beside it; collective.
@@ -65,7 +71,10 @@ class Executor final : public StepRunner {
 
   void perform(const Role& role, size_t index, const StepInput& input);
   void begin(const Role& role);
-  void finish(const Role& role, int index);
+  void finish_action(const Role& role, int index);
+  StepResult result() const;
+  void flip_bit();
+  void abandon();
 
   void compute(const Action& action, const StepInput& input);
   void forward(const Action& action, const StepInput& input);
@@ -76,23 +85,30 @@ class Executor final : public StepRunner {
   void backward(const Action& action);
   void keep_gradient(int place, const Tensor& gradient, int slice);
   PendingWork reduce(const Action& action);
+  PendingWork mirror(const Action& action);
   PendingWork gather(const Action& action);
   void free_parameters(int bucket);
   void norm();
   PendingWork vote();
-  void update(const Action& action);
+  void update(int bucket);
+  void update_share(int bucket, ShareState& share, const Tensor& sum);
   void fold_buffers();
   void commit();
 
   void visit_share(int bucket, int64_t begin, int64_t count, float* sum);
   void check_sum(int bucket, int64_t begin, int64_t count, const float* sum);
   bool sums_are_finite() const;
+  void check_stretch(int bucket, const ShareState& share, const Tensor& sum,
+                     int64_t at);
+  [[noreturn]] void stop_for_bad_sum();
+  void refresh_mirror(int bucket);
   StepScalars scalars() const;
   double seed_scale() const;
   void make_groups();
   void start_buffers_equal();
   void find_shared_places();
   Tensor master_of(int bucket);
+  ShareRange owned_range(int bucket) const;
   static Tensor part_of(const Place& place, const Tensor& flat, int64_t begin);
   std::vector<Copy> copies();
 
@@ -149,6 +165,8 @@ class Executor final : public StepRunner {
   Tensor votes_;
   Batch batch_;
   std::vector<Statistic> statistics_;
+  Standing standing_;
+  std::vector<bool> updated_;            // by bucket
   std::vector<bool> written_;            // by place, in the slice at hand
   std::vector<PendingWork> pending_;     // by action
   std::vector<std::vector<int>> lanes_;  // actions in flight, by lane

@@ -94,7 +94,7 @@ void Executor::launch_ahead(int index, const StepInput& input) {
     if (due) {
       for (const int action : segment.actions)
         for (const int earlier : role_.actions[action].waits)
-          if (earlier < index) finish(role_, earlier);
+          if (earlier < index) finish_action(role_, earlier);
       for (const int bucket : segment.touches) device_->settle(bucket);
     }
     launch(segment, input);

@@ -25,6 +25,12 @@ PendingWork Executor::reduce(const Action& action) {
   return gradients_.reduce(bucket, action.slice, fused_ ? &visitor_ : nullptr);
 }
 
+PendingWork Executor::mirror(const Action& action) {
+  if (!options_.communicate) return {};
+  Timed timed(split_.wait);
+  return gradients_.mirror(action.buckets[0]);
+}
+
 PendingWork Executor::gather(const Action& action) {
   const int bucket = action.buckets[0];
   BucketState& state = state_.buckets()[bucket];
@@ -43,6 +49,9 @@ PendingWork Executor::gather(const Action& action) {
     if (device_ && !skipped_) device_->upload(bucket);
   };
   if (fused_) return {Work(), uploads};  // each rank has written into all
+  // One copy at a time: the lane would not move the next before this one anyway.
+  if (const auto& lane = lanes_[action.lane]; !lane.empty())
+    finish_action(role_, lane.back());
   const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
   return {groups_.shard->all_gather(state.whole, share),
           [share, uploads] { uploads(); }};

@@ -4,10 +4,12 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
+#include "cohort/engine/cuda/device_side.h"
 #include "cohort/engine/executor.h"
 #include "cohort/step/checks/role_view.h"
 
@@ -112,6 +114,80 @@ std::vector<NamedTensor> Executor::weights() {
   return all;
 }
 
+// Where nobody cuts the state, ranks divide it evenly; and where ranks update for one
+// another, at the same places.
+ShareRange Executor::owned_range(int bucket) const {
+  const BucketState& state = state_.buckets()[bucket];
+  if (schedule_.shard == 0) return share_of(state.numel, comm_.rank(), comm_.size());
+  const ShareRange part =
+      groups_.replicate
+          ? share_of(state.count, groups_.replicate->rank(), groups_.replicate->size())
+          : ShareRange{0, state.count};
+  return {state.begin + part.begin, state.begin + part.end};
+}
+
+std::vector<StatePiece> Executor::state(Holding which) {
+  std::vector<StatePiece> pieces;
+  const auto add_share = [&](const Place& place, const ShareState& share,
+                             ShareRange range) {
+    add_piece(pieces, place, place.name, TensorKind::kParameter, share.master,
+              share.begin, range);
+    for (size_t i = 0; i < share.states.size(); ++i)
+      add_piece(pieces, place, moment_name(rule_.states()[i], place.name),
+                TensorKind::kMoment, share.states[i], share.begin, range);
+  };
+  for (const auto& place : state_.places()) {
+    const BucketState& bucket = state_.buckets()[place.bucket];
+    const ShareRange range =
+        which == Holding::kOwned
+            ? owned_range(place.bucket)
+            : ShareRange{bucket.begin, bucket.begin + bucket.count};
+    add_share(place, bucket, range);
+    if (which == Holding::kHeld && bucket.mirror)
+      add_share(place, *bucket.mirror,
+                {bucket.mirror->begin, bucket.mirror->begin + bucket.mirror->count});
+  }
+  if (which == Holding::kOwned && comm_.rank() != 0) return pieces;
+  for (const auto& [name, tensor] : chain_.buffers())
+    pieces.push_back({{.spec = spec_of(name, tensor), .kind = TensorKind::kBuffer},
+                      tensor.detach().view({-1})});
+  return pieces;
+}
+
+void Executor::refresh() {
+  const c10::NoGradGuard no_grad;
+  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
+    BucketState& state = state_.buckets()[i];
+    state_.publish(i, 0, state.count);
+    if (schedule_.shard == 1 || schedule_.shard == 2) {
+      const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
+      groups_.shard->all_gather(state.whole, share).wait();
+    }
+    if (state.mirror) refresh_mirror(i);
+    if (device_ && schedule_.shard < 3) device_->upload(i);
+  }
+}
+
+void Executor::refresh_mirror(int bucket) {
+  const BucketState& state = state_.buckets()[bucket];
+  const int size = groups_.shard->size(), rank = groups_.shard->rank();
+  std::vector<Transfer> sends, receives;
+  const auto move = [&](const Tensor& mine, const Tensor& mirrored) {
+    sends.push_back({(rank + 1) % size, mine});
+    receives.push_back({(rank + size - 1) % size, mirrored});
+  };
+  move(state.master, state.mirror->master);
+  for (size_t i = 0; i < state.states.size(); ++i)
+    move(state.states[i], state.mirror->states[i]);
+  groups_.shard->exchange(sends, receives).wait();
+}
+
+std::string Executor::small_state() { return loss_scale_ ? loss_scale_->saved() : ""; }
+
+void Executor::set_small_state(const std::string& text) {
+  if (loss_scale_ && !text.empty()) loss_scale_->restore(text);
+}
+
 // Where a parameter and elements [begin, ...) of its bucket meet, which may be nowhere.
 Tensor Executor::part_of(const Place& place, const Tensor& flat, int64_t begin) {
   const int64_t offset = place.offset - begin;
@@ -140,6 +216,13 @@ std::vector<Executor::Copy> Executor::copies() {
   for (const auto& [name, tensor] : chain_.buffers())
     all.push_back({name, tensor.cpu(), 1});
   return all;
+}
+
+// As a damaged memory would: one of the weights, by half of itself or less.
+void Executor::flip_bit() {
+  constexpr uint32_t kHighBit = 1u << 22;  // of a float32's fraction
+  float* const weight = state_.buckets().front().master.data_ptr<float>();
+  *weight = std::bit_cast<float>(std::bit_cast<uint32_t>(*weight) ^ kHighBit);
 }
 
 // Everyone sees all hashes, so that all ranks come to the same end.

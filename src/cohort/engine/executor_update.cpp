@@ -47,7 +47,7 @@ double Executor::seed_scale() const {
 void Executor::visit_share(int bucket, int64_t begin, int64_t count, float* sum) {
   check_sum(bucket, begin, count, sum);
   BucketState& mine = state_.buckets()[bucket];
-  update_range(rule_, mine, begin, count, sum, scalars());
+  update_range(rule_, mine.ranges, mine, begin, count, sum, scalars());
   const float* updated = mine.master.const_data_ptr<float>() + (begin - mine.begin);
   const Tensor& visible = schedule_.shard == 3 ? mine.travels : mine.whole;
   const auto width = static_cast<int64_t>(visible.element_size());
@@ -81,10 +81,9 @@ void Executor::check_sum(int bucket, int64_t begin, int64_t count, const float* 
   }
 }
 
-void Executor::update(const Action& action) {
+void Executor::update(int bucket) {
   if (skipped_) return;
   Timed timed(split_.update);
-  const int bucket = action.buckets[0];
   const bool uploads = device_ && schedule_.shard == 0;
   if (fused_) {  // its reduction was the update
     if (uploads) device_->upload(bucket);
@@ -93,30 +92,55 @@ void Executor::update(const Action& action) {
   settle_loss();
   if (device_) device_->settle(bucket);
   BucketState& state = state_.buckets()[bucket];
-  const Tensor& sum = gradients_.sum(bucket);
-  const int64_t stretches = (state.count + kStretch - 1) / kStretch;
+  update_share(bucket, state, gradients_.sum(bucket));
+  if (state.mirror)
+    update_share(bucket, *state.mirror, gradients_.mirrored_sum(bucket));
+  updated_[bucket] = true;
+  if (uploads) device_->upload(bucket);
+}
+
+void Executor::update_share(int bucket, ShareState& share, const Tensor& sum) {
+  const BucketState& whole = state_.buckets()[bucket];
+  const bool own = &share == &whole;
+  const int64_t stretches = (share.count + kStretch - 1) / kStretch;
   std::vector<char> bad(static_cast<size_t>(stretches), 0);
   const auto update_stretch = [&](int64_t stretch, std::vector<float>& widened) {
     const int64_t at = stretch * kStretch;
-    const int64_t count = std::min(kStretch, state.count - at);
+    const int64_t count = std::min(kStretch, share.count - at);
     const float* gradient = widen_part(sum, at, count, widened);
     bad[stretch] = !all_finite(gradient, count);
-    update_range(rule_, state, state.begin + at, count, gradient, scalars());
-    state_.publish(bucket, at, count);
+    update_range(rule_, whole.ranges, share, share.begin + at, count, gradient,
+                 scalars());
+    if (own) state_.publish(bucket, at, count);
   };
   at::parallel_for(0, stretches, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> widened;
     for (int64_t i = begin; i < end; ++i) update_stretch(i, widened);
   });
-  for (int64_t i = 0; i < stretches; ++i) {
-    if (!bad[i]) continue;
-    std::vector<float> widened;
-    const int64_t count = std::min(kStretch, state.count - i * kStretch);
-    check_sum(bucket, state.begin + i * kStretch, count,
-              widen_part(sum, i * kStretch, count, widened));
-  }
+  for (int64_t i = 0; i < stretches; ++i)
+    if (bad[i]) check_stretch(bucket, share, sum, i * kStretch);
   if (!not_finite_.empty()) throw Error(ErrorKind::kBug, not_finite_);
-  if (uploads) device_->upload(bucket);
+}
+
+void Executor::check_stretch(int bucket, const ShareState& share, const Tensor& sum,
+                             int64_t at) {
+  std::vector<float> widened;
+  const int64_t count = std::min(kStretch, share.count - at);
+  check_sum(bucket, share.begin + at, count, widen_part(sum, at, count, widened));
+}
+
+// The ranks have voted against a step of a run that does not leave steps out.
+void Executor::stop_for_bad_sum() {
+  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
+    const BucketState& bucket = state_.buckets()[i];
+    for (int64_t at = 0; bucket.trained && at < bucket.count; at += kStretch)
+      check_stretch(i, bucket, gradients_.sum(i), at);
+  }
+  if (not_finite_.empty())
+    not_finite_ =
+        text("[engine] step ", step_ + 1,
+             ": a gradient that another rank sums is no number", kNotFiniteAdvice);
+  throw Error(ErrorKind::kBug, not_finite_);
 }
 
 void Executor::norm() {
@@ -127,35 +151,60 @@ void Executor::norm() {
                         1 / (loss_.const_data_ptr<double>()[1] * seed_scale()));
 }
 
+// Padding between parameters is left out.
 bool Executor::sums_are_finite() const {
   std::vector<float> widened(kChunk);
-  for (const auto& place : state_.places()) {
-    const BucketState& bucket = state_.buckets()[place.bucket];
-    if (!bucket.trained) continue;
-    const Tensor& sum = gradients_.sum(place.bucket);
-    const int64_t from = std::max<int64_t>(0, place.offset - bucket.begin);
+  const auto finite = [&](const Place& place, const ShareState& share,
+                          const Tensor& sum) {
+    const int64_t from = std::max<int64_t>(0, place.offset - share.begin);
     const int64_t to =
-        std::min(bucket.count, place.offset + place.parameter.numel() - bucket.begin);
+        std::min(share.count, place.offset + place.parameter.numel() - share.begin);
     for (int64_t at = from; at < to; at += kChunk) {
       const int64_t count = std::min(kChunk, to - at);
       widen(sum.scalar_type(), sum.narrow(0, at, count).const_data_ptr(), count,
             widened.data());
       if (!all_finite(widened.data(), count)) return false;
     }
-  }
-  return true;
+    return true;
+  };
+  return std::ranges::all_of(state_.places(), [&](const Place& place) {
+    const BucketState& bucket = state_.buckets()[place.bucket];
+    if (!bucket.trained) return true;
+    if (!finite(place, bucket, gradients_.sum(place.bucket))) return false;
+    return !bucket.mirror ||
+           finite(place, *bucket.mirror, gradients_.mirrored_sum(place.bucket));
+  });
 }
 
+// From the call on peers may know of this vote; so whoever is cut off in it has voted.
 PendingWork Executor::vote() {
   settle_all();
   int64_t* const against = votes_.data_ptr<int64_t>();
   *against = sums_are_finite() ? 0 : 1;
-  const auto count = [this, against] { skipped_ = *against > 0; };
+  standing_ = {.phase = Standing::Phase::kVoted, .against = *against > 0};
+  const auto count = [this, against] {
+    skipped_ = *against > 0;
+    standing_ = {.phase = Standing::Phase::kDecided, .against = skipped_};
+    if (skipped_ && !options_.leaves_out) stop_for_bad_sum();
+  };
   if (comm_.size() == 1 || !options_.communicate) {
     count();
     return {};
   }
   return {comm_.all_reduce(votes_, ReduceOp::kSum), count};
+}
+
+// All that the step needs of others came before its vote (law 2).
+StepResult Executor::finish(bool skip) {
+  COHORT_CHECK(schedule_.elastic && standing_.phase != Standing::Phase::kBefore,
+               "a step that was not voted on cannot be finished alone");
+  if (standing_.phase == Standing::Phase::kCommitted) return result();
+  skipped_ = skip;
+  if (skipped_ && !options_.leaves_out) stop_for_bad_sum();
+  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
+    if (state_.buckets()[i].trained && !updated_[i]) update(i);
+  commit();
+  return result();
 }
 
 void Executor::fold_buffers() {
@@ -173,6 +222,7 @@ void Executor::commit() {
   if (!skipped_ && device_) device_->apply(statistics_);
   if (!skipped_ && !device_) apply_statistics(statistics_);
   if (loss_scale_) loss_scale_->commit(!skipped_);
+  standing_ = {.phase = Standing::Phase::kCommitted, .against = skipped_};
   batch_ = {};
 }
 

@@ -40,23 +40,31 @@ double decay_of(const std::string& name, const DecayOptions& options) {
 
 FlatState::FlatState(const Chain& chain, const Schedule& schedule,
                      const UpdateRule& rule, const DecayOptions& decay,
-                     Communicator& world, Communicator& shard)
+                     Communicator* world, Communicator& shard)
     : blocks_(chain.blocks.size()) {
   const c10::NoGradGuard no_grad;
   for (const auto& bucket : schedule.buckets) {
     const bool cut = schedule.shard > 0;
-    const int64_t count = cut ? bucket.numel / shard.size() : bucket.numel;
-    buckets_.push_back({.numel = bucket.numel,
-                        .begin = cut ? count * shard.rank() : 0,
-                        .count = count,
-                        .trained = bucket.trained});
+    BucketState& state = buckets_.emplace_back();
+    state.numel = bucket.numel;
+    state.count = cut ? bucket.numel / shard.size() : bucket.numel;
+    state.begin = cut ? state.count * shard.rank() : 0;
+    state.trained = bucket.trained;
+    if (has_mirrors(schedule)) {
+      const int before = (shard.rank() + shard.size() - 1) % shard.size();
+      state.mirror = {.begin = state.count * before, .count = state.count};
+    }
     largest_ = std::max(largest_, bucket.numel);
   }
   lay_out(chain, schedule, decay);
   for (size_t i = 0; i < buckets_.size(); ++i) {
+    BucketState& state = buckets_[i];
     fill(static_cast<int>(i), schedule, world, shard);
-    for (size_t k = 0; buckets_[i].trained && k < rule.states().size(); ++k)
-      buckets_[i].states.push_back(shard.allocate({buckets_[i].count}, at::kFloat));
+    for (size_t k = 0; state.trained && k < rule.states().size(); ++k) {
+      state.states.push_back(shard.allocate({state.count}, at::kFloat));
+      if (state.mirror)
+        state.mirror->states.push_back(at::zeros({state.count}, at::kFloat));
+    }
   }
 }
 
@@ -90,7 +98,8 @@ void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
         place.bucket = static_cast<int>(i);
         place.offset = offset;
         offset += padded(place.parameter.numel());
-        add_range(buckets_[i].ranges, place.offset, offset, decay_of(place.name, decay));
+        add_range(buckets_[i].ranges, place.offset, offset,
+                  decay_of(place.name, decay));
       }
     COHORT_CHECK(offset <= buckets_[i].numel, "bucket ", i, " is too small");
   }
@@ -98,16 +107,21 @@ void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
 
 // Rank 0's weights are everyone's. They pass through one whole float32 bucket, from
 // which each rank keeps what is its own.
-void FlatState::fill(int bucket, const Schedule& schedule, Communicator& world,
+void FlatState::fill(int bucket, const Schedule& schedule, Communicator* world,
                      Communicator& shard) {
   BucketState& state = buckets_[bucket];
   const auto dtype = schedule.precision.compute;
   const bool wide = dtype == at::kFloat;
   Tensor full = wide && schedule.shard < 3 ? shard.allocate({state.numel}, at::kFloat)
                                            : at::zeros({state.numel}, at::kFloat);
-  for (const auto& place : places_)
-    if (place.bucket == bucket) view(full, place).copy_(place.parameter);
-  world.broadcast(full, 0).wait();
+  for (const auto& place : places_) {
+    if (place.bucket != bucket || !world || world->rank() != 0) continue;
+    if (!place.parameter.has_storage() || !place.parameter.storage().data())
+      throw CommError(text("[engine] ", place.name,
+                           " went with the world it was cut over; legal: a new chain"));
+    view(full, place).copy_(place.parameter);
+  }
+  if (world) world->broadcast(full, 0).wait();
 
   const Tensor share = full.narrow(0, state.begin, state.count);
   if (wide && schedule.shard < 3) {
@@ -127,9 +141,19 @@ void FlatState::fill(int bucket, const Schedule& schedule, Communicator& world,
       state.travels.copy_(share);
     }
   }
+  if (state.mirror) fill_mirror(state, full, shard);
   for (const auto& place : places_)
     if (place.bucket == bucket) place.parameter.set_data(view(state.whole, place));
   if (schedule.shard == 3) set_memory(state.whole, {nullptr, at::kCPU}, 0);
+}
+
+void FlatState::fill_mirror(BucketState& state, const Tensor& full,
+                            Communicator& shard) {
+  ShareState& mirror = *state.mirror;
+  const Tensor share = full.narrow(0, mirror.begin, mirror.count);
+  const bool in_parameters = state.whole.is_alias_of(full);
+  mirror.master = in_parameters ? share : shard.allocate({mirror.count}, at::kFloat);
+  if (!in_parameters) mirror.master.copy_(share);
 }
 
 Tensor FlatState::view(const Tensor& flat, const Place& place) {
@@ -150,10 +174,11 @@ void FlatState::acquire(int bucket) {
   spare_.pop_back();
   void* const data = memory.data_ptr();
   auto* const keep = new Tensor(memory);
-  set_memory(whole,
-             c10::DataPtr(data, keep, [](void* kept) { delete static_cast<Tensor*>(kept); },
-                          at::kCPU),
-             static_cast<size_t>(buckets_[bucket].numel) * whole.element_size());
+  set_memory(
+      whole,
+      c10::DataPtr(
+          data, keep, [](void* kept) { delete static_cast<Tensor*>(kept); }, at::kCPU),
+      static_cast<size_t>(buckets_[bucket].numel) * whole.element_size());
 }
 
 void FlatState::release(int bucket) {
@@ -173,17 +198,37 @@ void FlatState::publish(int bucket, int64_t begin, int64_t count) {
     narrow(target.scalar_type(), from, count, target.data_ptr());
 }
 
-void update_range(const UpdateRule& rule, BucketState& bucket, int64_t begin,
-                  int64_t count, const float* gradient, const StepScalars& scalars) {
-  float* const master = bucket.master.data_ptr<float>();
-  for (const auto& range : bucket.ranges) {
+void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,
+               TensorKind kind, const Tensor& flat, int64_t origin, ShareRange range) {
+  const int64_t begin = std::max(place.offset, range.begin);
+  const int64_t end = std::min(place.offset + place.parameter.numel(), range.end);
+  if (begin >= end) return;
+  StatePiece& piece = pieces.emplace_back();
+  piece.tensor.spec = spec_of(std::move(name), place.parameter);
+  piece.tensor.spec.dtype = flat.scalar_type();
+  piece.tensor.spec.begin = begin - place.offset;
+  piece.tensor.spec.end = end - place.offset;
+  piece.tensor.kind = kind;
+  piece.tensor.order = memory_order(place.parameter);
+  piece.data = flat.narrow(0, begin - origin, end - begin);
+}
+
+std::string moment_name(std::string_view state, const std::string& parameter) {
+  return text("optimizer.", state, ".", parameter);
+}
+
+void update_range(const UpdateRule& rule, const std::vector<DecayRange>& ranges,
+                  ShareState& share, int64_t begin, int64_t count,
+                  const float* gradient, const StepScalars& scalars) {
+  float* const master = share.master.data_ptr<float>();
+  for (const auto& range : ranges) {
     const int64_t from = std::max(begin, range.begin);
     const int64_t to = std::min(begin + count, range.end);
     if (from >= to) continue;
     std::vector<float*> states;
-    for (auto& state : bucket.states)
-      states.push_back(state.data_ptr<float>() + (from - bucket.begin));
-    rule.apply(master + (from - bucket.begin), gradient + (from - begin), states,
+    for (auto& state : share.states)
+      states.push_back(state.data_ptr<float>() + (from - share.begin));
+    rule.apply(master + (from - share.begin), gradient + (from - begin), states,
                to - from, range.weight_decay, scalars);
   }
 }

@@ -2,14 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/comm/peer_memory.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
+#include "cohort/step/state_piece.h"
 
 namespace cohort {
 
@@ -28,19 +32,27 @@ struct DecayRange {
   double weight_decay = 0;
 };
 
-// One bucket as this rank holds it. All tensors are flat; a share is elements
-// [begin, begin + count) of the bucket, which are this rank's to update.
-struct BucketState {
-  int64_t numel = 0;
+// Elements [begin, begin + count) of a bucket, and what an update of them changes. All
+// tensors are flat.
+struct ShareState {
   int64_t begin = 0;
   int64_t count = 0;
+  Tensor master;               // float32 weights
+  std::vector<Tensor> states;  // of the optimizer, float32
+};
+
+// One bucket as this rank holds it: its own share, which is this rank's to update, and
+// what goes with it.
+struct BucketState : ShareState {
+  int64_t numel = 0;
   bool trained = true;
   std::vector<DecayRange> ranges;  // of the whole bucket
 
-  Tensor whole;         // parameters as they are computed with; blocks have views of it
-  Tensor master;        // float32 weights of the share
-  Tensor travels;       // the share in the dtype of `whole`, to be gathered (level 3)
-  std::vector<Tensor> states;  // of the optimizer, float32, of the share
+  Tensor whole;    // parameters as they are computed with; blocks have views of it
+  Tensor travels;  // the share in the dtype of `whole`, to be gathered (level 3)
+  // The share of the rank before this one, the same bits a second time. Among whole
+  // float32 parameters its weights are those.
+  std::optional<ShareState> mirror;
 };
 
 struct DecayOptions {
@@ -57,10 +69,11 @@ double decay_of(const std::string& name, const DecayOptions& options);
 // At shard level 3 `whole` has memory only between acquire() and release().
 class FlatState {
  public:
-  // Collective over `world`: takes rank 0's weights. `index` of `parts` is this rank's
-  // share of each bucket; memory comes from `shard`, which is fastest with it.
+  // Collective over `world`: takes its rank 0's weights; null: nobody's, and all are
+  // zero until they are written. Each rank of `shard` has a share of each bucket;
+  // memory comes from `shard`, which is fastest with it.
   FlatState(const Chain& chain, const Schedule& schedule, const UpdateRule& rule,
-            const DecayOptions& decay, Communicator& world, Communicator& shard);
+            const DecayOptions& decay, Communicator* world, Communicator& shard);
   ~FlatState();
 
   std::vector<BucketState>& buckets() { return buckets_; }
@@ -83,8 +96,9 @@ class FlatState {
 
  private:
   void lay_out(const Chain& chain, const Schedule& schedule, const DecayOptions& decay);
-  void fill(int bucket, const Schedule& schedule, Communicator& world,
+  void fill(int bucket, const Schedule& schedule, Communicator* world,
             Communicator& shard);
+  void fill_mirror(BucketState& state, const Tensor& full, Communicator& shard);
 
   std::vector<BucketState> buckets_;
   std::vector<Place> places_;
@@ -94,9 +108,19 @@ class FlatState {
   int64_t largest_ = 0;
 };
 
-// Applies `rule` to elements [begin, begin + count) of a bucket, which lie in its
-// share, with `gradient` pointing at element `begin`.
-void update_range(const UpdateRule& rule, BucketState& bucket, int64_t begin,
-                  int64_t count, const float* gradient, const StepScalars& scalars);
+// Elements [range.begin, range.end) of a bucket, where they meet a parameter: adds a
+// piece of the tensor `name`, with the parameter's shape and order. `flat` holds the
+// bucket from element `origin` on. Nothing where they do not meet.
+void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,
+               TensorKind kind, const Tensor& flat, int64_t origin, ShareRange range);
+
+// "optimizer.STATE.PARAMETER".
+std::string moment_name(std::string_view state, const std::string& parameter);
+
+// Applies `rule` to elements [begin, begin + count) of a bucket, which lie in `share`,
+// with `gradient` pointing at element `begin`. `ranges`: of the bucket.
+void update_range(const UpdateRule& rule, const std::vector<DecayRange>& ranges,
+                  ShareState& share, int64_t begin, int64_t count,
+                  const float* gradient, const StepScalars& scalars);
 
 }  // namespace cohort

@@ -247,6 +247,14 @@ PendingWork GradientSums::reduce_replicas(int bucket) {
   return {};
 }
 
+PendingWork GradientSums::mirror(int bucket) {
+  const BucketSums& sums = buckets_[bucket];
+  const int size = shard_->size(), rank = shard_->rank();
+  const Transfer send{(rank + 1) % size, sums.share};
+  const Transfer receive{(rank + size - 1) % size, sums.mirrored};
+  return {shard_->exchange(std::span(&send, 1), std::span(&receive, 1)), nullptr};
+}
+
 std::optional<int> GradientSums::blame(int bucket, int64_t index) const {
   const auto is_bad = [&](const Tensor& buffer) {
     return !std::isfinite(buffer[index].item<float>());

@@ -34,6 +34,7 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
                            const RankGroups& groups, bool visits)
     : level_(groups.shard->size() > 1 ? schedule.shard : 0),
       exact_(schedule.exact),
+      mirrors_(has_mirrors(schedule)),
       slices_(schedule.slices),
       first_slice_(
           slices_of(groups.dp->rank(), groups.dp->size(), schedule.slices).begin),
@@ -112,6 +113,7 @@ void GradientSums::allocate_share(BucketSums& sums, int64_t numel, bool visits) 
   if (visits && (once || exact_)) return;
   const bool wide = exact_ || rounds_ > 1;
   sums.share = shard_->allocate({count}, wide ? at::kFloat : precision_.reduce);
+  if (mirrors_) sums.mirrored = shard_->allocate({count}, sums.share.scalar_type());
 }
 
 void GradientSums::allocate_ring(const Schedule& schedule) {

@@ -75,6 +75,10 @@ class GradientSums {
   // Of sums over the shard group, in hybrid runs.
   PendingWork reduce_replicas(int bucket);
 
+  // Hands the sum of the share to the next rank, and takes that of the one before.
+  PendingWork mirror(int bucket);
+  const Tensor& mirrored_sum(int bucket) const { return buckets_[bucket].mirrored; }
+
   // The sum, once it is there: of the whole bucket at level 0, else of the share.
   const Tensor& sum(int bucket) const;
 
@@ -90,6 +94,7 @@ class GradientSums {
     SliceTree tree{1};
     int slot = kNone;  // of the ring, from level 2 on
     Tensor share;      // the sum over ranks of this rank's share
+    Tensor mirrored;   // that of the rank before, where shares are kept twice
     Buffers stacks;   // sums of each member's slices (exact)
     Tensor partials;  // of the shard group (exact hybrid)
     Buffers peers;    // what the others have for us to read
@@ -127,6 +132,7 @@ class GradientSums {
 
   int level_;
   bool exact_;
+  bool mirrors_;
   int slices_;
   int first_slice_;
   int first_member_;  // rank in dp of the shard group's first rank

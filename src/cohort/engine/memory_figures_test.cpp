@@ -28,8 +28,10 @@ Batch samples(int64_t count) { return {at::ones({count, width()}), {}}; }
 
 // Bytes a parameter of mixed precision with AdamW: 2 weights, 2 gradients, 4 master,
 // 8 optimizer state, each whole or cut.
-double bytes_a_parameter(int shard) {
+double bytes_a_parameter(int shard, bool elastic) {
   const double n = kRanks;
+  // The second copy has master, optimizer state, and the gradient it is updated with.
+  if (elastic) return bytes_a_parameter(shard, false) + (shard > 0 ? 14 / n : 0);
   return std::vector<double>{16, 4 + 12 / n, 2 + 14 / n, 16 / n}[shard];
 }
 
@@ -37,25 +39,26 @@ struct Figures {
   double measured = 0, predicted = 0, formula = 0;
 };
 
-Figures figures_of(int shard, Communicator& comm) {
+Figures figures_of(int shard, bool elastic, Communicator& comm) {
   Chain chain = make_linear_stack({.width = width(), .depth = kBlocks}, {});
   const auto rule = make_update_rule({.name = "adamw"});
   auto specs = specs_of(chain);
   const auto measures = measure_blocks(chain, samples, kSamples);
   set_bytes(measures, kSamples, at::kBFloat16, specs);
-  Schedule schedule = generate(
-      specs, {.dp = kRanks, .shard = shard},
-      {.slices = kRanks,
-       .bucket_bytes = 4 * width() * (width() + 1) * 2,
-       .precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16},
-       .optimizer_states = static_cast<int>(rule->states().size()),
-       .shares_memory = true});
+  Schedule schedule =
+      generate(specs, {.dp = kRanks, .shard = shard},
+               {.slices = kRanks,
+                .bucket_bytes = 4 * width() * (width() + 1) * 2,
+                .elastic = elastic,
+                .precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16},
+                .optimizer_states = static_cast<int>(rule->states().size()),
+                .shares_memory = true});
   Figures figures;
   figures.predicted = static_cast<double>(check(schedule).largest().parts.total());
   const double parameters = static_cast<double>(kBlocks * width() * (width() + 1));
   double activations = 0;
   for (const auto& spec : specs) activations += static_cast<double>(spec.activation_bytes);
-  figures.formula = bytes_a_parameter(shard) * parameters +
+  figures.formula = bytes_a_parameter(shard, elastic) * parameters +
                     2.0 * 2.0 * parameters / kBlocks + activations;
 
   MemoryCounter counter;
@@ -72,12 +75,12 @@ Figures figures_of(int shard, Communicator& comm) {
   return figures;
 }
 
-class MemoryFigures : public testing::TestWithParam<int> {};
+class MemoryFigures : public testing::TestWithParam<std::tuple<int, bool>> {};
 
 TEST_P(MemoryFigures, AreThoseOfTheFormulaAndOfTheChecker) {
-  const int shard = GetParam();
+  const auto [shard, elastic] = GetParam();
   test::run_ranks({.backend = "local", .size = kRanks}, [&](Communicator& comm) {
-    const Figures figures = figures_of(shard, comm);
+    const Figures figures = figures_of(shard, elastic, comm);
     if (comm.rank() == 0)
       std::fprintf(stderr, "shard %d: measured %.1f MB, formula %.1f MB (%+.1f %%), checker %.1f "
                   "MB (%+.1f %%)\n",
@@ -91,7 +94,9 @@ TEST_P(MemoryFigures, AreThoseOfTheFormulaAndOfTheChecker) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(ShardLevels, MemoryFigures, testing::Values(0, 1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(ShardLevels, MemoryFigures,
+                         testing::Combine(testing::Values(0, 1, 2, 3),
+                                          testing::Bool()));
 
 // An MLP keeps much between forward and backward: masks and inputs of its layers.
 double activations_of(const char* recompute, Communicator& comm) {
@@ -129,6 +134,48 @@ TEST(RecomputeMemory, IsWhatTheCheckerSays) {
     const double all = activations_of("all", comm);
     EXPECT_LT(half, 0.85 * none);
     EXPECT_LT(all, 0.85 * half);
+  });
+}
+
+// A CNN whose one large block makes every piece of memory that blocks take turns in as
+// large as itself.
+void compare_uneven_blocks(int shard, bool elastic, Communicator& comm) {
+  constexpr int64_t kSlice = 8;
+  const auto images = [](int64_t count) {
+    Batch batch{at::ones({count, 1, 28, 28}), at::zeros({count}, at::kLong)};
+    for (int64_t i = 0; i < count; ++i) batch.ids.push_back(i);
+    return batch;
+  };
+  Chain chain = make_cnn({}, {});
+  const auto rule = make_update_rule({.name = "sgd"});
+  auto specs = specs_of(chain);
+  set_bytes(measure_blocks(chain, images, kSlice), kSlice, at::kFloat, specs);
+  Schedule schedule =
+      generate(specs, {.dp = comm.size(), .shard = shard},
+               {.slices = comm.size(),
+                .bucket_bytes = 1 << 16,
+                .elastic = elastic,
+                .optimizer_states = static_cast<int>(rule->states().size()),
+                .shares_memory = true});
+  const auto predicted = static_cast<double>(check(schedule).largest().parts.total());
+  MemoryCounter counter;
+  const TensorMemoryScope scope(counter);
+  Executor executor(chain, std::move(schedule), *rule, comm, {});
+  counter.reset_peak();
+  for (int64_t step = 0; step < 2; ++step)
+    executor.run(
+        {.step = step, .rate = 1e-3, .batch = [&](int) { return images(kSlice); }});
+  const auto measured = static_cast<double>(counter.peak());
+  if (comm.rank() == 0)
+    std::fprintf(stderr, "cnn, shard %d%s: measured %.1f MB, checker %.1f MB\n", shard,
+                 elastic ? ", elastic" : "", measured / 1e6, predicted / 1e6);
+  EXPECT_NEAR(predicted / measured, 1, 0.05);
+}
+
+TEST_P(MemoryFigures, OfUnevenBlocksAreThoseOfTheChecker) {
+  const auto [shard, elastic] = GetParam();
+  test::run_ranks({.backend = "local", .size = 3}, [&](Communicator& comm) {
+    compare_uneven_blocks(shard, elastic, comm);
   });
 }
 

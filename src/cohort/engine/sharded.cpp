@@ -62,7 +62,7 @@ class Sharded::Impl {
         chain_(chain_of(backward_.parameters())),
         schedule_(schedule_of(chain_, comm.size(), options)),
         rule_(make_update_rule(options.update)),
-        state_(chain_, schedule_, *rule_, options.decay, comm, comm),
+        state_(chain_, schedule_, *rule_, options.decay, &comm, comm),
         gradients_(schedule_, state_, {&comm_, &comm_, nullptr}, /*visits=*/false),
         pending_(state_.buckets().size()),
         missing_(state_.buckets().size()) {}
@@ -140,7 +140,7 @@ class Sharded::Impl {
 
   void update(int index, const StepScalars& scalars) {
     BucketState& bucket = state_.buckets()[index];
-    update_range(*rule_, bucket, bucket.begin, bucket.count,
+    update_range(*rule_, bucket.ranges, bucket, bucket.begin, bucket.count,
                  gradients_.sum(index).const_data_ptr<float>(), scalars);
     if (schedule_.shard > 0)
       comm_.all_gather(bucket.whole, bucket.master.clone()).wait();

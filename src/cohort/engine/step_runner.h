@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/core/fault_point.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/observe/meter.h"
@@ -14,6 +16,7 @@
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
+#include "cohort/step/state_piece.h"
 
 namespace cohort {
 
@@ -31,6 +34,8 @@ struct ExecutorOptions {
   uint64_t seed = 0;
   LossScaleOptions loss_scale;  // for float16
   double usual_count = 1;       // samples of a step; sums stay in range by it
+  // A step that is voted against changes nothing. Off: it ends the run.
+  bool leaves_out = true;
 
   ComputeOn compute_on = ComputeOn::kHost;
   int gpu = 0;          // number of this rank's, on its node
@@ -38,6 +43,13 @@ struct ExecutorOptions {
 
   // Off: no bucket leaves the rank. For measuring what communication costs.
   bool communicate = true;
+
+  // The state comes from peers or a file: at first nothing is taken from rank 0, and
+  // the chain's buffers stay as they are. The same on every rank.
+  bool takes_over = false;
+
+  // Reached as "engine.action", with rank and index, before every action of a step.
+  FaultPlan* faults = nullptr;
 };
 
 // What a step needs from outside.
@@ -63,8 +75,27 @@ struct StepResult {
   StepSplit split;       // where this rank's time went
 };
 
+// How far the last step came on this rank. Without an exception: kCommitted.
+struct Standing {
+  enum class Phase {
+    kBefore,     // this rank has not voted: nothing has changed, here or anywhere
+    kVoted,      // it has, and does not know the result
+    kDecided,    // it knows; whatever is missing it can do alone
+    kCommitted,  // nothing is missing
+  };
+  Phase phase = Phase::kCommitted;
+  bool against = false;  // its own vote; from kDecided on the result
+};
+
+// Which pieces of the state a rank names.
+enum class Holding {
+  kOwned,  // of all ranks together each element once
+  kHeld,   // everything that lies in its memory, copies of other ranks' too
+};
+
 // What runs the steps of a Schedule on this rank and holds the state they change. After
-// an exception it is only good for destruction. Thread safety: none.
+// an exception it can say how far it came, finish a step that was decided, and show its
+// state; else it is only good for destruction. Thread safety: none.
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
@@ -84,6 +115,22 @@ class StepRunner {
   // Collective. Throws, on every rank, unless parameters and buffers that several ranks
   // hold are the same on all of them: rank, tensor and step.
   virtual void check_replicas(int64_t step) = 0;
+
+  // The state between steps, as views of the memory it lies in: weights as float32
+  // masters under their names, "optimizer.STATE.NAME" for each state of the update
+  // rule, buffers. Whoever writes into pieces that are held calls refresh() then.
+  virtual std::vector<StatePiece> state(Holding which) = 0;
+  // Collective: what blocks compute with follows the masters.
+  virtual void refresh() = 0;
+  // What is no tensor: the loss scale. Empty if there is none.
+  virtual std::string small_state() = 0;
+  virtual void set_small_state(const std::string& text) = 0;
+
+  virtual Standing standing() const { return {}; }
+  // Of a step whose phase is kVoted or later: does what is missing, without its peers.
+  // `skip`: the ranks have agreed that it changes nothing. Returns what run() would
+  // have.
+  virtual StepResult finish([[maybe_unused]] bool skip) { return {}; }
 
   // The most memory of its device it ever took; 0 on the host, which counts processes.
   virtual int64_t device_peak_bytes() const = 0;

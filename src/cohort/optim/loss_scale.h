@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace cohort {
 
@@ -12,8 +13,8 @@ struct LossScaleOptions {
   double backoff = 0.5;
 };
 
-// Sums over `count` samples overflow float16: the power of two that brings them near their
-// mean, and so rounds nothing.
+// Sums over `count` samples overflow float16: the power of two that brings them near
+// their mean, and so rounds nothing.
 double mean_scale(double count);
 
 // Dynamic loss scaling for float16 (Micikevicius et al. 2018), with the rule of
@@ -32,8 +33,10 @@ class LossScale {
 
   // Every rank must pass the same: whether all gradients of the step were finite.
   void commit(bool finite);
-  // Goes on from what a checkpoint holds.
   void restore(double value, int64_t good_steps);
+  // Both numbers, bit by bit, and the way back. CheckpointError for another text.
+  std::string saved() const;
+  void restore(const std::string& saved);
 
  private:
   LossScaleOptions options_;

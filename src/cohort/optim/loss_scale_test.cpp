@@ -32,7 +32,7 @@ TEST(LossScale, NeverGrowsBeyondFloat32) {
 TEST(LossScale, GoesOnFromACheckpoint) {
   LossScale first({.initial = 8, .growth_steps = 4}), second({.growth_steps = 4});
   for (int step = 0; step < 3; ++step) first.commit(true);
-  second.restore(first.value(), first.good_steps());
+  second.restore(first.saved());
   first.commit(true);
   second.commit(true);
   EXPECT_EQ(second.value(), 16);

@@ -49,6 +49,8 @@ Colour colour_of(const Action& action) {
     case ActionKind::kReduce:
     case ActionKind::kReduceScatter:
       return base.mixed(kBlack, 0.22);
+    case ActionKind::kMirror:
+      return {92, 158, 150};
     case ActionKind::kUpdate:
       return {72, 84, 101};
     case ActionKind::kOffload:
@@ -88,6 +90,8 @@ std::string short_name(const Action& action) {
       return with("AR", bucket);
     case ActionKind::kReduceScatter:
       return with("RS", bucket);
+    case ActionKind::kMirror:
+      return with("M", bucket);
     case ActionKind::kUpdate:
       return with("U", bucket);
     case ActionKind::kOffload:

@@ -22,6 +22,7 @@ class BlockChoice {
   // As parse() reads it.
   std::string text() const;
   bool is_all() const { return every_ == 1; }
+  bool names_blocks() const { return !ranges_.empty(); }
   explicit operator bool() const { return every_ > 0 || !ranges_.empty(); }
 
   // ConfigError if a block is named that a chain of so many does not have.

@@ -21,7 +21,8 @@ bool is_frozen(const BlockSpec& block, size_t parameter) {
 std::map<std::string, int> find_owners(std::span<const BlockSpec> blocks) {
   std::map<std::string, int> owners;
   for (int b = 0; b < static_cast<int>(blocks.size()); ++b)
-    for (const auto& parameter : blocks[b].parameters) owners.emplace(parameter.name, b);
+    for (const auto& parameter : blocks[b].parameters)
+      owners.emplace(parameter.name, b);
   return owners;
 }
 
@@ -32,6 +33,13 @@ int64_t owned_numel(const BlockSpec& spec, int block, bool trained,
     if (is_frozen(spec, p) != trained && owners.at(spec.parameters[p].name) == block)
       sum += padded(spec.parameters[p].numel());
   return sum;
+}
+
+int64_t largest_bucket(const Schedule& schedule, bool (*counts)(const Bucket&)) {
+  int64_t largest = 0;
+  for (const auto& bucket : schedule.buckets)
+    if (counts(bucket)) largest = std::max(largest, bucket.numel);
+  return largest;
 }
 
 int64_t evenly(int64_t numel, int parts) {
@@ -133,21 +141,44 @@ int64_t state_bytes(const Schedule& schedule, const Bucket& bucket,
   int64_t bytes = 0;
   if (schedule.shard < 3) bytes += numel * size_of(schedule.precision.compute);
   if (schedule.shard == 3 || !wide) bytes += share * kFloatBytes;  // masters
-  if (schedule.shard == 3 && !wide)  // what is gathered
+  if (schedule.shard == 3 && !wide)                                // what is gathered
     bytes += share * size_of(schedule.precision.compute);
   if (!bucket.trained) return bytes;
   bytes += share * kFloatBytes * optimizer_states;
   const bool several = schedule.exact || most_slices(schedule) > 1;
   const bool kept = schedule.keeps_sums || (several && schedule.shard > 1);
   if (schedule.shard > 0 && schedule.world > 1 && kept)
-    bytes += share * size_of(several ? schedule.precision.accumulate
-                                     : schedule.precision.reduce);
+    bytes += share * size_of(sum_type(schedule));
   return bytes;
 }
 
+int64_t mirror_bytes(const Schedule& schedule, const Bucket& bucket,
+                     int optimizer_states) {
+  if (!has_mirrors(schedule)) return 0;
+  const int64_t share = bucket.numel / shard_ranks(schedule);
+  const bool in_parameters =
+      schedule.shard < 3 && schedule.precision.compute == at::kFloat;
+  int64_t bytes = in_parameters ? 0 : share * kFloatBytes;  // masters
+  if (bucket.trained)
+    bytes += share * (kFloatBytes * optimizer_states + size_of(sum_type(schedule)));
+  return bytes;
+}
+
+at::ScalarType sum_type(const Schedule& schedule) {
+  const bool several = schedule.exact || most_slices(schedule) > 1;
+  return several ? schedule.precision.accumulate : schedule.precision.reduce;
+}
+
+int64_t gathered_bytes(const Schedule& schedule) {
+  return largest_bucket(schedule, [](const Bucket&) { return true; }) *
+         size_of(schedule.precision.compute);
+}
+
 int64_t gradient_bytes(const Schedule& schedule, const Bucket& bucket) {
+  if (schedule.shard > 1 && schedule.world > 1)
+    return largest_bucket(schedule, [](const Bucket& b) { return b.trained; }) *
+           size_of(schedule.precision.compute);
   const int64_t leaf = bucket.numel * size_of(schedule.precision.compute);
-  if (schedule.shard > 1 && schedule.world > 1) return leaf;
   const bool wide = schedule.precision.compute == schedule.precision.accumulate;
   const int64_t sum = bucket.numel * size_of(schedule.precision.accumulate);
   if (schedule.exact) {

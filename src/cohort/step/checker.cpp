@@ -50,7 +50,7 @@ CheckReport check(const Schedule& schedule, const CheckOptions& options) {
     const RoleView role(schedule, i, lanes);
     check_compute(role, facts);
     check_parameters(role, facts);
-    check_gradients(schedule, role, facts);
+    check_gradients(schedule, role, facts, options);
     check_ending(schedule, role, facts, options);
     report.roles.push_back(find_peak(role));
     check_limit(role, report.roles.back(), options.memory_limit);

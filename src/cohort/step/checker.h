@@ -11,15 +11,17 @@ namespace cohort {
 
 struct CheckOptions {
   int64_t memory_limit = 0;  // bytes a rank may hold; 0: any
-  bool elastic = false;      // no update without a Vote before it
+  // No update without a Vote, and behind it nothing that a commit needs of others. Also
+  // where the schedule says so itself.
+  bool elastic = false;
 };
 
 // What a rank holds at once, by what it is for.
 struct MemoryParts {
   int64_t state = 0;  // between steps: parameters, optimizer state, gradient sums
   int64_t activations = 0;
-  int64_t gradients = 0;   // that have memory for a while only
-  int64_t parameters = 0;  // gathered for a while only
+  int64_t gradients = 0;   // that take turns in memory kept for them
+  int64_t parameters = 0;  // gathered, in memory kept for them
   int64_t scratch = 0;
 
   int64_t total() const {
@@ -45,7 +47,8 @@ struct CheckReport {
 // - an action waits for earlier ones only; each kind keeps to its lane;
 // - every slice passes every block forward and backward once, in order;
 // - parameters are whole when used and cut or updated as the role says;
-// - each gradient is reduced exactly once, over all ranks, before its update;
+// - each gradient is reduced exactly once, over all ranks, before its update; and
+//   mirrored once in between, if any is;
 // - loss, Norm, Vote and the rest of what Commit needs happen once, and in time;
 // - ranks of a group call equal collectives in equal order, and nobody waits for ever;
 // - what is taken is given back, and never more than the limit.

@@ -50,6 +50,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.layout.text() << " slices=" << c.options.slices
              << " recompute=" << c.options.recompute.text()
              << (c.options.clip ? " clip" : "") << (c.options.vote ? " vote" : "")
+             << (c.options.elastic ? " elastic" : "")
              << (c.options.offload ? " offload" : "")
              << (c.options.offload_parameters ? " parameters" : "")
              << (c.options.forward_only ? " forward-only" : "")
@@ -75,6 +76,8 @@ std::vector<Case> every_case() {
         c.options.offload = bits & 8;
         c.options.prefetch = bits % 3;
         cases.push_back(c);
+        c.options.elastic = true;
+        if (bits < 4) cases.push_back(c);
       }
   for (int dp : {1, 2, 3})
     for (int bits = 0; bits < 8; ++bits)
@@ -99,6 +102,7 @@ Schedule bare(Schedule schedule) {
   schedule.blocks.clear();
   schedule.buckets.clear();
   schedule.shard = 0;
+  schedule.elastic = false;
   return schedule;
 }
 
@@ -125,6 +129,9 @@ TEST(Checker, AcceptsWhatGeneratorsWrite) {
     const Schedule schedule = made(c);
     EXPECT_EQ(refusal(schedule), "accepted") << c;
     EXPECT_EQ(refusal(bare(schedule)), "accepted") << c;
+    if (c.options.elastic) {
+      EXPECT_EQ(refusal(bare(schedule), {.elastic = true}), "accepted") << c;
+    }
   }
 }
 
@@ -190,8 +197,12 @@ TEST(Checker, ListPositionAloneIsNoOrder) {
 TEST(Checker, ElasticNeedsAVote) {
   const Case c{{.dp = 2}, {.slices = 2}};
   EXPECT_THAT(refusal(made(c), {.elastic = true}), HasSubstr("Vote"));
-  EXPECT_EQ(refusal(made({c.layout, {.slices = 2, .vote = true}}), {.elastic = true}),
-            "accepted");
+  EXPECT_THAT(
+      refusal(made({c.layout, {.slices = 2, .vote = true}}), {.elastic = true}),
+      AllOf(HasSubstr("Vote"), HasSubstr("comes before"), HasSubstr("FoldBuffers")));
+  EXPECT_EQ(
+      refusal(made({c.layout, {.slices = 2, .elastic = true}}), {.elastic = true}),
+      "accepted");
 }
 
 TEST(Checker, KindsWithoutAGeneratorAreRefused) {

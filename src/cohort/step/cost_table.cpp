@@ -198,6 +198,7 @@ CostTable guess_costs(std::span<const BlockSpec> blocks, double samples,
 }
 
 double ring_factor(ActionKind kind, int ranks) {
+  if (kind == ActionKind::kMirror) return 1;  // one peer has all of it
   const double part = static_cast<double>(ranks - 1) / ranks;
   return kind == ActionKind::kReduce || kind == ActionKind::kFoldBuffers ? 2 * part
                                                                          : part;

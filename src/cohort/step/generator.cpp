@@ -47,6 +47,13 @@ void check_layout(const Layout& layout, const GeneratorOptions& options) {
     throw ConfigError(text("[step] prefetch=", options.prefetch, "; legal: 0 and more"));
 }
 
+// An evaluation changes nothing that could be lost.
+GeneratorOptions with_implied(GeneratorOptions options) {
+  options.elastic &= !options.forward_only;
+  options.vote |= options.elastic;
+  return options;
+}
+
 std::vector<Group> make_groups(const Layout& layout) {
   std::vector<Group> groups;
   if (layout.dp > 1) groups.push_back({.name = "dp", .size = layout.dp});
@@ -67,6 +74,7 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                              : shards > 1               ? layout.shard
                                                         : 0,
                     .exact = options.exact,
+                    .elastic = options.elastic,
                     .precision = options.precision,
                     .groups = make_groups(layout)};
   schedule.keeps_sums = !options.shares_memory || layout.replicate > 1 || options.clip ||
@@ -115,7 +123,8 @@ std::vector<BlockSpec> specs_of(const Chain& chain) {
 }
 
 Schedule generate(std::span<const BlockSpec> blocks, const Layout& layout,
-                  const GeneratorOptions& options) {
+                  const GeneratorOptions& asked) {
+  const GeneratorOptions options = with_implied(asked);
   check_layout(layout, options);
   if (!blocks.empty())  // else the layout alone is in question
     options.recompute.require_within(static_cast<int>(blocks.size()), "step.recompute");

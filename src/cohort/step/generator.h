@@ -25,6 +25,10 @@ struct GeneratorOptions {
   bool clip = false;  // a Norm of the whole gradient before the updates
   bool vote = false;  // no update before all ranks know that the step is good
 
+  // The step can be finished by those who are left: statistics are folded before the
+  // Vote, which it implies, and the sums of shares are mirrored.
+  bool elastic = false;
+
   // Blocks that keep their input alone, and make the rest again in backward.
   BlockChoice recompute;
   int prefetch = 1;        // uses of parameters that are gathered ahead (level 3)

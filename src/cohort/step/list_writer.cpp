@@ -73,14 +73,19 @@ void ListWriter::backward(int block, int slice, std::vector<int> waits) {
 }
 
 // From level 2 on a gradient has memory only from the first backward that adds to it
-// until its reduction.
+// until its reduction: gradients take turns in pieces, each of which stays to the end of
+// the last reduction.
 void ListWriter::take_gradient(Action& action) {
   if (plan_.schedule.shard < 2 || plan_.shard_lane == kComputeLane) return;
   for (int bucket : action.buckets) {
     if (has_memory_[bucket] || !plan_.schedule.buckets[bucket].trained) continue;
     has_memory_[bucket] = true;
-    action.takes += gradient_of(bucket);
-    action.waits.push_back(last_on_slot_[plan_.schedule.buckets[bucket].slot]);
+    const int last = last_on_slot_[plan_.schedule.buckets[bucket].slot];
+    if (last == kNone) {
+      action.takes += gradient_of(bucket);
+      gradients_taken_ += gradient_of(bucket);
+    }
+    action.waits.push_back(last);
   }
 }
 
@@ -117,12 +122,14 @@ void ListWriter::reduce_scatter(int bucket, int slice) {
                 .bytes = what.numel * width,
                 .waits = {last_action()}};
   take_gradient(action);
-  if (plan_.schedule.shard >= 2) action.frees = gradient_of(bucket);
+  if (last_reduction_ != kNone) actions_[last_reduction_].frees = 0;
+  action.frees = gradients_taken_;
   has_memory_[bucket] = false;
-  reduced_[bucket] = add(std::move(action));
+  reduced_[bucket] = last_reduction_ = add(std::move(action));
   if (plan_.schedule.shard >= 2) last_on_slot_[what.slot] = reduced_[bucket];
-  if (plan_.replicate_lane == kComputeLane) return;
   if (slice != kNone && slice + 1 != plan_.rounds) return;
+  mirror(std::exchange(next_to_mirror_, bucket));
+  if (plan_.replicate_lane == kComputeLane) return;
   reduced_[bucket] = add({.kind = ActionKind::kReduce,
                           .lane = plan_.replicate_lane,
                           .buckets = {bucket},
@@ -130,15 +137,29 @@ void ListWriter::reduce_scatter(int bucket, int slice) {
                           .waits = {reduced_[bucket]}});
 }
 
+void ListWriter::mirror(int bucket) {
+  if (bucket == kNone || !has_mirrors(plan_.schedule)) return;
+  reduced_[bucket] = add({.kind = ActionKind::kMirror,
+                          .lane = plan_.shard_lane,
+                          .buckets = {bucket},
+                          .bytes = share(bucket) * size_of(sum_type(plan_.schedule)),
+                          .waits = {reduced_[bucket]}});
+}
+
 int ListWriter::gather(int bucket, int slice, std::vector<int> waits) {
-  const int64_t bytes = plan_.schedule.buckets[bucket].numel *
-                        size_of(plan_.schedule.precision.compute);
+  const int64_t width = size_of(plan_.schedule.precision.compute);
+  const int64_t bytes = plan_.schedule.buckets[bucket].numel * width;
+  // Of whole parameters that were updated in shares a copy of the share travels, unless
+  // the reduction has written it everywhere.
+  const int64_t copy = plan_.schedule.keeps_sums ? share(bucket) * width : 0;
+  const bool cut = plan_.schedule.shard == 3;
   return add({.kind = ActionKind::kGather,
               .lane = plan_.gather_lane,
               .slice = slice,
               .buckets = {bucket},
               .bytes = bytes,
-              .takes = plan_.schedule.shard == 3 ? bytes : 0,
+              .takes = cut ? gathered_bytes(plan_.schedule) : copy,
+              .frees = cut ? 0 : copy,
               .waits = std::move(waits)});
 }
 
@@ -146,8 +167,7 @@ void ListWriter::free_parameters(int bucket, int slice, int gathered) {
   add({.kind = ActionKind::kFree,
        .slice = slice,
        .buckets = {bucket},
-       .frees = plan_.schedule.buckets[bucket].numel *
-                size_of(plan_.schedule.precision.compute),
+       .frees = gathered_bytes(plan_.schedule),
        .waits = {gathered}});
 }
 
@@ -168,7 +188,8 @@ void ListWriter::update(int bucket) {
                  .waits = {ready}});
   int done = add({.kind = ActionKind::kUpdate,
                   .buckets = {bucket},
-                  .bytes = share(bucket) * size_of(at::kFloat),
+                  .bytes = (has_mirrors(plan_.schedule) ? 2 : 1) * share(bucket) *
+                           size_of(at::kFloat),
                   .waits = {loss_known_, ready, voted_}});
   if (plan_.options.offload)
     done = add({.kind = ActionKind::kFetch,
@@ -182,6 +203,7 @@ void ListWriter::update(int bucket) {
 }
 
 void ListWriter::finish_updates() {
+  mirror(std::exchange(next_to_mirror_, kNone));
   std::vector<int> reduced = reduced_;
   reduced.push_back(loss_known_);
   if (plan_.options.clip)
@@ -190,12 +212,26 @@ void ListWriter::finish_updates() {
                   .waits = std::exchange(reduced, {})});
   if (plan_.options.vote) {
     reduced.push_back(voted_);
+    if (plan_.options.elastic) reduced.push_back(fold_buffers());
     voted_ = add({.kind = ActionKind::kVote,
                   .lane = plan_.dp_lane,
                   .bytes = 8,
                   .waits = std::move(reduced)});
   }
   for (int i = 0; i < buckets(); ++i) update(i);
+}
+
+bool ListWriter::has_statistics() const {
+  return !plan_.options.forward_only &&
+         std::any_of(plan_.blocks.begin(), plan_.blocks.end(),
+                     [](const BlockSpec& block) { return block.keeps_statistics; });
+}
+
+int ListWriter::fold_buffers() {
+  if (!has_statistics()) return kNone;
+  return add({.kind = ActionKind::kFoldBuffers,
+              .lane = plan_.dp_lane,
+              .waits = {last_action()}});
 }
 
 std::vector<int> ListWriter::ends_of_lanes() const {
@@ -208,23 +244,20 @@ void ListWriter::commit() {
   Action commit{.kind = ActionKind::kCommit};
   if (plan_.options.clip) commit.needs.push_back(ActionKind::kNorm);
   if (plan_.options.vote) commit.needs.push_back(ActionKind::kVote);
-  const bool statistics =
-      !plan_.options.forward_only &&
-      std::any_of(plan_.blocks.begin(), plan_.blocks.end(),
-                  [](const BlockSpec& block) { return block.keeps_statistics; });
-  if (statistics) {
-    commit.needs.push_back(ActionKind::kFoldBuffers);
-    add({.kind = ActionKind::kFoldBuffers, .lane = plan_.dp_lane,
-         .waits = {last_action()}});
-  }
+  if (has_statistics()) commit.needs.push_back(ActionKind::kFoldBuffers);
+  if (!plan_.options.elastic) fold_buffers();
   for (const auto& bucket : plan_.schedule.buckets) {
-    commit.takes += state_bytes(plan_.schedule, bucket, plan_.options.optimizer_states);
+    const int states = plan_.options.optimizer_states;
+    commit.takes += state_bytes(plan_.schedule, bucket, states) +
+                    mirror_bytes(plan_.schedule, bucket, states);
     if (bucket.trained &&
         (plan_.schedule.shard < 2 || plan_.shard_lane == kComputeLane))
       commit.takes += gradient_bytes(plan_.schedule, bucket);
   }
   for (int i = 0; i < buckets() && !plan_.options.forward_only; ++i)
     if (plan_.schedule.buckets[i].trained) commit.buckets.push_back(i);
+  if (has_mirrors(plan_.schedule) && !commit.buckets.empty())
+    commit.needs.push_back(ActionKind::kMirror);
   commit.waits = ends_of_lanes();
   add(std::move(commit));
 }

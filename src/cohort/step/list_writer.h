@@ -72,6 +72,11 @@ class ListWriter {
 
  private:
   int add(Action action);
+  // Hands the sum of a share to the next rank. One bucket late, so that no rank waits
+  // for its reduction while there is backward to compute.
+  void mirror(int bucket);
+  int fold_buffers();  // kNone where there are no statistics
+  bool has_statistics() const;
   int64_t share(int bucket) const;
   int64_t gradient_of(int bucket) const;
   void take_gradient(Action& action);
@@ -82,10 +87,13 @@ class ListWriter {
   std::vector<Action> actions_;
   int loss_known_ = kNone;
   int voted_ = kNone;
+  int next_to_mirror_ = kNone;    // the bucket whose sum is on its way
   std::vector<int> reduced_;      // by bucket, its last reduction
   std::vector<bool> updated_;     // by bucket
   std::vector<bool> has_memory_;  // by bucket: its gradient of this slice
   std::vector<int> last_on_slot_;  // the reduction that frees it
+  int64_t gradients_taken_ = 0;    // bytes of the pieces of memory they take turns in
+  int last_reduction_ = kNone;     // that left shards of a sum
 };
 
 }  // namespace cohort

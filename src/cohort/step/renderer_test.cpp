@@ -81,6 +81,10 @@ std::vector<Example> examples() {
        "Hybrid, state on the host: dp=4, shard=3, replicate=2",
        {.dp = 4, .shard = 3, .replicate = 2},
        {.slices = 8, .vote = true, .offload = true}},
+      {"elastic.svg",
+       "Elastic, state kept twice: dp=3, shard=2",
+       {.dp = 3, .shard = 2},
+       {.slices = 3, .bucket_bytes = 8 * kMega, .elastic = true}},
   };
 }
 

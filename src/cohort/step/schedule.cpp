@@ -12,10 +12,10 @@ namespace cohort {
 namespace {
 
 constexpr std::array<std::string_view, kActionKinds> kNames = {
-    "Forward",   "Backward", "BackwardWeight", "Recompute", "Gather", "Free",
-    "Reduce",    "ReduceScatter", "AllToAll",  "Broadcast", "Send",   "Recv",
-    "Norm",      "Vote",     "Update",         "FoldBuffers", "Commit", "Offload",
-    "Fetch",     "Snapshot", "Load"};
+    "Forward", "Backward",      "BackwardWeight", "Recompute", "Gather",      "Free",
+    "Reduce",  "ReduceScatter", "Mirror",         "AllToAll",  "Broadcast",   "Send",
+    "Recv",    "Norm",          "Vote",           "Update",    "FoldBuffers", "Commit",
+    "Offload", "Fetch",         "Snapshot",       "Load"};
 
 void write_action(std::ostream& out, int index, const Action& action) {
   out << index << ' ' << name_of(action.kind) << " lane " << action.lane;
@@ -45,8 +45,9 @@ const Role& Schedule::role_of(int rank) const {
 std::string Schedule::text() const {
   std::ostringstream out;
   out << "world " << world << " slices " << slices << " shard " << shard
-      << (exact ? " exact" : "") << ' ' << precision.compute << ' ' << precision.reduce
-      << ' ' << precision.accumulate << '\n';
+      << (exact ? " exact" : "") << (elastic ? " elastic" : "") << ' '
+      << precision.compute << ' ' << precision.reduce << ' ' << precision.accumulate
+      << '\n';
   for (const auto& group : groups)
     out << "group " << group.name << ' ' << group.size << " x " << group.stride << '\n';
   for (const auto& bucket : buckets) {
@@ -67,6 +68,11 @@ std::string Schedule::text() const {
 uint64_t Schedule::hash() const {
   const std::string written = text();
   return hash64(written);
+}
+
+// Copies of a hybrid run are second ones already, and without a group there is nobody.
+bool has_mirrors(const Schedule& schedule) {
+  return schedule.elastic && schedule.shard > 0 && schedule.groups.size() == 1;
 }
 
 std::vector<bool> recomputed_blocks(const Role& role, size_t blocks) {

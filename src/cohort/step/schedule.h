@@ -20,6 +20,7 @@ enum class ActionKind : uint8_t {
   kFree,
   kReduce,
   kReduceScatter,
+  kMirror,
   kAllToAll,
   kBroadcast,
   kSend,
@@ -34,7 +35,7 @@ enum class ActionKind : uint8_t {
   kSnapshot,
   kLoad,
 };
-inline constexpr int kActionKinds = 21;
+inline constexpr int kActionKinds = 22;
 
 std::string_view name_of(ActionKind kind);
 
@@ -62,7 +63,7 @@ struct Action {
   int64_t frees = 0;         // bytes given back when it is done
   int64_t scratch = 0;       // bytes needed only while it runs
   // What a step must have done before its Commit, beyond the updates: Norm, Vote,
-  // FoldBuffers.
+  // FoldBuffers, Mirror.
   std::vector<ActionKind> needs;
   std::vector<int> waits;  // earlier actions of this list, by index
 };
@@ -111,6 +112,9 @@ struct Schedule {
   int slices = 1;  // of the global batch
   int shard = 0;   // level
   bool exact = false;
+  // All that a commit depends on is exchanged before the Vote: who was cut off behind
+  // it can finish the step alone.
+  bool elastic = false;
   // Of shares of the gradient. Not where ranks reach each other's memory, and an update
   // uses a sum as it is made.
   bool keeps_sums = true;
@@ -125,6 +129,9 @@ struct Schedule {
   std::string text() const;
   uint64_t hash() const;
 };
+
+// Whether each rank holds, and updates, the share of the rank before it a second time.
+bool has_mirrors(const Schedule& schedule);
 
 // By block: its forward runs again before its backward, and keeps no graph.
 std::vector<bool> recomputed_blocks(const Role& role, size_t blocks);

@@ -75,7 +75,7 @@ std::string groups_of(const Schedule& schedule, const Action& action) {
 void write_comments(std::ostream& out, const Schedule& schedule) {
   out << "# a step of " << schedule.world << " ranks and " << schedule.slices
       << " slices, shard level " << schedule.shard << (schedule.exact ? ", exact" : "")
-      << '\n';
+      << (schedule.elastic ? ", elastic" : "") << '\n';
   for (size_t b = 0; b < schedule.blocks.size(); ++b) {
     std::string name = schedule.blocks[b];
     std::replace_if(

@@ -120,7 +120,8 @@ TEST(Simulator, MemoryOverTimeIsWhatTheCheckerSays) {
           [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
       const RolePeak peak = check(schedule).roles[0];
       EXPECT_LE(most->bytes, peak.parts.total()) << shard << recompute;
-      EXPECT_GE(most->bytes, peak.parts.total() * 9 / 10) << shard << recompute;
+      // Memory that is kept, and free, is no part of the curve.
+      EXPECT_GE(most->bytes, peak.parts.total() * 8 / 10) << shard << recompute;
       EXPECT_EQ(curve.back().bytes, peak.parts.state);
     }
 }

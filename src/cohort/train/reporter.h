@@ -43,6 +43,24 @@ struct ValidEvent {
   double accuracy = 0;
 };
 
+// A world after the first has committed its first step.
+struct RecoveredEvent {
+  int generation = 0;
+  int ranks = 0;
+  double seconds = 0;  // since the loss was noticed
+};
+
+struct CheckpointEvent {
+  std::string path;
+  int64_t step = 0;
+};
+
+// The run goes on, and what was saved before is whole.
+struct CheckpointFailedEvent {
+  int64_t step = 0;
+  std::string cause;
+};
+
 struct DoneEvent {
   int64_t steps = 0;
   int64_t epoch = 0;
@@ -57,6 +75,7 @@ struct DoneEvent {
   StepSplit split;             // mean of rank 0's steps
   std::vector<double> losses;  // of the whole run, thinned out
   int stop_signal = 0;         // what ended the run early, if anything did
+  bool saved = false;          // as a checkpoint, to go on from
 };
 
 // What a run says. Only one rank has one that speaks; the others' is null.
@@ -67,9 +86,14 @@ class Reporter {
   Reporter& operator=(const Reporter&) = delete;
 
   virtual void start(const StartEvent& event) = 0;
+  // Of a world after the first.
+  virtual void ranks(const std::vector<RankIdentity>& ranks) = 0;
+  virtual void recovered(const RecoveredEvent& event) = 0;
   // Every committed step; the reporter decides which ones to show.
   virtual void step(const StepEvent& event) = 0;
   virtual void valid(const ValidEvent& event) = 0;
+  virtual void checkpoint(const CheckpointEvent& event) = 0;
+  virtual void checkpoint_failed(const CheckpointFailedEvent& event) = 0;
   virtual void note(const std::string& line) = 0;
   virtual void done(const DoneEvent& event) = 0;
 

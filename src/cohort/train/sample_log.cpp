@@ -1,17 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/train/sample_log.h"
 
+#include <filesystem>
+#include <sstream>
+
 #include "cohort/core/error.h"
 #include "cohort/step/slices.h"
 
 namespace cohort {
 
-SampleLog::SampleLog(const std::string& path, const Sampler& sampler, int ranks)
-    : sampler_(sampler), ranks_(ranks), path_(path), file_(path) {
+SampleLog::SampleLog(const std::string& path, const Sampler& sampler, int ranks,
+                     int64_t committed)
+    : sampler_(sampler), ranks_(ranks), path_(path) {
+  const int64_t kept = keep_whole_steps(committed);
+  file_.open(path, kept > 0 ? std::ios::app : std::ios::trunc);
   if (!file_)
     throw ConfigError(text("[train] --sample-log ", path,
                            ": cannot be written; legal: a file in a folder that is "
                            "there and writable"));
+  for (int64_t step = kept; step < committed; ++step) write(step);
+}
+
+// Cuts the file behind the last step that is whole; returns how many there are.
+int64_t SampleLog::keep_whole_steps(int64_t committed) const {
+  std::error_code ignored;
+  if (committed == 0 || !std::filesystem::is_regular_file(path_, ignored)) return 0;
+  std::ifstream in(path_);
+  int64_t steps = 0;
+  int64_t bytes = 0, whole = 0;
+  std::string line;
+  for (; steps < committed; ++steps) {
+    const auto belongs = [&] {
+      int64_t epoch = 0, step = 0;
+      if (!std::getline(in, line) || in.eof()) return false;
+      bytes += static_cast<int64_t>(line.size()) + 1;
+      return (std::istringstream(line) >> epoch >> step) && step == steps + 1;
+    };
+    int64_t left = sampler_.batch_size(sampler_.position(steps));
+    while (left > 0 && belongs()) --left;
+    if (left > 0) break;
+    whole = bytes;
+  }
+  std::filesystem::resize_file(path_, static_cast<uintmax_t>(whole), ignored);
+  return steps;
 }
 
 void SampleLog::write(int64_t step) {

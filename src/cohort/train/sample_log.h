@@ -14,13 +14,18 @@ namespace cohort {
 // one rank can write for all. Steps and epochs count from 1, samples from 0.
 class SampleLog {
  public:
-  // ConfigError if the file cannot be written.
-  SampleLog(const std::string& path, const Sampler& sampler, int ranks);
+  // Of a run that has committed so many steps: a file that is there keeps the lines of
+  // those, loses all others, and gets those that a killed writer left out. ConfigError
+  // if it cannot be written.
+  SampleLog(const std::string& path, const Sampler& sampler, int ranks,
+            int64_t committed);
 
   // After the commit of that step; `step` counts from 0. Lines are flushed.
   void write(int64_t step);
 
  private:
+  int64_t keep_whole_steps(int64_t committed) const;
+
   const Sampler& sampler_;
   int ranks_;
   std::string path_;

@@ -11,9 +11,9 @@
 #include "cohort/core/format.h"
 #include "cohort/core/memory.h"
 #include "cohort/engine/block_measure.h"
-#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
+#include "cohort/train/step_memory.h"
 
 namespace cohort {
 namespace {
@@ -23,15 +23,21 @@ using Seconds = std::chrono::duration<double>;
 constexpr int64_t kValidBatch = 500;  // samples at once, a rank
 constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
 
-TrainerOptions completed(TrainerOptions options, const Communicator& comm) {
+TrainerOptions completed(TrainerOptions options) {
   if (options.slices == 0) options.slices = options.layout.dp;
-  options.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
-  if (options.layout.world() != comm.size())
-    throw ConfigError(text("[train] layout ", options.layout.text(), " is for ",
-                           options.layout.world(), " ranks; the world has ",
-                           comm.size()));
   require_slices(options.batch, options.slices);
   return options;
+}
+
+// The ranks of a later world are as many as there are.
+Layout layout_for(Layout layout, const Communicator& comm) {
+  if (layout.world() == comm.size()) return layout;
+  if (comm.generation() == 0)
+    throw ConfigError(text("[train] layout ", layout.text(), " is for ", layout.world(),
+                           " ranks; the world has ", comm.size()));
+  layout.dp = comm.size() / (layout.tp * layout.pp);
+  if (layout.dp % layout.replicate != 0) layout.replicate = 1;
+  return layout;
 }
 
 // A schedule ends with the last epoch, also when --max-steps stops the run before.
@@ -64,14 +70,21 @@ MemoryParts memory_of(const Schedule& schedule, const TrainerOptions& options) {
   return check(schedule, {.elastic = options.elastic}).largest().parts;
 }
 
+// Whatever it is, the limit a user gives is for each kind of memory.
+PlacedMemory limit_of(const TrainerOptions& options) {
+  const int64_t given = options.memory_limit;
+  return given > 0 ? PlacedMemory{given, given}
+                   : available_to_rank(options.ranks_here, options.execute);
+}
+
 // The largest batch whose step fits, 0 if none does.
 int64_t largest_batch(const std::vector<BlockSpec>& specs,
                       const TrainerOptions& options,
                       std::span<const BlockMeasure> measures, int states,
-                      int64_t limit) {
+                      const PlacedMemory& limit) {
   const auto fit = [&](int64_t batch) {
     const Schedule schedule = generate_for(specs, options, measures, states, batch);
-    return memory_of(schedule, options).total() <= limit;
+    return placed(schedule, memory_of(schedule, options), options.execute).fits(limit);
   };
   if (fit(options.batch)) return options.batch;
   int64_t fits = 0, too_large = options.batch / options.slices;
@@ -84,7 +97,7 @@ int64_t largest_batch(const std::vector<BlockSpec>& specs,
 
 std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions options,
                       std::span<const BlockMeasure> measures, int states,
-                      int64_t limit) {
+                      const PlacedMemory& limit) {
   const int64_t fits = largest_batch(specs, options, measures, states, limit);
   const bool may_recompute = !options.step.recompute.is_all();
   options.step.recompute = true;
@@ -97,30 +110,21 @@ std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions option
   return out.empty() ? "no batch with this layout" : out;
 }
 
-// Of the host or the GPU, whose memory several ranks may share.
-int64_t memory_here(const TrainerOptions& options) {
-  const int ranks = std::max(1, options.ranks_here);
-  if (options.execute.compute_on != ComputeOn::kCuda) return available_memory() / ranks;
-  const int gpus = std::max(1, cuda_device_count());
-  return cuda_free_memory(options.execute.gpu) / ((ranks + gpus - 1) / gpus);
-}
-
 // The step, proved before anything is allocated for it.
-Schedule make_schedule(const Chain& chain, const Dataset& data,
+Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,
                        const TrainerOptions& options, const UpdateRule& rule) {
-  const auto measures = measure_blocks(chain, data);
   const auto states = static_cast<int>(rule.states().size());
   const auto specs = specs_of(chain);
   Schedule schedule = generate_for(specs, options, measures, states, options.batch);
-  const int64_t limit =
-      options.memory_limit > 0 ? options.memory_limit : memory_here(options);
+  const PlacedMemory limit = limit_of(options);
   const MemoryParts most = memory_of(schedule, options);
-  if (most.total() <= limit) return schedule;
+  const PlacedMemory need = placed(schedule, most, options.execute);
+  if (need.fits(limit)) return schedule;
   throw ConfigError(text(
-      "[train] a rank would need ", format_bytes(static_cast<double>(most.total())),
-      " (", format_bytes(static_cast<double>(most.activations)), " of activations, ",
+      "[train] a rank would need ", need.text(), " (",
+      format_bytes(static_cast<double>(most.activations)), " of activations, ",
       format_bytes(static_cast<double>(most.state)), " of state); it may have ",
-      format_bytes(static_cast<double>(limit)),
+      (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
       "; would fit: ", what_fits(specs, options, measures, states, limit),
       "; more slices or a higher shard level need less"));
 }
@@ -145,14 +149,11 @@ ExecutorOptions executor_options(const TrainerOptions& options) {
 }  // namespace
 
 Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
-                 Communicator& comm, const TrainerOptions& options, Reporter* reporter,
-                 const std::atomic<int>& stop)
+                 const TrainerOptions& options, const std::atomic<int>& stop)
     : chain_(chain),
       train_(train),
       valid_(valid),
-      comm_(comm),
-      options_(completed(options, comm)),
-      reporter_(reporter),
+      options_(completed(options)),
       stop_(stop),
       sampler_({.size = train.size(),
                 .batch = options_.batch,
@@ -160,54 +161,95 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
                 .seed = options_.seed}),
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
-      runner_(make_step_runner(chain, make_schedule(chain, train, options_, *rule_),
-                               options_.update, *rule_, comm,
-                               executor_options(options_))),
-      forward_only_(make_forward_schedule(chain, options_)),
-      total_steps_(steps_of(options_, sampler_)) {
+      measures_(measure_blocks(chain, train)),
+      total_steps_(steps_of(options_, sampler_)),
+      keeper_(options_.keep, options_.pages) {}
+
+Trainer::~Trainer() = default;
+
+void Trainer::enter(Communicator& comm, Reporter* reporter) {
+  comm_ = &comm;
+  reporter_ = reporter;
+  options_.layout = layout_for(options_.layout, comm);
+  options_.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
+  sample_log_ = nullptr;
+  history_ = nullptr;
+  const auto stands = exchange_stands(comm, stand());
+  ExecutorOptions execute = executor_options(options_);
+  execute.takes_over = decide(stands, comm.rank()).committed >= 0;
+  auto runner =
+      make_step_runner(chain_, make_schedule(chain_, measures_, options_, *rule_),
+                       options_.update, *rule_, comm, execute);
+  forward_only_ = make_forward_schedule(chain_, options_);
+  keeper_.begin({.comm = &comm,
+                 .runner = runner.get(),
+                 .sampler = &sampler_,
+                 .layout = options_.layout.text(),
+                 .reporter = reporter_});
+  settle(*runner, stands);
+  runner_ = std::move(runner);
+  if (committed_ == 0 && !options_.save_initial.empty()) save(options_.save_initial);
   if (reporter_ && !options_.sample_log.empty())
-    sample_log_ =
-        std::make_unique<SampleLog>(options_.sample_log, sampler_, options_.layout.dp);
-  if (!options_.save_initial.empty()) save(options_.save_initial);
+    sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
+                                              options_.layout.dp, committed_);
 }
 
 DoneEvent Trainer::fit() {
-  for (int64_t i = 0; i < total_steps_ && !stopping_; ++i) {
-    step(i);
-    const int64_t epoch = (i + 1) / sampler_.steps_per_epoch();
-    const bool epoch_ends = (i + 1) % sampler_.steps_per_epoch() == 0;
-    if (epoch_ends && valid_ && options_.valid_every_epochs > 0 &&
-        epoch % options_.valid_every_epochs == 0)
-      validate(epoch);
+  try {
+    while (committed_ < total_steps_ && !stopping_) {
+      if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+      step();
+    }
+    if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+    done_.saved = keeper_.finish(run_state());
+    if (!options_.save_final.empty()) save(options_.save_final);
+    return summarise();
+  } catch (const CommError&) {
+    lost_ = std::chrono::steady_clock::now();
+    keeper_.end();
+    throw;
   }
-  if (!options_.save_final.empty()) save(options_.save_final);
-  return summarise();
 }
 
-void Trainer::step(int64_t index) {
-  const auto begin = std::chrono::steady_clock::now();
-  const Position position = sampler_.position(index);
-  const StepResult result =
-      runner_->run({.step = index,
-                    .rate = rate_.at(index),
-                    .batch =
-                        [&](int slice) {
-                          const auto ids = sampler_.slice(position, slice);
-                          Batch batch = train_.gather(ids);
-                          batch.ids = ids;
-                          if (options_.augment) options_.augment(batch, position.epoch);
-                          return batch;
-                        },
-                    .stop = stop_.load() != 0});
-  const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
+// An epoch whose validation a lost rank has cut off is validated by the next world.
+bool Trainer::must_validate() const {
+  const int64_t epoch = committed_ / sampler_.steps_per_epoch();
+  return valid_ && options_.valid_every_epochs > 0 && epoch > validated_ &&
+         committed_ % sampler_.steps_per_epoch() == 0 &&
+         epoch % options_.valid_every_epochs == 0;
+}
 
-  if (options_.drift_every_steps > 0 && (index + 1) % options_.drift_every_steps == 0)
-    runner_->check_replicas(index + 1);
+Batch Trainer::batch_of(const Position& position, int slice) const {
+  const auto ids = sampler_.slice(position, slice);
+  Batch batch = train_.gather(ids);
+  batch.ids = ids;
+  if (options_.augment) options_.augment(batch, position.epoch);
+  return batch;
+}
+
+void Trainer::step() {
+  const auto begin = std::chrono::steady_clock::now();
+  const Position position = sampler_.position(committed_);
+  const StepResult result =
+      runner_->run({.step = committed_,
+                    .rate = rate_.at(committed_),
+                    .batch = [&](int slice) { return batch_of(position, slice); },
+                    .stop = stop_.load() != 0});
+  conclude(result, Seconds(std::chrono::steady_clock::now() - begin).count());
+  if (options_.drift_every_steps > 0 && committed_ % options_.drift_every_steps == 0)
+    runner_->check_replicas(committed_);
+  keeper_.after_step(run_state());
+}
+
+// The step is committed: it counts, and is spoken of.
+void Trainer::conclude(const StepResult& result, double seconds) {
+  const int64_t index = committed_++;
+  skipped_ = result.skipped;
   if (!std::isfinite(result.loss) && !result.skipped)
     throw Error(ErrorKind::kBug,
                 text("[train] step ", index + 1, ": the loss is ", result.loss,
                      ", so the run stops; a lower optim.lr or a warm-up may help"));
-  if (index == 0)
+  if (done_.steps == 0)
     done_.first_step_s =
         Seconds(std::chrono::system_clock::now() - options_.started).count();
   else
@@ -216,25 +258,28 @@ void Trainer::step(int64_t index) {
   split_.add(result.split);
   if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
   done_.steps = index + 1;
-  done_.epoch = position.epoch + 1;
+  done_.epoch = sampler_.position(index).epoch + 1;
   done_.loss = result.loss;
-  stopping_ = result.stop;
+  stopping_ |= result.stop;
   if (sample_log_) sample_log_->write(index);
-  if (reporter_)
-    reporter_->step({.step = index + 1,
-                     .epoch = position.epoch + 1,
+  if (history_) history_->step(committed_, result.loss);
+  if (!reporter_) return;
+  if (!was_reported(committed_))
+    reporter_->step({.step = committed_,
+                     .epoch = done_.epoch,
                      .loss = result.loss,
                      .rate = rate_.at(index),
                      .samples_per_second = speed_.recent()});
+  report_recovery();
 }
 
 // Every rank looks at its part, in equally many turns: a model that is sharded needs
 // all ranks for every one of them. The sums are everyone's.
 void Trainer::validate(int64_t epoch) {
   const int64_t size = valid_->size();
-  const int64_t begin = size * comm_.rank() / comm_.size();
-  const int64_t end = size * (comm_.rank() + 1) / comm_.size();
-  const int64_t most = (size + comm_.size() - 1) / comm_.size();
+  const int64_t begin = size * comm_->rank() / comm_->size();
+  const int64_t end = size * (comm_->rank() + 1) / comm_->size();
+  const int64_t most = (size + comm_->size() - 1) / comm_->size();
   Tensor sums = at::zeros({3}, at::kDouble);
   double* values = sums.data_ptr<double>();
   for (int64_t turn = 0; turn < most; turn += kValidBatch) {
@@ -246,7 +291,8 @@ void Trainer::validate(int64_t epoch) {
     values[1] += loss.count;
     values[2] += loss.correct;
   }
-  comm_.all_reduce(sums, ReduceOp::kSum).wait();
+  comm_->all_reduce(sums, ReduceOp::kSum).wait();
+  validated_ = epoch;
   done_.accuracy = values[2] / values[1];
   if (reporter_)
     reporter_->valid(
@@ -255,23 +301,25 @@ void Trainer::validate(int64_t epoch) {
 
 void Trainer::save(const std::string& path) {
   const auto weights = runner_->weights();
-  if (comm_.rank() == 0) write_safetensors(path, weights);
+  if (comm_->rank() == 0) write_safetensors(path, weights);
 }
 
 DoneEvent Trainer::summarise() {
   const bool on_device = options_.execute.compute_on == ComputeOn::kCuda;
   Tensor peak = at::full(
       {1}, on_device ? runner_->device_peak_bytes() : process_peak_memory(), at::kLong);
-  comm_.all_reduce(peak, ReduceOp::kMax).wait();
+  comm_->all_reduce(peak, ReduceOp::kMax).wait();
   done_.samples_per_second = speed_.total();
   done_.step_ms = 1e3 * (step_seconds_.weight() > 0 ? step_seconds_.mean() : 0);
   done_.peak_memory_bytes = peak.item<int64_t>();
-  done_.restarts = options_.restarts;
+  done_.restarts = comm_->generation();
   done_.split = split_.mean();
   done_.losses = losses_;
   done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
   const auto weights = runner_->weights();
-  if (comm_.rank() == 0) done_.weights_hash = weights_hash(weights);
+  if (comm_->rank() == 0) done_.weights_hash = weights_hash(weights);
+  if (history_)
+    history_->end(done_.stop_signal, std::stoull(done_.weights_hash, nullptr, 16));
   if (reporter_) reporter_->done(done_);
   return done_;
 }

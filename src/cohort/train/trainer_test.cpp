@@ -26,12 +26,17 @@ namespace {
 class Recorder final : public Reporter {
  public:
   void start(const StartEvent&) override {}
+  void ranks(const std::vector<RankIdentity>&) override {}
+  void recovered(const RecoveredEvent& event) override { recovers.push_back(event); }
   void step(const StepEvent& event) override { steps.push_back(event); }
   void valid(const ValidEvent& event) override { valids.push_back(event); }
+  void checkpoint(const CheckpointEvent&) override {}
+  void checkpoint_failed(const CheckpointFailedEvent&) override {}
   void note(const std::string&) override {}
   void done(const DoneEvent& event) override { dones.push_back(event); }
   std::vector<StepEvent> steps;
   std::vector<ValidEvent> valids;
+  std::vector<RecoveredEvent> recovers;
   std::vector<DoneEvent> dones;
 };
 
@@ -64,8 +69,8 @@ struct SmallRun {
   std::atomic<int> stop{0};
 
   DoneEvent fit(Communicator& comm, const TrainerOptions& options) {
-    Trainer trainer(chain, *data, valid.get(), comm, options,
-                    comm.rank() == 0 ? &recorder : nullptr, stop);
+    Trainer trainer(chain, *data, valid.get(), options, stop);
+    trainer.enter(comm, comm.rank() == 0 ? &recorder : nullptr);
     return trainer.fit();
   }
 };
@@ -243,8 +248,9 @@ TEST(Trainer, ComparesReplicasEverySoManySteps) {
     const Damaging damaging(*run.data, run.chain, options.slices / 3);
     const Dataset& whole = *run.data;
     const Dataset& data = comm.rank() == 1 ? damaging : whole;
-    Trainer trainer(run.chain, data, nullptr, comm, options, nullptr, run.stop);
+    Trainer trainer(run.chain, data, nullptr, options, run.stop);
     try {
+      trainer.enter(comm, nullptr);
       trainer.fit();
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
@@ -257,13 +263,15 @@ TEST(Trainer, ComparesReplicasEverySoManySteps) {
 TEST(Trainer, SaysWhichBatchFitsInMemory) {
   test::run_ranks({.backend = "local", .size = 1}, [](Communicator& comm) {
     SmallRun run;
+    // Activations are most of what it needs, on every kind of processor.
+    run.chain = make_mlp({.width = 64, .depth = 12}, {.seed = 2});
     run.data = make_synthetic({.size = 3000, .shape = {1, 28, 28}});
     TrainerOptions options = small_run(1);
     options.batch = 3000;
-    options.memory_limit = 9'000'000;
+    options.memory_limit = 3'000'000;
     const auto refusal = [&]() -> std::string {
       try {
-        Trainer(run.chain, *run.data, nullptr, comm, options, nullptr, run.stop);
+        Trainer(run.chain, *run.data, nullptr, options, run.stop).enter(comm, nullptr);
       } catch (const ConfigError& error) {
         return error.what();
       }

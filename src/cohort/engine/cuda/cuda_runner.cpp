@@ -73,6 +73,12 @@ class CudaRunner final : public StepRunner {
 
   std::vector<NamedTensor> weights() override { return step_.weights(); }
   void check_replicas(int64_t) override {}  // there are none
+  std::vector<StatePiece> state(Holding) override { return step_.state(); }
+  void refresh() override { step_.refresh(); }
+  std::string small_state() override { return step_.small_state(); }
+  void set_small_state(const std::string& text) override {
+    step_.set_small_state(text);
+  }
   int64_t device_peak_bytes() const override { return step_.peak_bytes(); }
 
  private:

@@ -64,6 +64,7 @@ void CudaStep::lay_out() {
       if (!tensor.requires_grad()) {
         Tensor frozen = tensor;
         frozen.set_data(tensor.detach().to(device_, options_.compute));
+        frozen_.push_back({name, frozen});
         continue;
       }
       COHORT_CHECK(tensor.is_non_overlapping_and_dense(), name, " is not dense");
@@ -336,19 +337,6 @@ WeightedLoss CudaStep::evaluate(const Batch& batch) {
     loss.sum = loss.sum.to(at::kCPU, at::kDouble);
   });
   return loss;
-}
-
-std::vector<NamedTensor> CudaStep::weights() {
-  std::vector<NamedTensor> all;
-  lane_->run([&] {
-    const c10::NoGradGuard no_grad;
-    const Tensor host = master_.to(at::kCPU, at::kFloat, false, /*copy=*/true);
-    for (const auto& place : places_)
-      all.push_back({place.name, FlatState::view(host, place)});
-    for (const auto& [name, tensor] : buffers_)
-      all.push_back({name, tensor.to(at::kCPU, at::kFloat, false, /*copy=*/true)});
-  });
-  return all;
 }
 
 }  // namespace cohort

@@ -16,6 +16,7 @@
 #include "cohort/engine/flat_state.h"
 #include "cohort/optim/loss_scale.h"
 #include "cohort/step/block.h"
+#include "cohort/step/state_piece.h"
 
 namespace cohort {
 
@@ -92,6 +93,12 @@ class CudaStep {
   // Float32 weights and buffers, on the host, under their names.
   std::vector<NamedTensor> weights();
 
+  // As in StepRunner. Pieces lie on the device; wait() before they are read.
+  std::vector<StatePiece> state();
+  void refresh();
+  std::string small_state();
+  void set_small_state(const std::string& text);
+
   bool captured() const { return captured_; }
   int64_t peak_bytes() const;  // of the GPU's memory; 0 on the host
 
@@ -126,6 +133,7 @@ class CudaStep {
 
   std::vector<Place> places_;             // of trained parameters
   std::vector<std::vector<int>> blocks_;  // places, by block
+  std::vector<NamedTensor> frozen_;       // parameters that nobody trains
   std::unordered_map<const void*, size_t> buffer_index_;
   int64_t numel_ = 0;
   Tensor whole_, master_, gradient_, widened_;  // flat; equal where dtypes are

@@ -25,6 +25,9 @@ class FusedUpdate {
   // `gradient` is of the mean loss, as large as the master; it is used up.
   void apply(const Tensor& gradient, const StepControl& control);
 
+  // As the rule of optim/ names them, each as large as the master.
+  const std::vector<Tensor>& states() const { return states_; }
+
  private:
   struct Range {
     int64_t begin, count;

@@ -31,9 +31,9 @@ StepFacts find_facts(const Schedule& schedule);
 void check_compute(const RoleView& role, const StepFacts& facts);
 // Gather and Free around every use of parameters.
 void check_parameters(const RoleView& role, const StepFacts& facts);
-// Reductions, updates and the copies around them.
+// Reductions, mirrors, updates and the copies around them.
 void check_gradients(const Schedule& schedule, const RoleView& role,
-                     const StepFacts& facts);
+                     const StepFacts& facts, const CheckOptions& options);
 // Loss, Norm, Vote, FoldBuffers, Commit.
 void check_ending(const Schedule& schedule, const RoleView& role,
                   const StepFacts& facts, const CheckOptions& options);

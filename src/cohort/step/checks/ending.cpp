@@ -18,7 +18,8 @@ class Ending {
     const int norm = find(ActionKind::kNorm);
     const int vote = find(ActionKind::kVote);
     const int fold = find(ActionKind::kFoldBuffers);
-    if (options.elastic && !facts_.forward_only && vote == kNone)
+    const bool elastic = (options.elastic || schedule_.elastic) && !facts_.forward_only;
+    if (elastic && vote == kNone)
       role_.refuse("updates without a Vote; legal under elastic: one Vote before them");
     if (norm != kNone) check_after_sums(norm);
     if (vote != kNone) check_after_sums(vote);
@@ -29,6 +30,8 @@ class Ending {
     if (fold != kNone && !role_.all(ActionKind::kForward).empty())
       role_.require_before(role_.all(ActionKind::kForward).back(), fold,
                            "it makes the statistics that are folded");
+    if (elastic && fold != kNone)
+      role_.require_before(fold, vote, "whoever is cut off behind the vote needs it");
     for (int before : {loss, norm, vote})
       if (before != kNone)
         for (int update : role_.all(ActionKind::kUpdate))
@@ -89,8 +92,8 @@ class Ending {
   }
 
   void check_after_sums(int action) const {
-    for (ActionKind kind :
-         {ActionKind::kBackward, ActionKind::kReduceScatter, ActionKind::kReduce})
+    for (ActionKind kind : {ActionKind::kBackward, ActionKind::kReduceScatter,
+                            ActionKind::kReduce, ActionKind::kMirror})
       for (int i : role_.all(kind)) {
         const bool loss =
             kind == ActionKind::kReduce && role_.at(i).buckets[0] == kLossBucket;

@@ -20,7 +20,7 @@ struct KindRule {
   Names names;
 };
 
-constexpr std::array<KindRule, 14> kRules = {{
+constexpr std::array<KindRule, 15> kRules = {{
     {ActionKind::kForward, Lane::kCompute, Names::kBlock},
     {ActionKind::kBackward, Lane::kCompute, Names::kBlock},
     {ActionKind::kRecompute, Lane::kCompute, Names::kBlock},
@@ -28,6 +28,7 @@ constexpr std::array<KindRule, 14> kRules = {{
     {ActionKind::kFree, Lane::kCompute, Names::kBucket},
     {ActionKind::kReduce, Lane::kGroup, Names::kBucketOrLoss},
     {ActionKind::kReduceScatter, Lane::kGroup, Names::kBucket},
+    {ActionKind::kMirror, Lane::kGroup, Names::kBucket},
     {ActionKind::kNorm, Lane::kWorld, Names::kNothing},
     {ActionKind::kVote, Lane::kWorld, Names::kNothing},
     {ActionKind::kUpdate, Lane::kCompute, Names::kBucket},
@@ -132,9 +133,9 @@ class Form {
     for (ActionKind need : action.needs)
       if (action.kind != ActionKind::kCommit ||
           (need != ActionKind::kNorm && need != ActionKind::kVote &&
-           need != ActionKind::kFoldBuffers))
+           need != ActionKind::kFoldBuffers && need != ActionKind::kMirror))
         refuse(text("needs ", name_of(need),
-                    "; legal: Commit alone, and Norm, Vote or FoldBuffers"));
+                    "; legal: Commit alone, and Norm, Vote, FoldBuffers or Mirror"));
   }
 
   void check_bytes(const Action& action) const {

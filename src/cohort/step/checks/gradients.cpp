@@ -12,6 +12,7 @@ struct Life {
   std::vector<int> last_add;  // by slice: the last Backward that adds to it
   std::vector<int> scatters;
   std::vector<int> reduces;
+  std::vector<int> mirrors;
   std::vector<int> updates;
   std::vector<int> offloads;
   std::vector<int> fetches;
@@ -20,8 +21,14 @@ struct Life {
 
 class Gradients {
  public:
-  Gradients(const Schedule& schedule, const RoleView& role, const StepFacts& facts)
-      : schedule_(schedule), role_(role), facts_(facts), lives_(facts.buckets) {
+  Gradients(const Schedule& schedule, const RoleView& role, const StepFacts& facts,
+            bool elastic)
+      : schedule_(schedule),
+        role_(role),
+        facts_(facts),
+        elastic_(elastic),
+        mirrors_(needs_mirrors()),
+        lives_(facts.buckets) {
     for (auto& life : lives_) life.last_add.assign(facts.rounds, kNone);
     for (int i = 0; i < role.size(); ++i) note(i);
   }
@@ -36,11 +43,18 @@ class Gradients {
       require_one(life.updates, text("Update of bucket ", b));
       const std::vector<int> ready =
           schedule_.world > 1 ? check_reduced(b, life) : adds_of(life);
+      if (schedule_.world == 1 && !life.mirrors.empty()) refuse_mirror(life);
       check_update(b, life, ready);
     }
   }
 
  private:
+  bool needs_mirrors() const {
+    if (!role_.all(ActionKind::kMirror).empty()) return true;
+    const auto& needs = role_.at(role_.size() - 1).needs;
+    return std::find(needs.begin(), needs.end(), ActionKind::kMirror) != needs.end();
+  }
+
   void note(int i) {
     const Action& action = role_.at(i);
     if (action.kind == ActionKind::kBackward)
@@ -50,6 +64,7 @@ class Gradients {
     Life& life = lives_[action.buckets[0]];
     if (action.kind == ActionKind::kReduceScatter) life.scatters.push_back(i);
     if (action.kind == ActionKind::kReduce) life.reduces.push_back(i);
+    if (action.kind == ActionKind::kMirror) life.mirrors.push_back(i);
     if (action.kind == ActionKind::kUpdate) life.updates.push_back(i);
     if (action.kind == ActionKind::kOffload) life.offloads.push_back(i);
     if (action.kind == ActionKind::kFetch) life.fetches.push_back(i);
@@ -57,8 +72,8 @@ class Gradients {
   }
 
   void refuse_any(const Life& life) const {
-    for (const auto* list :
-         {&life.scatters, &life.reduces, &life.updates, &life.offloads, &life.fetches})
+    for (const auto* list : {&life.scatters, &life.reduces, &life.mirrors,
+                             &life.updates, &life.offloads, &life.fetches})
       if (!list->empty())
         role_.refuse(list->front(),
                      "Commit does not name its bucket among the updated");
@@ -89,15 +104,36 @@ class Gradients {
     check_cover(life, first);
     if (!scattered) {
       for (int i : first) require_size(i, size_of(i));
+      if (!life.mirrors.empty()) refuse_mirror(life);
       return first;
     }
     const int shards = size_of(first[0]);
     if (life.reduces.empty()) {
       require_size(first[0], shards);
-      return first;
+      return check_mirrored(bucket, life);
     }
+    if (!life.mirrors.empty()) refuse_mirror(life);
     check_replicas(life, first);
     return life.reduces;
+  }
+
+  [[noreturn]] void refuse_mirror(const Life& life) const {
+    role_.refuse(life.mirrors[0],
+                 "hands on a sum that others have; legal: shares that one rank has");
+  }
+
+  // One rank alone has the sum of a share, until the next has it too.
+  std::vector<int> check_mirrored(int bucket, const Life& life) const {
+    if (!mirrors_ && !elastic_) return life.scatters;
+    require_one(life.mirrors, text("Mirror of bucket ", bucket));
+    const int mirror = life.mirrors[0];
+    const int lane = role_.at(life.scatters[0]).lane;
+    if (role_.at(mirror).lane != lane)
+      role_.refuse(mirror, text("is in lane ", role_.at(mirror).lane, "; legal: lane ",
+                                lane, ", of the ranks that share the sum"));
+    for (int i : life.scatters)
+      role_.require_before(i, mirror, "the sum must be there to be handed on");
+    return life.mirrors;
   }
 
   void require_size(int action, int64_t ranks) const {
@@ -169,14 +205,16 @@ class Gradients {
   const Schedule& schedule_;
   const RoleView& role_;
   const StepFacts& facts_;
+  bool elastic_;
+  bool mirrors_;  // the role has some, or its Commit needs them
   std::vector<Life> lives_;
 };
 
 }  // namespace
 
 void check_gradients(const Schedule& schedule, const RoleView& role,
-                     const StepFacts& facts) {
-  Gradients(schedule, role, facts).check();
+                     const StepFacts& facts, const CheckOptions& options) {
+  Gradients(schedule, role, facts, options.elastic || schedule.elastic).check();
 }
 
 }  // namespace cohort

@@ -7,13 +7,14 @@
 namespace cohort {
 namespace {
 
-int64_t& taken_for(MemoryParts& parts, ActionKind kind) {
-  switch (kind) {
+// A Gather that gives back itself what it took had a copy to send.
+int64_t& taken_for(MemoryParts& parts, const Action& action) {
+  switch (action.kind) {
     case ActionKind::kForward:
     case ActionKind::kRecompute:
       return parts.activations;
     case ActionKind::kGather:
-      return parts.parameters;
+      return action.frees > 0 ? parts.scratch : parts.parameters;
     default:
       return parts.gradients;
   }
@@ -26,17 +27,22 @@ int64_t& freed_of(MemoryParts& parts, ActionKind kind) {
       return parts.activations;
     case ActionKind::kFree:
       return parts.parameters;
+    case ActionKind::kGather:
+      return parts.scratch;
     default:
       return parts.gradients;
   }
 }
 
 bool negative(const MemoryParts& parts) {
-  return parts.activations < 0 || parts.parameters < 0 || parts.gradients < 0;
+  return parts.activations < 0 || parts.parameters < 0 || parts.gradients < 0 ||
+         parts.scratch < 0;
 }
 
 // Walks the list in its order. What an action frees is free when another has waited
-// for it, directly or not.
+// for it, directly or not. Memory of gathered parameters, and of gradients that take
+// turns in it, is kept when it is free, for the next ones: a rank always holds the most
+// that it needed at once.
 class Walk {
  public:
   explicit Walk(const RoleView& role)
@@ -47,17 +53,23 @@ class Walk {
   RolePeak find() {
     RolePeak peak;
     peak.parts.state = -1;
+    MemoryParts kept;
     for (int i = 0; i < role_.size(); ++i) {
       const Action& action = role_.at(i);
       release(i);
       if (action.kind != ActionKind::kCommit)
-        taken_for(live_, action.kind) += action.takes;
+        taken_for(live_, action) += action.takes;
+      kept.parameters = std::max(kept.parameters, live_.parameters);
+      kept.gradients = std::max(kept.gradients, live_.gradients);
       MemoryParts now = live_;
-      now.scratch = action.scratch;
+      now.parameters = now.gradients = 0;
+      now.scratch += action.scratch;
       if (now.total() > peak.parts.total()) peak = {i, now};
       if (action.frees > 0) waiting_[action.lane].push_back(i);
     }
     check_balance();
+    peak.parts.parameters = kept.parameters;
+    peak.parts.gradients = kept.gradients;
     return peak;
   }
 
@@ -77,7 +89,8 @@ class Walk {
 
   // A step leaves what it found. Commit has waited for everything.
   void check_balance() const {
-    const int64_t left = live_.activations + live_.parameters + live_.gradients;
+    const int64_t left =
+        live_.activations + live_.parameters + live_.gradients + live_.scratch;
     if (left != 0)
       role_.refuse(role_.size() - 1,
                    text(left, " bytes were taken and not given back; legal: 0"));

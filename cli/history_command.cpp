@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/history_command.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <ostream>
+
+#include "cohort/core/error.h"
+#include "cohort/core/file.h"
+#include "cohort/core/format.h"
+#include "cohort/core/hash.h"
+#include "cohort/core/json.h"
+#include "cohort/elastic/history_check.h"
+
+namespace cohort::cli {
+namespace {
+
+constexpr int kHolds = 0;
+constexpr int kBroken = 1;          // as of every command that compares
+constexpr size_t kShownLines = 10;  // of breaches: the first tell what happened
+
+std::string time_text(int64_t microseconds) {
+  return format_time(
+      std::chrono::system_clock::time_point(std::chrono::microseconds(microseconds)));
+}
+
+std::string counted(int64_t count, const char* noun) {
+  return text(count, " ", noun, count == 1 ? "" : "s");
+}
+
+// Words of a record that are not ours may hold anything.
+std::string printable(std::string words) {
+  std::replace_if(
+      words.begin(), words.end(), [](unsigned char c) { return c < 32 || c == 127; },
+      '?');
+  return words;
+}
+
+// Epochs are counted from 1 for people and programs, as train does.
+std::string line(const HistoryRun& run) {
+  return text("run       seed ", run.seed, ", ", run.samples, " samples, batch ",
+              run.batch, ", ", run.slices, " slices, ", run.steps_per_epoch,
+              " steps an epoch", run.exact ? ", exact" : "",
+              run.base > 0 ? text(", from step ", run.base, " on") : "");
+}
+
+std::string line(const HistoryWorld& world) {
+  return text("world     generation ", world.generation, ", ", world.ranks, " ranks, ",
+              printable(world.layout), ", at step ", world.committed, ", command of ",
+              time_text(world.started_us));
+}
+
+std::string line(const HistoryStep& step) {
+  return text("step      ", step.step, ", epoch ", step.epoch + 1, ", samples ",
+              step.first, "..", step.first + step.count - 1,
+              step.loss ? text(", loss ", json_text(*step.loss)) : "",
+              step.hash ? text(", hash ", hex16(*step.hash)) : "",
+              step.afterwards ? ", noted afterwards" : "");
+}
+
+std::string line(const HistoryRollback& rollback) {
+  return text("rollback  from step ", rollback.from, " to ", rollback.to, ": ",
+              printable(rollback.why));
+}
+
+std::string line(const HistoryEnd& end) {
+  return text("end       at step ", end.step,
+              end.signal == 0 ? "" : text(", stopped by signal ", end.signal),
+              end.weights_hash ? text(", weights ", hex16(*end.weights_hash)) : "");
+}
+
+JsonObject object(const HistoryRun& run) {
+  return JsonObject()
+      .add("record", "run")
+      .add("seed", run.seed)
+      .add("samples", run.samples)
+      .add("batch", run.batch)
+      .add("slices", run.slices)
+      .add("steps_per_epoch", run.steps_per_epoch)
+      .add("base", run.base)
+      .add("exact", run.exact)
+      .add("hash_of", run.hash_of);
+}
+
+JsonObject object(const HistoryWorld& world) {
+  return JsonObject()
+      .add("record", "world")
+      .add("generation", world.generation)
+      .add("ranks", world.ranks)
+      .add("layout", world.layout)
+      .add("step", world.committed)
+      .add("started", time_text(world.started_us));
+}
+
+RawJson hash_json(const std::optional<uint64_t>& hash) {
+  return hash ? RawJson{json_text(hex16(*hash))} : RawJson{};
+}
+
+JsonObject object(const HistoryStep& step) {
+  return JsonObject()
+      .add("record", "step")
+      .add("step", step.step)
+      .add("generation", step.generation)
+      .add("epoch", step.epoch + 1)
+      .add("first", step.first)
+      .add("count", step.count)
+      .add("loss", step.loss ? RawJson{json_text(*step.loss)} : RawJson{})
+      .add("hash", hash_json(step.hash))
+      .add("afterwards", step.afterwards);
+}
+
+JsonObject object(const HistoryRollback& rollback) {
+  return JsonObject()
+      .add("record", "rollback")
+      .add("from", rollback.from)
+      .add("to", rollback.to)
+      .add("why", rollback.why);
+}
+
+JsonObject object(const HistoryEnd& end) {
+  return JsonObject()
+      .add("record", "end")
+      .add("step", end.step)
+      .add("signal", end.signal)
+      .add("weights_hash", hash_json(end.weights_hash));
+}
+
+std::string shown(const HistoryReader::Item& item, bool json) {
+  if (!item.damage.empty())
+    return json ? JsonObject()
+                      .add("record", "damaged")
+                      .add("index", item.index)
+                      .add("what", item.damage)
+                      .text()
+                : text("damaged   record ", item.index, ": ", item.damage);
+  return std::visit([&](const auto& r) { return json ? object(r).text() : line(r); },
+                    item.record);
+}
+
+void tell_json(const HistoryReport& report, std::ostream& out) {
+  JsonArray breaches;
+  for (const auto& breach : report.breaches) breaches.add(breach);
+  out << JsonObject()
+             .add("holds", report.holds())
+             .add("records", report.records)
+             .add("commands", report.commands)
+             .add("worlds", report.worlds)
+             .add("steps", report.steps)
+             .add("epochs", report.epochs)
+             .add("rollbacks", report.rollbacks)
+             .add("steps_undone", report.steps_undone)
+             .add("steps_compared", report.steps_compared)
+             .add("torn_bytes", report.torn_bytes)
+             .add("breaches", RawJson{breaches.text()})
+             .text()
+      << std::endl;
+}
+
+void tell(const HistoryReport& report, std::ostream& out) {
+  out << counted(report.steps, "step") << ", " << counted(report.epochs, "whole epoch")
+      << ", " << counted(report.worlds, "world") << " of "
+      << counted(report.commands, "command") << ", "
+      << counted(report.rollbacks, "rollback") << " ("
+      << counted(report.steps_undone, "step") << "), "
+      << counted(report.steps_compared, "comparison") << "\n";
+  if (report.torn_bytes > 0)
+    out << "the last record was cut short (" << report.torn_bytes
+        << " bytes of it): its writer was killed\n";
+  for (size_t i = 0; i < std::min(kShownLines, report.breaches.size()); ++i)
+    out << report.breaches[i] << "\n";
+  if (report.breaches.size() > kShownLines)
+    out << "and " << report.breaches.size() - kShownLines << " more\n";
+  out << (report.holds() ? "holds" : "does not hold") << std::endl;
+}
+
+}  // namespace
+
+int verify_history(const HistoryArgs& args, std::ostream& out) {
+  const HistoryReport report = args.other.empty()
+                                   ? cohort::verify_history(args.path)
+                                   : cohort::verify_history(args.path, args.other);
+  args.json ? tell_json(report, out) : tell(report, out);
+  return report.holds() ? kHolds : kBroken;
+}
+
+int show_history(const HistoryArgs& args, std::ostream& out) {
+  const std::string bytes = read_file(args.path);
+  HistoryReader reader(bytes, args.path);
+  std::deque<std::string> lines;
+  bool whole = true;
+  while (const auto item = reader.next()) {
+    whole = whole && item->damage.empty();
+    lines.push_back(shown(*item, args.json));
+    if (args.last > 0 && static_cast<int64_t>(lines.size()) > args.last)
+      lines.pop_front();
+    if (args.last > 0) continue;
+    out << lines.front() << "\n";
+    lines.clear();
+  }
+  for (const auto& one : lines) out << one << "\n";
+  out.flush();
+  return whole ? kHolds : kBroken;
+}
+
+}  // namespace cohort::cli

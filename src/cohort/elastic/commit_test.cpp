@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/elastic/commit.h"
+
+#include <gtest/gtest.h>
+
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+using StepPhase = Standing::Phase;
+
+Stand at(int64_t committed, StepPhase phase = StepPhase::kCommitted,
+         bool against = false) {
+  return {.committed = committed, .flight = {phase, against}};
+}
+const Stand kNewcomer{};
+
+void expect(const Decision& decision, int64_t committed, bool holds, bool finishes) {
+  EXPECT_EQ(decision.committed, committed);
+  EXPECT_EQ(decision.holds, holds);
+  EXPECT_EQ(decision.finishes, finishes);
+}
+
+TEST(Commit, WithoutAnyStateThereIsNothingToGoOnFrom) {
+  expect(decide(std::vector{kNewcomer, kNewcomer}, 0), -1, false, false);
+}
+
+TEST(Commit, AStepThatSomebodyHasNotVotedOnIsAbandoned) {
+  const std::vector stands{at(7, StepPhase::kVoted), kNewcomer,
+                           at(7, StepPhase::kBefore)};
+  for (int rank : {0, 2}) expect(decide(stands, rank), 7, true, false);
+  expect(decide(stands, 1), 7, false, false);
+}
+
+TEST(Commit, AStepThatAllWhoAreLeftHaveVotedOnIsFinished) {
+  const std::vector stands{at(7, StepPhase::kVoted), kNewcomer,
+                           at(7, StepPhase::kVoted)};
+  for (int rank : {0, 2}) expect(decide(stands, rank), 8, true, true);
+  expect(decide(stands, 1), 8, false, false);
+}
+
+TEST(Commit, OneWhoSawTheVotePassIsEnough) {
+  const std::vector stands{at(7, StepPhase::kVoted), at(7, StepPhase::kDecided),
+                           kNewcomer};
+  for (int rank : {0, 1}) expect(decide(stands, rank), 8, true, true);
+}
+
+TEST(Commit, WhoeverIsAStepBehindFinishesIt) {
+  const std::vector stands{at(8, StepPhase::kBefore), at(7, StepPhase::kVoted), at(8)};
+  expect(decide(stands, 0), 8, true, false);
+  expect(decide(stands, 1), 8, true, true);
+  expect(decide(stands, 2), 8, true, false);
+}
+
+TEST(Commit, AVoteAgainstIsCarriedOutByAll) {
+  const std::vector undecided{at(7, StepPhase::kVoted, true), at(7, StepPhase::kVoted)};
+  EXPECT_TRUE(decide(undecided, 1).skip);
+  std::vector behind{at(8), at(7, StepPhase::kVoted)};
+  EXPECT_FALSE(decide(behind, 1).skip);
+  behind[0].skipped = true;
+  EXPECT_TRUE(decide(behind, 1).skip);
+}
+
+TEST(Commit, WhoeverIsTooFarBehindHasNoState) {
+  expect(decide(std::vector{at(8), at(6)}, 1), 8, false, false);
+  expect(decide(std::vector{at(8), at(7, StepPhase::kBefore)}, 1), 8, false, false);
+}
+
+TEST(Commit, StandsReachEveryRank) {
+  test::run_ranks({"local", 3}, [](Communicator& comm) {
+    Stand mine = at(40 + comm.rank(), StepPhase::kDecided, comm.rank() == 1);
+    mine.skipped = comm.rank() == 2;
+    const auto all = exchange_stands(comm, mine);
+    ASSERT_EQ(all.size(), 3u);
+    for (int r = 0; r < 3; ++r) {
+      EXPECT_EQ(all[r].committed, 40 + r);
+      EXPECT_EQ(all[r].flight.phase, StepPhase::kDecided);
+      EXPECT_EQ(all[r].flight.against, r == 1);
+      EXPECT_EQ(all[r].skipped, r == 2);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/elastic/history.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/file.h"
+
+namespace cohort {
+namespace {
+
+[[noreturn]] void fail(const char* what, const std::string& path, int code) {
+  throw DataError(text("[elastic.history] cannot ", what, " ", path, ": ",
+                       std::generic_category().message(code)));
+}
+
+std::string facts(const HistoryRun& run) {
+  return text("seed ", run.seed, ", ", run.samples, " samples, batch ", run.batch, ", ",
+              run.slices, " slices", run.exact ? ", exact" : "");
+}
+
+}  // namespace
+
+History::History(const std::string& path, HistoryRun run)
+    : path_(path),
+      run_(std::move(run)),
+      sampler_({.size = run_.samples,
+                .batch = run_.batch,
+                .slices = run_.slices,
+                .seed = run_.seed}) {
+  run_.steps_per_epoch = sampler_.steps_per_epoch();
+  try {
+    open();
+  } catch (...) {
+    if (fd_ >= 0) ::close(fd_);
+    throw;
+  }
+}
+
+History::~History() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void History::open() {
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail("open", path_, errno);
+  const std::string bytes = read_file(path_);
+  if (!bytes.empty()) take_up(bytes);
+  // Cuts off what a killed writer could not finish.
+  if (::ftruncate(fd_, bytes_) != 0) fail("cut", path_, errno);
+}
+
+// Where those before have left off.
+void History::take_up(std::string_view bytes) {
+  HistoryReader reader(bytes, path_);
+  while (const auto item = reader.next()) {
+    if (!item->damage.empty())
+      throw DataError(text("[elastic.history] ", path_, ": record ", item->index,
+                           " at byte ", item->offset, ": ", item->damage,
+                           "; move the file away to begin a new one"));
+    take_in(item->record);
+    bytes_ = reader.end();
+  }
+  last_hash_ = reader.last_hash();
+}
+
+void History::take_in(const HistoryRecord& record) {
+  if (const auto* run = std::get_if<HistoryRun>(&record)) {
+    run_.base = run->base;
+    if (*run != run_)
+      throw ConfigError(text("[elastic.history] ", path_, " is of another run: ",
+                             facts(*run), "; this one: ", facts(run_)));
+    committed_ = run->base;
+  } else if (const auto* world = std::get_if<HistoryWorld>(&record)) {
+    generation_ = world->generation;
+  } else if (const auto* step = std::get_if<HistoryStep>(&record)) {
+    committed_ = step->step;
+  } else if (const auto* rollback = std::get_if<HistoryRollback>(&record)) {
+    committed_ = rollback->to;
+  }
+}
+
+void History::append(const HistoryRecord& record) {
+  const std::string prefix = bytes_ == 0 ? std::string(kHistoryMagic) : "";
+  const std::string bytes = prefix + history_bytes(record, last_hash_);
+  ssize_t written = 0;
+  do {
+    written = ::write(fd_, bytes.data(), bytes.size());
+  } while (written < 0 && errno == EINTR);
+  if (written != static_cast<ssize_t>(bytes.size())) {
+    const int code = written < 0 ? errno : ENOSPC;
+    if (::ftruncate(fd_, bytes_) != 0) fail("cut", path_, errno);
+    fail("write", path_, code);
+  }
+  bytes_ += static_cast<int64_t>(bytes.size());
+  std::memcpy(&last_hash_, bytes.data() + bytes.size() - sizeof last_hash_,
+              sizeof last_hash_);
+}
+
+void History::begin(const HistoryWorld& world, const std::string& why) {
+  if (bytes_ == 0) {
+    run_.base = committed_ = world.committed;
+    append(run_);
+  }
+  fill_up_to(world.committed);
+  if (committed_ > world.committed) rollback(world.committed, why);
+  append(world);
+  generation_ = world.generation;
+}
+
+HistoryStep History::step_record(int64_t step) const {
+  const Position position = sampler_.position(step - 1);
+  return {.step = step,
+          .generation = generation_,
+          .epoch = static_cast<int32_t>(position.epoch),
+          .first = position.step * run_.batch,
+          .count = static_cast<int32_t>(sampler_.batch_size(position)),
+          .afterwards = false,
+          .loss = {},
+          .hash = {}};
+}
+
+void History::step(int64_t step, std::optional<double> loss,
+                   std::optional<uint64_t> hash) {
+  COHORT_CHECK(step > committed_, "step ", step, " is noted; ", committed_, " are");
+  fill_up_to(step - 1);
+  HistoryStep record = step_record(step);
+  record.loss = loss;
+  record.hash = hash;
+  append(record);
+  committed_ = step;
+}
+
+void History::fill_up_to(int64_t committed) {
+  while (committed_ < committed) {
+    HistoryStep record = step_record(committed_ + 1);
+    record.afterwards = true;
+    append(record);
+    ++committed_;
+  }
+}
+
+void History::rollback(int64_t to, const std::string& why) {
+  COHORT_CHECK(to < committed_, "back to step ", to, " from ", committed_);
+  append(HistoryRollback{committed_, to, why});
+  committed_ = to;
+}
+
+void History::end(int signal, std::optional<uint64_t> weights_hash) {
+  append(HistoryEnd{committed_, signal, weights_hash});
+  if (::fdatasync(fd_) != 0 && errno != EINVAL) fail("sync", path_, errno);
+}
+
+}  // namespace cohort

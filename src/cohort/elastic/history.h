@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cohort/data/sampler.h"
+#include "cohort/elastic/history_record.h"
+
+namespace cohort {
+
+// Writes the history of a run: a file that grows by one record a committed step, world
+// or rollback, through all generations and all commands that go on with the run.
+//
+// Rank 0 of each world makes one, calls begin() once, then step() after each commit.
+// Records are whole: what a killed writer left half-written is cut off by the next one.
+// A step that a lost rank 0 committed without noting it is noted by the next: which
+// samples it used is a function of its number alone.
+//
+// Failure: DataError if the file cannot be written, or is damaged other than by such a
+// tear; ConfigError if it is the history of another run. After a failed write the file
+// is as before the call, and a later call makes up for it.
+//
+// Thread safety: none. A record costs one write() of about 64 bytes; it is on disk when
+// the system gets to it, and at end().
+class History {
+ public:
+  // Opens or creates. `run.base` is set by the first begin(); `run.steps_per_epoch` is
+  // computed.
+  History(const std::string& path, HistoryRun run);
+  ~History();
+  History(const History&) = delete;
+  History& operator=(const History&) = delete;
+
+  // Steps that the file has, after rollbacks.
+  int64_t committed() const { return committed_; }
+
+  // A world begins with `world.committed` steps. Missing ones are filled up; if the
+  // file has more, they are rolled back, and `why` says why.
+  void begin(const HistoryWorld& world, const std::string& why);
+
+  // The commit of step `step`, counted from 1, in order.
+  void step(int64_t step, std::optional<double> loss,
+            std::optional<uint64_t> hash = std::nullopt);
+  // Notes steps up to and with `committed` that are missing.
+  void fill_up_to(int64_t committed);
+  // Undoes the steps after `to`.
+  void rollback(int64_t to, const std::string& why);
+  // The command ends by itself; synced.
+  void end(int signal, std::optional<uint64_t> weights_hash);
+
+ private:
+  void open();
+  void take_up(std::string_view bytes);
+  void take_in(const HistoryRecord& record);
+  void append(const HistoryRecord& record);
+  HistoryStep step_record(int64_t step) const;
+
+  std::string path_;
+  HistoryRun run_;
+  Sampler sampler_;
+  int fd_ = -1;
+  int64_t bytes_ = 0;  // of whole records
+  uint64_t last_hash_ = 0;
+  int64_t committed_ = 0;
+  int32_t generation_ = 0;
+};
+
+}  // namespace cohort

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/elastic/history_check.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/file.h"
+#include "cohort/core/hash.h"
+
+namespace cohort {
+namespace {
+
+// Of one step, whenever it was made: what later makings must be equal to.
+struct Seen {
+  int64_t record = 0;
+  std::optional<double> loss;
+  std::optional<uint64_t> hash;     // of what run.hash_of says
+  std::optional<uint64_t> weights;  // at an end
+};
+
+std::string shown(uint64_t hash) { return hex16(hash); }
+std::string shown(double loss) {
+  return text(loss, " (bits ", hex16(std::bit_cast<uint64_t>(loss)), ")");
+}
+
+bool same(uint64_t a, uint64_t b) { return a == b; }
+bool same(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
+
+// A place in the permuted order of an epoch.
+struct Place {
+  int64_t epoch = 0;
+  int64_t k = 0;
+  auto operator<=>(const Place&) const = default;
+  std::string text() const { return cohort::text("epoch ", epoch, " place ", k); }
+};
+
+class HistoryCheck {
+ public:
+  explicit HistoryCheck(const std::string& path) : path_(path) {
+    const std::string bytes = read_file(path);
+    HistoryReader reader(bytes, path);
+    while (const auto item = reader.next()) {
+      ++report.records;
+      record_ = item->index;
+      if (!item->damage.empty())
+        breach("", text("at byte ", item->offset, ": ", item->damage));
+      else
+        std::visit([&](const auto& r) { take(r); }, item->record);
+    }
+    report.torn_bytes = reader.torn_bytes();
+    if (!has_run_ && report.holds())
+      throw DataError(text("[elastic.history] ", path, ": has no whole record"));
+    report.steps = at_;
+    count_epochs();
+  }
+
+  void compare_with(const HistoryCheck& other);
+
+  HistoryReport report;
+
+ private:
+  void take(const HistoryRun& run);
+  void take(const HistoryWorld& world);
+  void take(const HistoryStep& step);
+  void take(const HistoryRollback& rollback);
+  void take(const HistoryEnd& end);
+  void take_samples(const HistoryStep& step);
+  void take_order(const HistoryStep& step);
+  template <typename T>
+  void take_value(const char* what, int64_t step, std::optional<T>& before,
+                  const std::optional<T>& now);
+  void count_epochs();
+
+  Place place_of(int64_t committed) const {
+    return {committed / run_.steps_per_epoch,
+            committed % run_.steps_per_epoch * run_.batch};
+  }
+  // Where the next sample is, after the last of an epoch: in the next epoch.
+  Place expected_place() const {
+    return next_.k < run_.samples ? next_ : Place{next_.epoch + 1, 0};
+  }
+  void breach(const std::string& step, const std::string& what) {
+    report.breaches.push_back(text("record ", record_, step, ": ", what));
+  }
+  void breach_at(int64_t step, const std::string& what) {
+    breach(text(", step ", step), what);
+  }
+
+  std::string path_;
+  HistoryRun run_;
+  bool has_run_ = false;
+  std::optional<HistoryWorld> world_;
+  bool ended_ = false;
+  int64_t record_ = 0;
+  int64_t at_ = 0;  // steps committed, net of rollbacks
+  Place next_;
+  int64_t proved_from_ = 0;  // the first epoch whose beginning the file has
+  std::map<int64_t, Seen> seen_;
+};
+
+void HistoryCheck::take(const HistoryRun& run) {
+  if (has_run_) return breach("", "a second run; expected one, at the beginning");
+  const bool legal = run.samples > 0 && run.batch > 0 && run.base >= 0 &&
+                     run.steps_per_epoch == (run.samples - 1) / run.batch + 1;
+  if (!legal)
+    throw DataError(text("[elastic.history] ", path_, ": ", run.samples,
+                         " samples in batches of ", run.batch, " with ",
+                         run.steps_per_epoch, " steps an epoch: is no run"));
+  if (record_ != 0) breach("", "the run; expected as the first record");
+  has_run_ = true;
+  run_ = report.run = run;
+  at_ = run.base;
+  next_ = place_of(at_);
+  proved_from_ = next_.epoch + (next_.k > 0 ? 1 : 0);
+}
+
+void HistoryCheck::take(const HistoryWorld& world) {
+  const bool same_command = world_ && world_->started_us == world.started_us;
+  if (!has_run_) breach("", "a world; expected the run before it");
+  if (world.ranks < 1) breach("", text(world.ranks, " ranks; expected 1 or more"));
+  if (same_command && world.generation <= world_->generation)
+    breach("", text("generation ", world.generation, "; expected one above ",
+                    world_->generation));
+  if (same_command && ended_)
+    breach("", "a world of a command that has ended; expected a later command");
+  if (world_ && world.started_us < world_->started_us)
+    breach("", text("a command of ", world.started_us, " us; expected one after ",
+                    world_->started_us));
+  if (world.committed != at_)
+    breach("", text("generation ", world.generation, " begins at step ",
+                    world.committed, "; expected ", at_));
+  ++report.worlds;
+  report.commands += same_command ? 0 : 1;
+  world_ = world;
+  ended_ = false;
+}
+
+void HistoryCheck::take(const HistoryStep& step) {
+  if (!has_run_)
+    return breach_at(step.step, "is committed; expected the run before it");
+  take_order(step);
+  take_samples(step);
+  Seen& seen = seen_[step.step];
+  const bool again = seen.loss || seen.hash || seen.weights;
+  report.steps_compared += run_.exact && again && (step.loss || step.hash) ? 1 : 0;
+  if (run_.exact) take_value("loss", step.step, seen.loss, step.loss);
+  auto& hash = run_.hash_of == "weights" ? seen.weights : seen.hash;
+  take_value("hash", step.step, hash, step.hash);
+  seen.record = record_;
+  at_ = step.step;
+}
+
+void HistoryCheck::take_order(const HistoryStep& step) {
+  if (step.step <= at_)
+    breach_at(step.step, text("is committed again; expected step ", at_ + 1));
+  if (step.step > at_ + 1)
+    breach_at(step.step, text("is committed; expected step ", at_ + 1, ", missing"));
+  // The record of the world may be lost with the machine, and the steps noted later.
+  if (!world_ && !step.afterwards)
+    breach_at(step.step, "is committed in no world; expected a world before it");
+  else if (world_ && step.generation != world_->generation)
+    breach_at(step.step, text("is of generation ", step.generation, "; expected ",
+                              world_->generation));
+  if (ended_ && !step.afterwards)
+    breach_at(step.step, "is committed after the end; expected a world before it");
+}
+
+void HistoryCheck::take_samples(const HistoryStep& step) {
+  const Place here{step.epoch, step.first};
+  const Place expected = expected_place();
+  if (here < expected)
+    breach_at(step.step, text("uses samples from ", here.text(),
+                              " on a second time; expected ", expected.text()));
+  else if (here > expected)
+    breach_at(step.step, text("uses samples from ", here.text(), " on; expected ",
+                              expected.text(), ", left out"));
+  const int64_t count = std::clamp<int64_t>(run_.samples - step.first, 0, run_.batch);
+  if (step.count != count || count == 0)
+    breach_at(step.step, text("uses ", step.count, " samples from ", here.text(),
+                              " on; expected ", count));
+  next_ = {here.epoch, here.k + step.count};
+}
+
+void HistoryCheck::take(const HistoryRollback& rollback) {
+  if (!has_run_) return breach("", "a rollback; expected the run before it");
+  if (rollback.from != at_)
+    breach("", text("a rollback from step ", rollback.from, "; expected from ", at_));
+  if (rollback.to < 0 || rollback.to >= rollback.from)
+    return breach("", text("a rollback from step ", rollback.from, " to ", rollback.to,
+                           "; expected to one before it"));
+  ++report.rollbacks;
+  report.steps_undone += rollback.from - rollback.to;
+  at_ = rollback.to;
+  next_ = place_of(at_);
+}
+
+void HistoryCheck::take(const HistoryEnd& end) {
+  if (!has_run_ || !world_) return breach("", "an end; expected a world before it");
+  if (end.step != at_)
+    breach("", text("the end at step ", end.step, "; expected ", at_));
+  if (ended_) breach("", "a second end; expected a world before it");
+  ended_ = true;
+  Seen& seen = seen_[end.step];
+  report.steps_compared += run_.exact && seen.weights && end.weights_hash ? 1 : 0;
+  take_value("weights hash", end.step, seen.weights, end.weights_hash);
+  seen.record = record_;
+}
+
+// A run that is not exact may make a step again with other bits: the last count.
+template <typename T>
+void HistoryCheck::take_value(const char* what, int64_t step, std::optional<T>& before,
+                              const std::optional<T>& now) {
+  if (!now) return;
+  if (run_.exact && before && !same(*before, *now))
+    breach_at(step, text(what, " ", shown(*now), "; expected ", shown(*before),
+                         ", as in record ", seen_[step].record));
+  before = now;
+}
+
+void HistoryCheck::count_epochs() {
+  const int64_t whole = next_.k >= run_.samples ? next_.epoch + 1 : next_.epoch;
+  report.epochs = report.holds() ? std::max<int64_t>(0, whole - proved_from_) : 0;
+}
+
+void HistoryCheck::compare_with(const HistoryCheck& other) {
+  const auto fact = [&](const char* what, auto a, auto b) {
+    if (a != b)
+      report.breaches.push_back(
+          text(other.path_, ": ", what, " ", b, "; expected ", a, ", as in ", path_));
+  };
+  fact("seed", run_.seed, other.run_.seed);
+  fact("samples", run_.samples, other.run_.samples);
+  fact("batch", run_.batch, other.run_.batch);
+  fact("slices", run_.slices, other.run_.slices);
+  const auto value = [&](const char* what, int64_t step, const auto& a, const auto& b,
+                         int64_t record) {
+    if (!a || !b) return;
+    ++report.steps_compared;
+    if (!same(*a, *b))
+      report.breaches.push_back(text(other.path_, ": record ", record, ", step ", step,
+                                     ": ", what, " ", shown(*b), "; expected ",
+                                     shown(*a), ", as in ", path_));
+  };
+  for (const auto& [step, theirs] : other.seen_) {
+    const auto ours = seen_.find(step);
+    if (ours == seen_.end()) continue;
+    if (run_.exact && other.run_.exact)
+      value("loss", step, ours->second.loss, theirs.loss, theirs.record);
+    value("weights hash", step, ours->second.weights, theirs.weights, theirs.record);
+    if (run_.hash_of == other.run_.hash_of)
+      value("hash", step, ours->second.hash, theirs.hash, theirs.record);
+  }
+}
+
+}  // namespace
+
+HistoryReport verify_history(const std::string& path) {
+  return HistoryCheck(path).report;
+}
+
+HistoryReport verify_history(const std::string& path, const std::string& other) {
+  HistoryCheck first(path);
+  const HistoryCheck second(other);
+  for (const auto& breach : second.report.breaches)
+    first.report.breaches.push_back(text(other, ": ", breach));
+  first.compare_with(second);
+  return std::move(first.report);
+}
+
+}  // namespace cohort

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/elastic/history_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cohort/core/error.h"
+#include "cohort/elastic/testing_history.h"
+
+namespace cohort {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using namespace cohort::test;  // NOLINT: a test
+
+class HistoryVerify : public HistoryFolder {
+ protected:
+  std::vector<std::string> breaches(const std::vector<HistoryRecord>& records) {
+    write_history(path_, records);
+    return verify_history(path_).breaches;
+  }
+};
+
+// Six steps, back to step 4, and on to 7.
+std::vector<HistoryRecord> with_rollback() {
+  auto records = small_history(6);
+  records.emplace_back(HistoryRollback{6, 4, "the snapshot"});
+  records.emplace_back(small_world(1, 4));
+  for (int64_t step = 5; step <= 7; ++step) records.emplace_back(small_step(step, 1));
+  records.emplace_back(HistoryEnd{7, 0, 107});
+  return records;
+}
+
+TEST_F(HistoryVerify, AnUndisturbedRunHolds) {
+  write_history(path_, small_history(7));
+  const auto report = verify_history(path_);
+  EXPECT_THAT(report.breaches, IsEmpty());
+  EXPECT_EQ(report.records, 9);
+  EXPECT_EQ(report.steps, 7);
+  EXPECT_EQ(report.epochs, 2);
+  EXPECT_EQ(report.worlds, 1);
+}
+
+TEST_F(HistoryVerify, ARecordedRollbackHolds) {
+  write_history(path_, with_rollback());
+  const auto report = verify_history(path_);
+  EXPECT_THAT(report.breaches, IsEmpty());
+  EXPECT_EQ(report.steps, 7);
+  EXPECT_EQ(report.rollbacks, 1);
+  EXPECT_EQ(report.steps_undone, 2);
+  EXPECT_EQ(report.steps_compared, 3);  // steps 5 and 6, and the end
+  EXPECT_EQ(report.epochs, 2);
+}
+
+TEST_F(HistoryVerify, ADoubledStepIsNamed) {
+  auto records = small_history(3);
+  records.insert(records.begin() + 4, small_step(2));
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 4, step 2: is committed again; expected step 3",
+                          "record 4, step 2: uses samples from epoch 0 place 4 on a "
+                          "second time; expected epoch 0 place 8"));
+}
+
+TEST_F(HistoryVerify, AMissingStepIsNamed) {
+  auto records = small_history(4);
+  records.erase(records.begin() + 3);
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 3, step 3: is committed; expected step 2, missing",
+                          "record 3, step 3: uses samples from epoch 0 place 8 on; "
+                          "expected epoch 0 place 4, left out"));
+}
+
+TEST_F(HistoryVerify, ASampleUsedTwiceIsNamed) {
+  auto records = small_history(3);
+  std::get<HistoryStep>(records[3]).first = 3;
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 3, step 2: uses samples from epoch 0 place 3 on a "
+                          "second time; expected epoch 0 place 4",
+                          "record 4, step 3: uses samples from epoch 0 place 8 on; "
+                          "expected epoch 0 place 7, left out"));
+}
+
+TEST_F(HistoryVerify, SamplesBeyondTheDataSetAreNamed) {
+  auto records = small_history(3);
+  std::get<HistoryStep>(records[4]).count = 3;
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 4, step 3: uses 3 samples from epoch 0 place 8 on; "
+                          "expected 2"));
+}
+
+TEST_F(HistoryVerify, AnEpochThatEndsEarlyIsNamed) {
+  auto records = small_history(2);
+  auto early = small_step(4);
+  early.step = 3;
+  records.emplace_back(early);
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 4, step 3: uses samples from epoch 1 place 0 on; "
+                          "expected epoch 0 place 8, left out"));
+}
+
+TEST_F(HistoryVerify, AWrongHashAfterARollbackIsNamed) {
+  auto records = with_rollback();
+  std::get<HistoryStep>(records[10]).hash = 1;
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 10, step 5: hash 0000000000000001; expected "
+                          "0000000000000069, as in record 6"));
+}
+
+TEST_F(HistoryVerify, AWrongLossAfterARollbackIsNamed) {
+  auto records = with_rollback();
+  std::get<HistoryStep>(records[11]).loss = 0.125;
+  EXPECT_THAT(breaches(records),
+              ElementsAre(HasSubstr("record 11, step 6: loss 0.125 (bits")));
+}
+
+TEST_F(HistoryVerify, ARunThatIsNotExactMayMakeAStepWithOtherBits) {
+  auto records = with_rollback();
+  std::get<HistoryRun>(records[0]).exact = false;
+  std::get<HistoryStep>(records[10]).hash = 1;
+  EXPECT_THAT(breaches(records), IsEmpty());
+}
+
+TEST_F(HistoryVerify, AnEndWithOtherWeightsThanItsStepIsNamed) {
+  auto records = with_rollback();
+  std::get<HistoryEnd>(records.back()).weights_hash = 3;
+  EXPECT_THAT(breaches(records),
+              ElementsAre(HasSubstr("step 7: weights hash 0000000000000003")));
+}
+
+TEST_F(HistoryVerify, AnUnrecordedRollbackIsNamed) {
+  auto records = with_rollback();
+  records.erase(records.begin() + 8);
+  const auto found = breaches(records);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0], "record 8: generation 1 begins at step 4; expected 6");
+  EXPECT_THAT(found, testing::Contains(
+                         "record 9, step 5: is committed again; expected step 7"));
+}
+
+TEST_F(HistoryVerify, ARollbackFromAnotherStepOrForwardIsNamed) {
+  auto records = with_rollback();
+  std::get<HistoryRollback>(records[8]) = {5, 4, ""};
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 8: a rollback from step 5; expected from 6"));
+  std::get<HistoryRollback>(records[8]) = {6, 8, ""};
+  EXPECT_THAT(breaches(records)[0],
+              HasSubstr("a rollback from step 6 to 8; expected to one before it"));
+}
+
+TEST_F(HistoryVerify, GenerationsThatDoNotCountUpAreNamed) {
+  auto records = small_history(2);
+  records.emplace_back(small_world(0, 2));
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 4: generation 0; expected one above 0"));
+}
+
+TEST_F(HistoryVerify, ACommandOfThePastIsNamed) {
+  auto records = small_history(2);
+  records.emplace_back(small_world(3, 2, 999));
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 4: a command of 999 us; expected one after 1000"));
+}
+
+TEST_F(HistoryVerify, AStepOfAnotherGenerationIsNamed) {
+  auto records = small_history(1);
+  records.emplace_back(small_step(2, 5));
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 3, step 2: is of generation 5; expected 0"));
+}
+
+TEST_F(HistoryVerify, AStepAfterTheEndIsNamed) {
+  auto records = small_history(1);
+  records.emplace_back(HistoryEnd{1, 0, {}});
+  records.emplace_back(small_step(2));
+  EXPECT_THAT(breaches(records),
+              ElementsAre("record 4, step 2: is committed after the end; expected a "
+                          "world before it"));
+}
+
+TEST_F(HistoryVerify, EveryTruncationIsATornTailAndNoBreach) {
+  const std::string whole = bytes_of(with_rollback());
+  const size_t first = kHistoryMagic.size() + history_bytes(small_run(), 0).size();
+  for (size_t length = 0; length < whole.size(); ++length) {
+    put_file(path_, whole.substr(0, length));
+    if (length < first) {
+      EXPECT_THROW((void)verify_history(path_), DataError) << length;
+      continue;
+    }
+    const auto report = verify_history(path_);
+    EXPECT_THAT(report.breaches, IsEmpty()) << length;
+    EXPECT_LT(report.torn_bytes, 64) << length;
+  }
+}
+
+TEST_F(HistoryVerify, EveryFlippedBitIsNamed) {
+  const std::string whole = bytes_of(with_rollback());
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    std::string bytes = whole;
+    bytes[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    put_file(path_, bytes);
+    if (bit / 8 < kHistoryMagic.size())
+      EXPECT_THROW((void)verify_history(path_), DataError) << bit;
+    else
+      EXPECT_FALSE(verify_history(path_).holds()) << bit;
+  }
+}
+
+TEST_F(HistoryVerify, ARecordCutOutIsNamed) {
+  const std::string whole = bytes_of(small_history(4));
+  const size_t step = history_bytes(small_step(1), 0).size();
+  put_file(path_, whole.substr(0, whole.size() - 2 * step) +
+                      whole.substr(whole.size() - step));
+  EXPECT_THAT(verify_history(path_).breaches,
+              ElementsAre(HasSubstr("or the record before it is gone")));
+}
+
+TEST_F(HistoryVerify, TwoRunsThatAgreeHold) {
+  write_history(path_, with_rollback());
+  const std::string other = dir_ + "/other.log";
+  auto undisturbed = small_history(7);
+  undisturbed.push_back(HistoryEnd{7, 0, 107});
+  write_history(other, undisturbed);
+  const auto report = verify_history(path_, other);
+  EXPECT_THAT(report.breaches, IsEmpty());
+  EXPECT_EQ(report.steps_compared, 3 + 14);
+}
+
+TEST_F(HistoryVerify, TwoRunsWithDifferentHashesAreNamed) {
+  write_history(path_, small_history(3));
+  const std::string other = dir_ + "/other.log";
+  auto records = small_history(3);
+  std::get<HistoryRun>(records[0]).seed = 9;
+  std::get<HistoryStep>(records[3]).hash = 1;
+  write_history(other, records);
+  EXPECT_THAT(verify_history(path_, other).breaches,
+              ElementsAre(text(other, ": seed 9; expected 7, as in ", path_),
+                          text(other,
+                               ": record 3, step 2: weights hash 0000000000000001; "
+                               "expected 0000000000000066, as in ",
+                               path_)));
+}
+
+TEST_F(HistoryVerify, WhatIsNoHistoryIsRefused) {
+  EXPECT_THROW((void)verify_history(path_), DataError);
+  put_file(path_, "");
+  EXPECT_THROW((void)verify_history(path_), DataError);
+  put_file(path_, "epoch step rank sample_id\n");
+  EXPECT_THROW((void)verify_history(path_), DataError);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/elastic/history.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "cohort/core/error.h"
+#include "cohort/core/hash.h"
+#include "cohort/elastic/history_check.h"
+#include "cohort/elastic/testing_history.h"
+
+namespace cohort {
+namespace {
+
+using testing::HasSubstr;
+using namespace cohort::test;  // NOLINT: a test
+
+class HistoryLog : public HistoryFolder {
+ protected:
+  // Notes steps after the file's last one, up to `last`, as small_step() has them.
+  static void note(History& history, int64_t last) {
+    for (int64_t step = history.committed() + 1; step <= last; ++step)
+      history.step(step, small_step(step).loss, small_step(step).hash);
+  }
+};
+
+TEST_F(HistoryLog, RecordsComeBackAsTheyWereWritten) {
+  const std::vector<HistoryRecord> records = {
+      small_run(),
+      small_world(),
+      small_step(1),
+      HistoryStep{.step = 2,
+                  .generation = 3,
+                  .epoch = 1,
+                  .first = 5,
+                  .count = 6,
+                  .afterwards = true,
+                  .loss = {},
+                  .hash = {}},
+      HistoryRollback{2, 1, "both copies of a share are lost"},
+      HistoryEnd{1, 15, 0xfeedfacecafebeefu},
+      HistoryEnd{1, 0, {}}};
+  write_history(path_, records);
+  EXPECT_EQ(read_history(path_), records);
+}
+
+TEST_F(HistoryLog, AStepTakes64Bytes) {
+  EXPECT_EQ(history_bytes(small_step(1), 0).size(), 64u);
+}
+
+TEST_F(HistoryLog, TheBytesDoNotChange) {
+  const std::string bytes = bytes_of(small_history(2));
+  EXPECT_EQ(hex16(hash64(bytes)), "27aa3a98bff254a9");
+}
+
+TEST_F(HistoryLog, AnUndisturbedRunIsNotedStepByStep) {
+  {
+    History history(path_, small_run());
+    history.begin(small_world(), "");
+    note(history, 4);
+    history.end(0, 104);
+  }
+  auto expected = small_history(4);
+  expected.push_back(HistoryEnd{4, 0, 104});
+  EXPECT_EQ(read_history(path_), expected);
+}
+
+TEST_F(HistoryLog, ALaterCommandGoesOnInTheSameFile) {
+  {
+    History history(path_, small_run());
+    history.begin(small_world(), "");
+    note(history, 2);
+    history.end(15, {});
+  }
+  {
+    History history(path_, small_run());
+    EXPECT_EQ(history.committed(), 2);
+    history.begin(small_world(0, 2, 2000), "");
+    note(history, 4);
+  }
+  const auto report = verify_history(path_);
+  EXPECT_TRUE(report.holds()) << report.breaches[0];
+  EXPECT_EQ(report.commands, 2);
+  EXPECT_EQ(report.steps, 4);
+}
+
+TEST_F(HistoryLog, StepsThatALostWriterCommittedAreFilledUp) {
+  {
+    History history(path_, small_run());
+    history.begin(small_world(), "");
+    note(history, 2);
+  }
+  History history(path_, small_run());
+  history.begin(small_world(1, 4), "");
+  note(history, 5);
+
+  const auto records = read_history(path_);
+  ASSERT_EQ(records.size(), 8u);
+  auto third = small_step(3);
+  third.loss = {};
+  third.hash = {};
+  third.afterwards = true;
+  EXPECT_EQ(records[4], HistoryRecord(third));
+  EXPECT_EQ(records[6], HistoryRecord(small_world(1, 4)));
+  EXPECT_TRUE(verify_history(path_).holds());
+}
+
+TEST_F(HistoryLog, AWorldThatBeginsEarlierIsARollback) {
+  {
+    History history(path_, small_run());
+    history.begin(small_world(), "");
+    note(history, 4);
+  }
+  History history(path_, small_run());
+  history.begin(small_world(1, 2), "both copies are lost");
+  EXPECT_EQ(history.committed(), 2);
+  EXPECT_EQ(read_history(path_)[6],
+            HistoryRecord(HistoryRollback{4, 2, "both copies are lost"}));
+  EXPECT_TRUE(verify_history(path_).holds());
+}
+
+TEST_F(HistoryLog, AHistoryMayBeginInTheMiddleOfARun) {
+  History history(path_, small_run());
+  history.begin(small_world(0, 4), "");
+  note(history, 9);
+  const auto report = verify_history(path_);
+  EXPECT_TRUE(report.holds()) << report.breaches[0];
+  EXPECT_EQ(report.run.base, 4);
+  EXPECT_EQ(report.epochs, 1);  // the third alone is in the file from its beginning
+}
+
+TEST_F(HistoryLog, EveryTornTailIsCutOffAndTheRunGoesOn) {
+  const std::string whole = bytes_of(small_history(2));
+  for (size_t length = 0; length < whole.size(); ++length) {
+    put_file(path_, whole.substr(0, length));
+    {
+      History history(path_, small_run());
+      history.begin(small_world(1, std::max<int64_t>(history.committed(), 1)), "");
+      note(history, 4);
+    }
+    const auto report = verify_history(path_);
+    EXPECT_TRUE(report.holds()) << length << ": " << report.breaches[0];
+    EXPECT_EQ(report.torn_bytes, 0) << length;
+    EXPECT_EQ(report.steps, 4) << length;
+  }
+}
+
+TEST_F(HistoryLog, ATailOfZerosIsCutOff) {
+  put_file(path_, bytes_of(small_history(2)) + std::string(100, '\0'));
+  EXPECT_EQ(verify_history(path_).torn_bytes, 100);
+  History history(path_, small_run());
+  history.begin(small_world(1, 2), "");
+  EXPECT_EQ(verify_history(path_).torn_bytes, 0);
+}
+
+TEST_F(HistoryLog, ADamagedFileIsNamedAndNotWrittenTo) {
+  std::string bytes = bytes_of(small_history(3));
+  bytes[bytes.size() - 100] ^= 1;
+  put_file(path_, bytes);
+  try {
+    History history(path_, small_run());
+    FAIL() << "taken for whole";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("record 3 at byte"));
+  }
+  EXPECT_EQ(read_file(path_), bytes);
+}
+
+TEST_F(HistoryLog, TheHistoryOfAnotherRunIsRefused) {
+  write_history(path_, small_history(3));
+  HistoryRun other = small_run();
+  other.seed = 8;
+  try {
+    History history(path_, other);
+    FAIL() << "taken for its own";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("seed 7, 10 samples, batch 4"));
+  }
+}
+
+TEST_F(HistoryLog, AFileThatIsNoHistoryIsNotOverwritten) {
+  put_file(path_, "some notes of mine");
+  EXPECT_THROW(History(path_, small_run()), DataError);
+  EXPECT_EQ(read_file(path_), "some notes of mine");
+}
+
+// A limit on the size of files stands for a full disk: both cut a write short.
+TEST_F(HistoryLog, AFullDiskLeavesWholeRecordsAndIsMadeUpForLater) {
+  History history(path_, small_run());
+  history.begin(small_world(), "");
+  note(history, 1);
+  const auto full = std::filesystem::file_size(path_);
+
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{full + 20, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THROW(history.step(2, 0.5), DataError);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+
+  EXPECT_EQ(std::filesystem::file_size(path_), full);
+  history.step(3, 1.0 / 3);
+  const auto report = verify_history(path_);
+  EXPECT_TRUE(report.holds()) << report.breaches[0];
+  EXPECT_EQ(report.steps, 3);
+}
+
+}  // namespace
+}  // namespace cohort

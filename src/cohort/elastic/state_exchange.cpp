@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/elastic/state_exchange.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <unordered_map>
+
+#include "cohort/checkpoint/save.h"
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+// So much is packed at once: enough for full speed, little beside a model.
+constexpr int64_t kBatchBytes = 64'000'000;
+
+// Elements [begin, end) of a tensor, and which rank's piece they are in.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int rank = 0;
+  int piece = 0;  // number in that rank's list
+};
+
+// Elements that travel, or are copied where `from` is `to`.
+struct Move {
+  int from, to;
+  int from_piece, to_piece;
+  int64_t from_at, to_at;  // first element, within the piece
+  int64_t count;
+  int64_t bytes;
+};
+
+struct Listing {
+  std::string name;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t width = 0;  // bytes an element
+};
+
+void write_list(std::ostringstream& out, std::span<const StatePiece> pieces) {
+  out << pieces.size() << '\n';
+  for (const auto& [tensor, data] : pieces)
+    out << tensor.spec.name << '\n'
+        << tensor.spec.begin << ' ' << tensor.spec.end << ' ' << data.element_size()
+        << '\n';
+}
+
+std::vector<Listing> read_list(std::istringstream& in) {
+  size_t count = 0;
+  in >> count;
+  std::vector<Listing> list(count);
+  for (auto& one : list) {
+    in >> std::ws;
+    std::getline(in, one.name);
+    in >> one.begin >> one.end >> one.width;
+  }
+  COHORT_CHECK(!in.fail(), "a peer's list of its state cannot be read");
+  return list;
+}
+
+// What all ranks have and want, and so, alike on all, who sends what to whom.
+class Plan {
+ public:
+  explicit Plan(std::span<const std::string> texts) {
+    for (size_t r = 0; r < texts.size(); ++r) {
+      std::istringstream in(texts[r]);
+      const auto have = read_list(in);
+      for (size_t i = 0; i < have.size(); ++i)
+        holders_[have[i].name].push_back(
+            {have[i].begin, have[i].end, static_cast<int>(r), static_cast<int>(i)});
+      wanted_.push_back(read_list(in));
+    }
+    ranks_ = static_cast<int>(texts.size());
+    for (auto& [name, ranges] : holders_)
+      std::stable_sort(
+          ranges.begin(), ranges.end(),
+          [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    for (int r = 0; r < ranks_; ++r)
+      for (size_t i = 0; i < wanted_[r].size(); ++i) serve(r, static_cast<int>(i));
+  }
+
+  const std::vector<Move>& moves() const { return moves_; }
+  const std::string& missing() const { return missing_; }
+
+ private:
+  // From the start of the range on, always from the one that is best to ask and as far
+  // as it goes.
+  void serve(int rank, int piece) {
+    const Listing& want = wanted_[rank][piece];
+    for (int64_t at = want.begin; at < want.end;) {
+      const Range* const source = best_source(want, rank, at);
+      if (!source) {
+        miss(want, at);
+        return;
+      }
+      const int64_t end = std::min(want.end, source->end);
+      moves_.push_back({.from = source->rank,
+                        .to = rank,
+                        .from_piece = source->piece,
+                        .to_piece = piece,
+                        .from_at = at - source->begin,
+                        .to_at = at - want.begin,
+                        .count = end - at,
+                        .bytes = (end - at) * want.width});
+      at = end;
+    }
+  }
+
+  // Itself, else the next rank upwards: so that not all ask one.
+  const Range* best_source(const Listing& want, int rank, int64_t at) const {
+    const auto found = holders_.find(want.name);
+    if (found == holders_.end()) return nullptr;
+    const Range* best = nullptr;
+    const auto distance = [&](const Range& range) {
+      return (range.rank - rank + ranks_) % ranks_;
+    };
+    for (const auto& range : found->second) {
+      if (range.begin > at) break;
+      if (range.end <= at) continue;
+      if (!best || distance(range) < distance(*best)) best = &range;
+    }
+    return best;
+  }
+
+  void miss(const Listing& want, int64_t at) {
+    if (missing_.empty())
+      missing_ = text("elements from ", at, " on of ", want.name, " are lost");
+  }
+
+  int ranks_ = 0;
+  std::unordered_map<std::string, std::vector<Range>> holders_;
+  std::vector<std::vector<Listing>> wanted_;
+  std::vector<Move> moves_;
+  std::string missing_;
+};
+
+char* bytes_at(const StatePiece& piece, int64_t element) {
+  return static_cast<char*>(piece.data.data_ptr()) +
+         element * static_cast<int64_t>(piece.data.element_size());
+}
+
+// One batch of moves between this rank and its peers, packed into one message each.
+class Mail {
+ public:
+  Mail(Communicator& comm, std::span<const StatePiece> have,
+       std::span<const StatePiece> want)
+      : comm_(comm), have_(have), want_(want) {}
+
+  void carry(std::span<const Move> moves) {
+    const int self = comm_.rank();
+    std::vector<int64_t> out(comm_.size(), 0), in(comm_.size(), 0);
+    for (const auto& move : moves) {
+      if (move.from == self && move.to != self) out[move.to] += move.bytes;
+      if (move.to == self && move.from != self) in[move.from] += move.bytes;
+    }
+    std::vector<Transfer> sends = letters(out), receives = letters(in);
+    pack(moves, sends);
+    comm_.exchange(sends, receives).wait();
+    unpack(moves, receives);
+  }
+
+ private:
+  static std::vector<Transfer> letters(const std::vector<int64_t>& sizes) {
+    std::vector<Transfer> all;
+    for (size_t peer = 0; peer < sizes.size(); ++peer)
+      if (sizes[peer] > 0)
+        all.push_back({static_cast<int>(peer), at::empty({sizes[peer]}, at::kByte)});
+    return all;
+  }
+
+  void pack(std::span<const Move> moves, std::vector<Transfer>& sends) {
+    for (auto& [peer, letter] : sends) {
+      char* at = static_cast<char*>(letter.data_ptr());
+      for (const auto& move : moves) {
+        if (move.from != comm_.rank() || move.to != peer) continue;
+        std::memcpy(at, bytes_at(have_[move.from_piece], move.from_at), move.bytes);
+        at += move.bytes;
+      }
+    }
+    for (const auto& move : moves)
+      if (move.from == comm_.rank() && move.to == comm_.rank())
+        std::memmove(bytes_at(want_[move.to_piece], move.to_at),
+                     bytes_at(have_[move.from_piece], move.from_at), move.bytes);
+  }
+
+  void unpack(std::span<const Move> moves, const std::vector<Transfer>& receives) {
+    for (const auto& [peer, letter] : receives) {
+      const char* at = static_cast<const char*>(letter.const_data_ptr());
+      for (const auto& move : moves) {
+        if (move.to != comm_.rank() || move.from != peer) continue;
+        std::memcpy(bytes_at(want_[move.to_piece], move.to_at), at, move.bytes);
+        at += move.bytes;
+      }
+    }
+  }
+
+  Communicator& comm_;
+  std::span<const StatePiece> have_, want_;
+};
+
+}  // namespace
+
+std::string exchange_state(Communicator& comm, std::span<const StatePiece> have,
+                           std::span<const StatePiece> want) {
+  std::ostringstream mine;
+  write_list(mine, have);
+  write_list(mine, want);
+  const Plan plan(meeting_over(comm).gather(mine.str()));
+  if (!plan.missing().empty()) return plan.missing();
+  Mail mail(comm, have, want);
+  const std::span<const Move> moves = plan.moves();
+  for (size_t begin = 0; begin < moves.size();) {
+    size_t end = begin;
+    for (int64_t bytes = 0; end < moves.size() && bytes < kBatchBytes; ++end)
+      bytes += moves[end].bytes;
+    mail.carry(moves.subspan(begin, end - begin));
+    begin = end;
+  }
+  return "";
+}
+
+}  // namespace cohort

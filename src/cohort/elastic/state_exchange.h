@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/step/state_piece.h"
+
+namespace cohort {
+
+// Moves the state of a run from the ranks that have it to those that want it, whatever
+// the layouts were and are: flat ranges of named tensors, each from one rank that has
+// it, and from this rank itself where it can.
+//
+// Collective: all ranks pass what they have of one and the same step (a newcomer
+// nothing) and what they want; `have` and `want` may be the same memory. Returns, on
+// every rank alike, what nobody has, as one line; then nothing has moved. Empty: `want`
+// is filled. Throws CommError when a peer is lost meanwhile; `want` is then undefined.
+[[nodiscard]] std::string exchange_state(Communicator& comm,
+                                         std::span<const StatePiece> have,
+                                         std::span<const StatePiece> want);
+
+}  // namespace cohort

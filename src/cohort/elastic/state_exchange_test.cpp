@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/elastic/state_exchange.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+using test::run_ranks;
+using test::World;
+
+constexpr int64_t kCount = 1000;
+
+Tensor truth(const std::string& name) {
+  return at::arange(kCount, at::kFloat).add(name == "a" ? 0.5 : 0.25);
+}
+
+StatePiece piece(const std::string& name, int64_t begin, int64_t end, bool filled) {
+  StatePiece out{
+      {.spec = {.name = name, .shape = {10, 100}, .begin = begin, .end = end}},
+      at::full({end - begin}, -1, at::kFloat)};
+  if (filled) out.data.copy_(truth(name).narrow(0, begin, end - begin));
+  return out;
+}
+
+// Of both tensors, share `share` of `shares`.
+void add_share(std::vector<StatePiece>& pieces, int share, int shares, bool filled) {
+  for (const char* name : {"a", "b"})
+    pieces.push_back(
+        piece(name, kCount * share / shares, kCount * (share + 1) / shares, filled));
+}
+
+void expect_true(const std::vector<StatePiece>& pieces) {
+  for (const auto& [tensor, data] : pieces)
+    EXPECT_TRUE(at::equal(
+        data, truth(tensor.spec.name)
+                  .narrow(0, tensor.spec.begin, tensor.spec.end - tensor.spec.begin)));
+}
+
+class StateExchange : public testing::TestWithParam<World> {};
+
+TEST_P(StateExchange, WholeStateComesTogetherFromShares) {
+  run_ranks(GetParam(), [](Communicator& comm) {
+    std::vector<StatePiece> have, want;
+    add_share(have, comm.rank(), comm.size(), true);
+    add_share(want, 0, 1, false);
+    EXPECT_EQ(exchange_state(comm, have, want), "");
+    expect_true(want);
+  });
+}
+
+// Each rank has its own share and its predecessor's, but for the last, which is new.
+TEST_P(StateExchange, ANewcomerIsServedByTheNeighbourWhoHasACopy) {
+  if (GetParam().size < 2) return;  // one rank has no neighbour
+  run_ranks(GetParam(), [](Communicator& comm) {
+    const int size = comm.size(), rank = comm.rank();
+    std::vector<StatePiece> have, want;
+    if (rank + 1 < size) {
+      add_share(have, rank, size, true);
+      add_share(have, (rank + size - 1) % size, size, true);
+    }
+    add_share(want, size - 1 - rank, size, false);
+    EXPECT_EQ(exchange_state(comm, have, want), "");
+    expect_true(want);
+  });
+}
+
+TEST_P(StateExchange, WhatNobodyHasIsNamedEverywhereAndNothingMoves) {
+  run_ranks(GetParam(), [](Communicator& comm) {
+    std::vector<StatePiece> have, want;
+    have.push_back(piece("a", 0, 600, true));
+    want.push_back(piece("a", 0, kCount, false));
+    EXPECT_EQ(exchange_state(comm, have, want), "elements from 600 on of a are lost");
+    EXPECT_TRUE(at::all(want[0].data == -1).item<bool>());
+  });
+}
+
+TEST_P(StateExchange, MemoryMayBeItsOwnTarget) {
+  run_ranks(GetParam(), [](Communicator& comm) {
+    std::vector<StatePiece> have;
+    add_share(have, 0, 1, true);
+    EXPECT_EQ(exchange_state(comm, have, have), "");
+    expect_true(have);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, StateExchange,
+                         testing::ValuesIn(std::vector<World>{
+                             {"local", 1}, {"local", 2}, {"local", 3}, {"shm", 4}}),
+                         test::world_name);
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that are cut off: what each rank then holds, and can finish alone.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <map>
+
+#include "cohort/core/error.h"
+#include "cohort/core/fault_point.h"
+#include "cohort/engine/executor.h"
+#include "cohort/nn/models.h"
+#include "cohort/optim/update_rule.h"
+#include "cohort/step/checker.h"
+#include "cohort/step/generator.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kSlices = 4;
+constexpr int64_t kSteps = 3;
+using Phase = Standing::Phase;
+
+struct Way {
+  int ranks = 2;
+  int shard = 0;
+  bool elastic = true;
+  at::ScalarType dtype = at::kFloat;
+};
+
+std::ostream& operator<<(std::ostream& out, const Way& way) {
+  return out << "n=" << way.ranks << " shard=" << way.shard
+             << " elastic=" << way.elastic << ' ' << way.dtype;
+}
+
+std::vector<Way> every_way() {
+  std::vector<Way> ways;
+  for (int ranks : {2, 3})
+    for (int shard : {0, 1, 2, 3})
+      for (auto dtype : {at::kFloat, at::kBFloat16})
+        ways.push_back({ranks, shard, true, dtype});
+  return ways;
+}
+
+// With running statistics, and a frozen parameter in a bucket of its own.
+Chain make_chain() {
+  Chain chain = make_resnet({.depths = {1}, .width = 4, .classes = 10}, {.seed = 5});
+  Tensor frozen = chain.parameters().back().tensor;
+  frozen.set_requires_grad(false);
+  return chain;
+}
+
+Batch slice(int64_t step, int index) {
+  Batch batch{at::arange(2 * 3 * 16 * 16, at::kFloat)
+                  .mul(0.37)
+                  .add(11.0 * index + 101.0 * static_cast<double>(step))
+                  .sin()
+                  .reshape({2, 3, 16, 16}),
+              at::arange(2).add(index).remainder(10)};
+  batch.ids = {2 * index, 2 * index + 1};
+  return batch;
+}
+
+// One rank of a run.
+class Rank {
+ public:
+  Rank(const Way& way, Communicator& comm, FaultPlan* faults = nullptr)
+      : chain_(make_chain()),
+        rule_(make_update_rule({.name = "adamw"})),
+        executor_(chain_, schedule_of(chain_, way), *rule_, comm,
+                  {.decay = {.weight_decay = 0.01}, .clip = 0.5, .faults = faults}) {}
+
+  static Schedule schedule_of(const Chain& chain, const Way& way) {
+    Schedule schedule = generate(specs_of(chain), {.dp = way.ranks, .shard = way.shard},
+                                 {.slices = kSlices,
+                                  .bucket_bytes = 20'000,
+                                  .clip = true,
+                                  .elastic = way.elastic,
+                                  .exact = true,
+                                  .precision = {.compute = way.dtype},
+                                  .optimizer_states = 2});
+    check(schedule, {.elastic = way.elastic});
+    return schedule;
+  }
+
+  StepResult step(int64_t step) {
+    return executor_.run({.step = step, .rate = 0.05, .batch = [=](int index) {
+                            return slice(step, index);
+                          }});
+  }
+  Executor& operator*() { return executor_; }
+  Executor* operator->() { return &executor_; }
+
+ private:
+  Chain chain_;
+  std::unique_ptr<UpdateRule> rule_;
+  Executor executor_;
+};
+
+// Elements of the state by name and place.
+using Elements = std::map<std::pair<std::string, int64_t>, float>;
+
+Elements elements(Executor& executor, Holding which) {
+  Elements all;
+  for (const auto& piece : executor.state(which)) {
+    const Tensor flat = piece.data.to(at::kFloat);
+    const float* values = flat.const_data_ptr<float>();
+    for (int64_t i = 0; i < flat.numel(); ++i)
+      all[{piece.tensor.spec.name, piece.tensor.spec.begin + i}] = values[i];
+  }
+  return all;
+}
+
+// Ranks are threads of one process: what they leave here, all can read.
+using Shared = std::vector<Elements>;
+
+// What a run without faults owns after each step, by rank.
+std::vector<Shared> undisturbed(const Way& way) {
+  std::vector<Shared> after(kSteps + 1, Shared(way.ranks));
+  test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
+    Rank rank(way, comm);
+    after[0][comm.rank()] = elements(*rank, Holding::kOwned);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      rank.step(step);
+      after[step + 1][comm.rank()] = elements(*rank, Holding::kOwned);
+    }
+  });
+  return after;
+}
+
+Elements joined(const Shared& owned) {
+  Elements all;
+  for (const auto& part : owned) all.insert(part.begin(), part.end());
+  return all;
+}
+
+TEST(ElasticStep, GivesTheWeightsOfAPlainOne) {
+  test::run_in_child([] {
+    for (const auto& way : every_way()) {
+      Way plain = way;
+      plain.elastic = false;
+      EXPECT_EQ(joined(undisturbed(way)[kSteps]), joined(undisturbed(plain)[kSteps]))
+          << way;
+    }
+  });
+}
+
+TEST(ElasticStep, EveryShareIsHeldTwiceToTheBit) {
+  test::run_in_child([] {
+    for (const auto& way : every_way()) {
+      SCOPED_TRACE(testing::Message() << way);
+      Shared owned(way.ranks), held(way.ranks);
+      test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
+        Rank rank(way, comm);
+        for (int64_t step = 0; step < kSteps; ++step) rank.step(step);
+        rank->refresh();  // changes nothing
+        owned[comm.rank()] = elements(*rank, Holding::kOwned);
+        held[comm.rank()] = elements(*rank, Holding::kHeld);
+      });
+      const Elements all = joined(owned);
+      std::map<std::pair<std::string, int64_t>, int> holders;
+      for (const auto& part : held)
+        for (const auto& [where, value] : part) {
+          ++holders[where];
+          ASSERT_EQ(value, all.at(where)) << where.first << ' ' << where.second;
+        }
+      EXPECT_EQ(holders.size(), all.size());
+      for (const auto& [where, count] : holders) ASSERT_GE(count, 2) << where.first;
+    }
+  });
+}
+
+// The last rank leaves before one of its actions of step 1. What the others do then is
+// for `after`.
+using After = std::function<void(Rank& rank, Communicator& comm)>;
+
+void cut_off(const Way& way, int64_t action, const After& after) {
+  FaultPlan faults;
+  faults.arm({.name = "engine.action",
+              .rank = way.ranks - 1,
+              .index = action,
+              .count = 2});  // of the second step
+  std::barrier all_cut(way.ranks), all_done(way.ranks);
+  test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
+    Rank rank(way, comm, &faults);
+    rank.step(0);
+    try {
+      rank.step(1);
+    } catch (const InjectedFault&) {
+      comm.abort("the test says so");
+    } catch (const CommError&) {
+    }
+    all_cut.arrive_and_wait();
+    after(rank, comm);
+    all_done.arrive_and_wait();
+  });
+  EXPECT_EQ(faults.pending(), 0);
+}
+
+int64_t find(const Way& way, ActionKind kind, bool last) {
+  const Chain chain = make_chain();
+  const Schedule schedule = Rank::schedule_of(chain, way);
+  const auto& actions = schedule.role_of(way.ranks - 1).actions;
+  int64_t found = kNone;
+  for (size_t i = 0; i < actions.size(); ++i)
+    if (actions[i].kind == kind && (last || found == kNone))
+      found = static_cast<int64_t>(i);
+  return found;
+}
+
+TEST(ElasticStep, CutOffBeforeItsVoteItLeavesTheStateAsItWas) {
+  test::run_in_child([] {
+    for (const auto& way : every_way()) {
+      const Elements before = joined(undisturbed(way)[1]);
+      const int64_t vote = find(way, ActionKind::kVote, true);
+      for (int64_t action : {int64_t{0}, find(way, ActionKind::kBackward, false),
+                             find(way, ActionKind::kFoldBuffers, false), vote}) {
+        SCOPED_TRACE(testing::Message() << way << " action " << action);
+        cut_off(way, action, [&](Rank& rank, Communicator& comm) {
+          const bool lost = comm.rank() + 1 == comm.size();
+          if (lost) {
+            EXPECT_EQ(rank->standing().phase, Phase::kBefore);
+          }
+          EXPECT_LE(rank->standing().phase, Phase::kVoted);
+          for (const auto& [where, value] : elements(*rank, Holding::kHeld))
+            ASSERT_EQ(value, before.at(where)) << where.first;
+        });
+      }
+    }
+  });
+}
+
+TEST(ElasticStep, CutOffBehindItsVoteEachRankFinishesAlone) {
+  test::run_in_child([] {
+    for (const auto& way : every_way()) {
+      const Elements after = joined(undisturbed(way)[2]);
+      for (ActionKind kind :
+           {ActionKind::kUpdate, ActionKind::kGather, ActionKind::kCommit}) {
+        const int64_t action = find(way, kind, true);
+        if (action < find(way, ActionKind::kVote, true)) continue;
+        SCOPED_TRACE(testing::Message() << way << " action " << action);
+        cut_off(way, action, [&](Rank& rank, Communicator&) {
+          ASSERT_GE(rank->standing().phase, Phase::kVoted);
+          EXPECT_FALSE(rank->standing().against);
+          const StepResult result = rank->finish(false);
+          EXPECT_EQ(rank->standing().phase, Phase::kCommitted);
+          EXPECT_FALSE(result.skipped);
+          EXPECT_GT(result.loss, 0);
+          for (const auto& [where, value] : elements(*rank, Holding::kHeld))
+            ASSERT_EQ(value, after.at(where)) << where.first;
+        });
+      }
+    }
+  });
+}
+
+TEST(ElasticStep, AStepThatChangesNothingCanBeFinishedToo) {
+  test::run_in_child([] {
+    const Way way{.ranks = 2, .shard = 2};
+    const Elements before = joined(undisturbed(way)[1]);
+    cut_off(way, find(way, ActionKind::kUpdate, false), [&](Rank& rank, Communicator&) {
+      if (rank->standing().phase != Phase::kVoted) return;  // it knows better
+      EXPECT_TRUE(rank->finish(true).skipped);
+      for (const auto& [where, value] : elements(*rank, Holding::kHeld))
+        ASSERT_EQ(value, before.at(where)) << where.first;
+    });
+  });
+}
+
+TEST(ElasticStep, WhoTakesOverKeepsTheBuffersItHas) {
+  test::run_in_child([] {
+    const Way way{.ranks = 2, .shard = 3};
+    test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
+      Chain chain = make_chain();
+      const auto rule = make_update_rule({.name = "adamw"});
+      const auto fill = [&](float value) {
+        for (auto& [name, tensor] : chain.buffers()) tensor.fill_(value);
+      };
+      fill(1);
+      Executor first(chain, Rank::schedule_of(chain, way), *rule, comm, {});
+      fill(7.0f + comm.rank());
+      Executor second(chain, Rank::schedule_of(chain, way), *rule, comm,
+                      {.takes_over = true});
+      for (const auto& [name, tensor] : chain.buffers())
+        EXPECT_EQ(tensor.min().item<float>(), 7.0f + comm.rank()) << name;
+    });
+  });
+}
+
+}  // namespace
+}  // namespace cohort

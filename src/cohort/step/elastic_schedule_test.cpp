@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that those who are left can finish: what is written, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "cohort/core/error.h"
+#include "cohort/step/checker.h"
+#include "cohort/step/generator.h"
+
+namespace cohort {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::vector<BlockSpec> blocks() {
+  std::vector<BlockSpec> blocks;
+  for (int64_t numel : {3000, 200, 3000}) {
+    BlockSpec block{.name = "b" + std::to_string(blocks.size())};
+    block.parameters = {{.name = block.name + ".w", .shape = {numel}, .end = numel}};
+    block.keeps_statistics = blocks.size() == 1;
+    blocks.push_back(std::move(block));
+  }
+  return blocks;
+}
+
+std::map<ActionKind, int> count(const Role& role) {
+  std::map<ActionKind, int> counts;
+  for (const auto& action : role.actions) ++counts[action.kind];
+  return counts;
+}
+
+std::string refusal(const Schedule& schedule) {
+  try {
+    check(schedule, {.elastic = true});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+int find(const Role& role, ActionKind kind, int bucket = kNone) {
+  for (size_t i = 0; i < role.actions.size(); ++i)
+    if (role.actions[i].kind == kind &&
+        (bucket == kNone || role.actions[i].buckets == std::vector{bucket}))
+      return static_cast<int>(i);
+  ADD_FAILURE() << "no " << name_of(kind);
+  return 0;
+}
+
+// What is behind the Vote may be lost: nothing there is needed of others but parameters
+// that are whole in their owners' memory.
+TEST(ElasticSchedule, OnlyParametersTravelBehindTheVote) {
+  for (int shard = 0; shard <= 3; ++shard) {
+    const auto schedule =
+        generate(blocks(), {.dp = 3, .shard = shard},
+                 {.slices = 5, .bucket_bytes = 4 * kChunk, .elastic = true});
+    EXPECT_TRUE(schedule.elastic);
+    EXPECT_EQ(has_mirrors(schedule), shard > 0);
+    for (const auto& role : schedule.roles) {
+      auto counts = count(role);
+      EXPECT_EQ(counts[ActionKind::kVote], 1);
+      EXPECT_EQ(counts[ActionKind::kFoldBuffers], 1);
+      EXPECT_EQ(counts[ActionKind::kMirror],
+                shard > 0 ? counts[ActionKind::kUpdate] : 0);
+      bool voted = false;
+      for (const auto& action : role.actions) {
+        if (voted && action.lane != kComputeLane) {
+          EXPECT_EQ(action.kind, ActionKind::kGather);
+        }
+        voted |= action.kind == ActionKind::kVote;
+      }
+    }
+  }
+}
+
+TEST(ElasticSchedule, HasAHashOfItsOwn) {
+  const auto hash = [](bool elastic) {
+    return generate(blocks(), {.dp = 2},
+                    {.slices = 2, .vote = true, .elastic = elastic})
+        .hash();
+  };
+  EXPECT_NE(hash(true), hash(false));
+}
+
+// With sharded state and statistics, where only the list says so.
+Schedule elastic_step(int shard) {
+  Schedule schedule =
+      generate(blocks(), {.dp = 3, .shard = shard},
+               {.slices = 4, .bucket_bytes = 4 * kChunk, .elastic = true});
+  schedule.elastic = false;
+  schedule.shard = 0;
+  schedule.buckets.clear();
+  return schedule;
+}
+
+TEST(ElasticSchedule, ElasticNeedsAMirrorOfEveryShare) {
+  for (int shard : {1, 2, 3}) {
+    const Schedule plain =
+        generate(blocks(), {.dp = 3, .shard = shard}, {.slices = 4, .vote = true});
+    EXPECT_THAT(refusal(plain), HasSubstr("no Mirror"));
+    Schedule twice = elastic_step(shard);
+    Role& role = twice.roles[0];
+    role.actions[find(role, ActionKind::kMirror, 0)].buckets = {1};
+    EXPECT_THAT(refusal(twice), HasSubstr("no Mirror of bucket 0"));
+  }
+  const Schedule copies = generate(blocks(), {.dp = 4, .shard = 2, .replicate = 2},
+                                   {.slices = 4, .elastic = true});
+  EXPECT_EQ(refusal(copies), "accepted");
+  for (const auto& action : copies.roles[0].actions)
+    EXPECT_NE(action.kind, ActionKind::kMirror);
+}
+
+TEST(ElasticSchedule, TheVoteWaitsForMirrorsAndStatistics) {
+  for (int shard : {1, 2, 3})
+    for (ActionKind kind : {ActionKind::kMirror, ActionKind::kFoldBuffers}) {
+      Schedule schedule = elastic_step(shard);
+      ASSERT_EQ(refusal(schedule), "accepted");
+      for (Role& role : schedule.roles) {
+        const int vote = find(role, ActionKind::kVote);
+        Action late = role.actions[vote];
+        late.kind = kind;
+        late.bytes = 0;
+        if (kind == ActionKind::kMirror) late.buckets = {0};
+        role.actions[find(role, kind)].kind = ActionKind::kVote;
+        role.actions[find(role, ActionKind::kVote)].buckets.clear();
+        role.actions[vote] = late;
+      }
+      EXPECT_THAT(refusal(schedule),
+                  AllOf(HasSubstr("Vote"), HasSubstr("comes before")))
+          << shard << ' ' << name_of(kind);
+    }
+}
+
+TEST(ElasticSchedule, AMirrorComesBetweenTheSumAndItsUpdate) {
+  Schedule schedule = elastic_step(1);
+  Role& role = schedule.roles[0];
+  role.actions[find(role, ActionKind::kMirror)].waits.clear();
+  EXPECT_EQ(refusal(schedule), "accepted");  // its lane is in order
+  std::swap(role.actions[find(role, ActionKind::kMirror)].kind,
+            role.actions[find(role, ActionKind::kReduceScatter)].kind);
+  EXPECT_THAT(refusal(schedule), HasSubstr("to be handed on"));
+}
+
+}  // namespace
+}  // namespace cohort

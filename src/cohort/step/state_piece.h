@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/tensor.h"
+#include "cohort/step/tensor_spec.h"
+
+namespace cohort {
+
+enum class TensorKind { kParameter, kMoment, kBuffer };
+
+// "parameter", "moment" (of an optimizer) or "buffer".
+std::string_view kind_name(TensorKind kind);
+
+// A tensor of the state, whoever holds it.
+struct StateTensor {
+  TensorSpec spec;
+  TensorKind kind = TensorKind::kParameter;
+  // Dimensions from the slowest to the fastest, in the order of which the elements are
+  // counted; empty: row-major.
+  std::vector<int64_t> order;
+};
+
+// Elements [spec.begin, spec.end) of a tensor of the state, as one rank has them.
+// `data` has these elements, on any device, contiguous in the order of tensor.order.
+struct StatePiece {
+  StateTensor tensor;
+  Tensor data;
+};
+
+// The order in which a tensor's elements lie in memory; empty for row-major.
+std::vector<int64_t> memory_order(const Tensor& tensor);
+
+}  // namespace cohort

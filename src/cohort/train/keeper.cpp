@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/train/keeper.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/format.h"
+#include "cohort/core/memory.h"
+#include "cohort/train/keeper_state.h"
+
+namespace cohort {
+namespace {
+
+// What ranks tell one another before a write.
+constexpr int64_t kFree = 0;
+constexpr int64_t kBusy = 1;
+constexpr int64_t kThere = 2;  // that step is saved already
+
+bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+}  // namespace
+
+Keeper::Keeper(KeeperOptions options, PageKeeper* pages, std::unique_ptr<Disk> disk)
+    : options_(std::move(options)), pages_(pages), disk_(std::move(disk)) {
+  snapshots_ = std::make_unique<Snapshots>(pages_, num_slots());
+}
+
+int Keeper::num_slots() const {
+  const bool takes = pages_ && options_.snapshot_every > 0;
+  return (takes ? 2 : 0) + (writes_behind() ? 1 : 0);
+}
+
+Keeper::~Keeper() { end(); }
+
+// A write that is cut off ends at its next meeting; nobody waits for it here.
+void Keeper::end() {
+  if (group_) group_->abort("the world has ended");
+  group_.reset();
+  world_ = {};
+}
+
+void Keeper::begin(const KeptWorld& world) {
+  end();
+  world_ = world;
+  const Communicator& comm = *world_.comm;
+  if (num_slots() > 0) {
+    snapshots_->begin(
+        {.generation = comm.generation(), .world = comm.size(), .rank = comm.rank()},
+        world_.runner->state(Holding::kOwned));
+    check_memory();
+    snapshots_->warm_up();
+  }
+  if (writes_behind()) group_ = world_.comm->split(0);
+}
+
+// A later world has what it needs: what the lost rank had is this one's now.
+void Keeper::check_memory() {
+  if (world_.comm->generation() > 0) return;
+  Tensor sums = at::tensor({snapshots_->wanted_bytes(), snapshots_->held_bytes()});
+  world_.comm->all_reduce(sums, ReduceOp::kSum).wait();
+  Tensor free = at::full({1}, available_memory(), at::kLong);
+  world_.comm->all_reduce(free, ReduceOp::kMin).wait();
+  const int64_t wanted = sums[0].item<int64_t>(), held = sums[1].item<int64_t>();
+  const int64_t limit =
+      options_.memory > 0 ? options_.memory : free.item<int64_t>() + held;
+  if (wanted <= limit) return;
+  throw ConfigError(text("[train.snapshot] snapshots of all ranks need ",
+                         format_bytes(static_cast<double>(wanted)), "; they may have ",
+                         format_bytes(static_cast<double>(limit)),
+                         " (checkpoint.memory); snapshot.every_steps=0 or "
+                         "checkpoint.async=false need less"));
+}
+
+RunState Keeper::complete(RunState run) const {
+  const SamplerOptions& samples = world_.sampler->options();
+  const Position next = world_.sampler->position(run.step);
+  run.epoch = next.epoch;
+  run.sample = next.step * samples.batch;
+  run.seed = samples.seed;
+  run.layout = world_.layout;
+  run.world = world_.comm->size();
+  run.state[kRunnerState] = world_.runner->small_state();
+  run.state[kBatchState] = std::to_string(samples.batch);
+  run.state[kSlicesState] = std::to_string(samples.slices);
+  run.state[kSamplesState] = std::to_string(samples.size);
+  return run;
+}
+
+void Keeper::after_step(const RunState& given) {
+  if (const auto outcome = saving_.take_outcome()) report(*outcome);
+  const bool saves_now = saves() && is_due(given.step, options_.every_steps);
+  const bool takes = pages_ && is_due(given.step, options_.snapshot_every);
+  if (!saves_now && !takes) return;
+  const RunState run = complete(given);
+  const bool writes = saves_now && may_write(run.step);
+  if (writes && !options_.async) save_now(run);
+  const bool behind = writes && options_.async;
+  if (!takes && !behind) return;
+  auto pages = snapshots_->take(run, world_.runner->state(Holding::kOwned));
+  if (behind && pages) write_behind(run, std::move(pages));
+}
+
+void Keeper::start(const RunState& run) {
+  if (pages_ && options_.snapshot_every > 0)
+    snapshots_->take(complete(run), world_.runner->state(Holding::kOwned));
+}
+
+int64_t Keeper::greatest(int64_t mine) {
+  Tensor all = at::full({1}, mine, at::kLong);
+  world_.comm->all_reduce(all, ReduceOp::kMax).wait();
+  return all.item<int64_t>();
+}
+
+// All ranks alike, or some would wait for the others in a save of their own.
+bool Keeper::may_write(int64_t step) {
+  const bool there = world_.comm->rank() == 0 && saved_step_ == step;
+  const int64_t most = greatest(there ? kThere : saving_.busy() ? kBusy : kFree);
+  if (most == kBusy && !said_busy_) {
+    said_busy_ = true;
+    note(text("step ", step, " is not saved: the checkpoint before it is still being ",
+              "written; a larger checkpoint.every_steps or a faster disk helps"));
+  }
+  return most == kFree;
+}
+
+void Keeper::write_behind(const RunState& run, std::shared_ptr<SnapshotPages> pages) {
+  saving_.start(run.step, [this, run, pages, group = group_] {
+    CheckpointWriter writer(options_.dir, {.retention = options_.retention}, *disk_);
+    return writer.save(run, pages->pieces(), meeting_over(*group));
+  });
+}
+
+// Of a lost peer the caller learns; a disk that refuses is reported.
+void Keeper::save_now(const RunState& run) {
+  SaveOutcome outcome{.step = run.step};
+  try {
+    CheckpointWriter writer(options_.dir, {.retention = options_.retention}, *disk_);
+    const SaveReport report = writer.save(run, world_.runner->state(Holding::kOwned),
+                                          meeting_over(*world_.comm));
+    outcome.path = report.path;
+    outcome.remark = report.remark;
+  } catch (const CheckpointError& error) {
+    outcome.failure = error.what();
+  }
+  report(outcome);
+}
+
+bool Keeper::finish(const RunState& given) {
+  saving_.wait();
+  if (const auto outcome = saving_.take_outcome()) report(*outcome);
+  if (!saves()) return false;
+  const RunState run = complete(given);
+  if (may_write(run.step)) save_now(run);
+  return greatest(saved_step_ == run.step ? 1 : 0) == 1;
+}
+
+void Keeper::report(const SaveOutcome& outcome) {
+  if (!outcome.path.empty()) saved_step_ = outcome.step;
+  if (!world_.reporter) return;
+  if (!outcome.path.empty())
+    world_.reporter->checkpoint({.path = outcome.path, .step = outcome.step});
+  if (!outcome.failure.empty())
+    world_.reporter->checkpoint_failed(
+        {.step = outcome.step, .cause = outcome.failure});
+  if (!outcome.remark.empty()) note(outcome.remark);
+}
+
+void Keeper::note(const std::string& line) {
+  if (world_.reporter) world_.reporter->note(line);
+}
+
+}  // namespace cohort

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/checkpoint/save.h"
+#include "cohort/comm/communicator.h"
+#include "cohort/data/sampler.h"
+#include "cohort/engine/step_runner.h"
+#include "cohort/train/background_save.h"
+#include "cohort/train/page_keeper.h"
+#include "cohort/train/reporter.h"
+#include "cohort/train/snapshots.h"
+
+namespace cohort {
+
+struct KeeperOptions {
+  std::string dir;          // of checkpoints, which all ranks see; empty: none
+  int64_t every_steps = 0;  // 0: only in finish()
+  Retention retention;
+  bool resume = false;
+  // Training stops for one memory copy instead of the write, which costs a third piece
+  // of memory as large as the state.
+  bool async = true;
+  int64_t snapshot_every = 0;  // steps; 0: none. Costs memory for two states.
+  int64_t memory = 0;  // bytes that all ranks here may take for that; 0: what is free
+};
+
+// What a keeper sees of a world; borrowed until end() or the next begin().
+struct KeptWorld {
+  Communicator* comm = nullptr;
+  StepRunner* runner = nullptr;
+  const Sampler* sampler = nullptr;
+  std::string layout;            // for people
+  Reporter* reporter = nullptr;  // null but on the rank that speaks
+};
+
+// Keeps the state of a run where a crash does not reach it: as snapshots in memory that
+// the agent holds, and as checkpoints on a disk. One a rank, over the life of the
+// process and all its worlds.
+//
+// All ranks call begin() when a world and its runner are there, restore() if none of
+// them has the state, after_step() after each commit, finish() at the end. end(), or
+// the destructor, cuts off a write that is under way; the run may be over by then, or
+// only its world.
+//
+// Failure: a checkpoint that cannot be written is reported, and the run goes on.
+// CommError when a peer is lost: the step is committed all the same. Thread safety:
+// none; what it does in the background it does on threads of its own.
+class Keeper {
+ public:
+  // `pages` may be null: nobody is there to keep snapshots, and none are taken.
+  Keeper(KeeperOptions options, PageKeeper* pages,
+         std::unique_ptr<Disk> disk = real_disk());
+  ~Keeper();
+
+  // ConfigError, in the first world, if snapshots do not fit into their memory.
+  void begin(const KeptWorld& world);
+
+  // Fills the runner's state: from the newest snapshot that all ranks of a world have
+  // completed, or the newest whole checkpoint, whichever is further; what is damaged is
+  // named and passed over. Nullopt, and nothing has changed, if there is none.
+  //
+  // ConfigError if the checkpoint is of another run: other seed, batch or data; or if
+  // there are some and nobody asked for --resume. CheckpointError if there are some and
+  // none can be loaded.
+  std::optional<RunState> restore();
+
+  // A run that begins: the state it begins with, so that it can begin again.
+  void start(const RunState& run);
+
+  // `run` has the step, metrics, and what the trainer wants back in `state`; the keeper
+  // adds the rest.
+  void after_step(const RunState& run);
+
+  // Waits for what is under way and saves this step, unless it is saved. True if it is
+  // there now, on every rank alike.
+  bool finish(const RunState& run);
+
+  void end();
+
+ private:
+  bool saves() const { return !options_.dir.empty(); }
+  bool writes_behind() const {
+    return saves() && options_.async && options_.every_steps > 0;
+  }
+  int num_slots() const;
+  RunState complete(RunState run) const;
+  void check_memory();
+  int64_t greatest(int64_t mine);
+  bool may_write(int64_t step);
+  void write_behind(const RunState& run, std::shared_ptr<SnapshotPages> pages);
+  void save_now(const RunState& run);
+  void report(const SaveOutcome& outcome);
+  void note(const std::string& line);
+
+  struct Source;
+  std::string list_sources(const SnapshotSet& kept);
+  std::string refusal(const CheckpointInfo& saved) const;
+  RunState load(const Source& source, const SnapshotSet& kept);
+  std::string try_source(const Source& source, const SnapshotSet& kept, RunState& run);
+  void go_on_from(const Source& source, const RunState& run);
+
+  KeeperOptions options_;
+  PageKeeper* pages_;
+  std::unique_ptr<Disk> disk_;
+  KeptWorld world_;
+  std::shared_ptr<Communicator> group_;  // the writer's own
+  std::unique_ptr<Snapshots> snapshots_;
+  BackgroundSave saving_;
+  int64_t saved_step_ = -1;  // of the newest checkpoint that this process saw whole
+  bool said_busy_ = false;
+};
+
+// The slices of the batch that the newest checkpoint in a folder was made with, which a
+// run that goes on from it should take over. 0: nobody knows.
+int saved_slices(const std::string& dir);
+
+}  // namespace cohort

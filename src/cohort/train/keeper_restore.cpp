@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a run goes on from, when no rank has its state any more.
+#include <algorithm>
+#include <sstream>
+
+#include "cohort/checkpoint/load.h"
+#include "cohort/core/error.h"
+#include "cohort/core/parse.h"
+#include "cohort/train/keeper.h"
+#include "cohort/train/keeper_state.h"
+
+namespace cohort {
+namespace {
+
+// How a list of sources begins that is none.
+constexpr char kRefused = '!';
+constexpr char kDamaged = '-';
+
+std::string state_or_empty(const RunState& run, const char* key) {
+  const auto found = run.state.find(key);
+  return found == run.state.end() ? "" : found->second;
+}
+
+}  // namespace
+
+// A snapshot, or the folder of a checkpoint.
+struct Keeper::Source {
+  SnapshotTitle title;
+  std::string path;  // empty: the snapshot
+
+  std::string text() const {
+    if (!path.empty()) return cohort::text(title.step, " 0 0 ", path);
+    return cohort::text(title.step, ' ', title.generation, ' ', title.world);
+  }
+  static Source parse(const std::string& line) {
+    Source source;
+    std::istringstream in(line);
+    in >> source.title.step >> source.title.generation >> source.title.world >> std::ws;
+    std::getline(in, source.path);
+    return source;
+  }
+};
+
+// Rank 0's: one line each, furthest first, at equal steps the snapshot; or, behind a
+// mark, why the run cannot go on.
+std::string Keeper::list_sources(const SnapshotSet& kept) {
+  std::vector<Source> sources;
+  for (const auto& title : kept.whole()) sources.push_back({title, ""});
+  const auto found =
+      saves() ? list_checkpoints(options_.dir) : std::vector<CheckpointInfo>{};
+  const bool may_resume = options_.resume || world_.comm->generation() > 0;
+  if (!may_resume && !found.empty())
+    return text(kRefused, "[train.checkpoint] ", options_.dir,
+                " has checkpoints up to step ", found.back().step,
+                "; go on from them with --resume, or take another checkpoint.dir");
+  std::string trouble;
+  for (auto info = found.rbegin(); info != found.rend(); ++info) {
+    if (!info->trouble.empty()) {
+      note(text("passed over: ", info->trouble));
+      if (trouble.empty()) trouble = info->trouble;
+      continue;
+    }
+    if (const auto why = refusal(*info); !why.empty()) return kRefused + why;
+    sources.push_back({{.step = info->step}, info->path});
+  }
+  if (sources.empty() && !trouble.empty()) return kDamaged + trouble;
+  std::stable_sort(sources.begin(), sources.end(), [](const auto& a, const auto& b) {
+    return a.title.step > b.title.step;
+  });
+  std::string lines;
+  for (const auto& source : sources) lines += source.text() + '\n';
+  return lines;
+}
+
+// Weights of other plans (imported ones) have no batch and fit any run.
+std::string Keeper::refusal(const CheckpointInfo& saved) const {
+  const RunState& run = saved.manifest.run;
+  const SamplerOptions& asked = world_.sampler->options();
+  const auto differs = [&](const char* key, const std::string& was,
+                           const std::string& is) {
+    return was.empty() || was == is
+               ? std::string()
+               : text("[train.checkpoint] ", saved.path, " was saved with ", key, "=",
+                      was, ", asked for is ", key, "=", is,
+                      "; a run goes on with the same");
+  };
+  const std::string batch = state_or_empty(run, kBatchState);
+  if (batch.empty()) return "";
+  for (const auto& why :
+       {differs("seed", std::to_string(run.seed), std::to_string(asked.seed)),
+        differs("batch", batch, std::to_string(asked.batch)),
+        differs("samples of data", state_or_empty(run, kSamplesState),
+                std::to_string(asked.size))})
+    if (!why.empty()) return why;
+  return "";
+}
+
+RunState Keeper::load(const Source& source, const SnapshotSet& kept) {
+  auto pieces = world_.runner->state(Holding::kHeld);
+  if (source.path.empty()) {
+    const std::string missing = kept.fill(source.title, pieces);
+    if (!missing.empty()) throw CheckpointError(missing);
+    return kept.run(source.title);
+  }
+  Checkpoint saved(source.path);
+  load_pieces(saved, pieces);
+  return saved.manifest().run;
+}
+
+// Every rank tries; what one of them cannot read is passed over by all. Returns the
+// first trouble of any rank.
+std::string Keeper::try_source(const Source& source, const SnapshotSet& kept,
+                               RunState& run) {
+  std::string mine;
+  try {
+    run = load(source, kept);
+  } catch (const CheckpointError& error) {
+    mine = error.what();
+  }
+  for (const auto& trouble : meeting_over(*world_.comm).gather(mine))
+    if (!trouble.empty()) return trouble;
+  return "";
+}
+
+void Keeper::go_on_from(const Source& source, const RunState& run) {
+  world_.runner->set_small_state(state_or_empty(run, kRunnerState));
+  world_.runner->refresh();
+  if (!source.path.empty()) saved_step_ = run.step;
+  note(source.path.empty()
+           ? text("goes on from the snapshot of step ", run.step, " in memory")
+           : text("goes on from ", source.path, " (step ", run.step, ", saved by ",
+                  run.layout, ")"));
+}
+
+std::optional<RunState> Keeper::restore() {
+  const SnapshotSet kept = snapshots_->kept();
+  const bool leads = world_.comm->rank() == 0;
+  const std::string listed =
+      meeting_over(*world_.comm).gather(leads ? list_sources(kept) : "")[0];
+  if (listed.starts_with(kRefused)) throw ConfigError(listed.substr(1));
+  if (listed.starts_with(kDamaged)) throw CheckpointError(listed.substr(1));
+  std::string first_trouble;
+  std::istringstream lines(listed);
+  for (std::string line; std::getline(lines, line);) {
+    const Source source = Source::parse(line);
+    RunState run;
+    const std::string trouble = try_source(source, kept, run);
+    if (trouble.empty()) {
+      go_on_from(source, run);
+      return run;
+    }
+    note(text("passed over: ", trouble));
+    if (first_trouble.empty()) first_trouble = trouble;
+  }
+  if (!first_trouble.empty()) throw CheckpointError(first_trouble);
+  if (options_.resume)
+    note(text("nothing is saved in ", options_.dir, ": starts anew"));
+  return std::nullopt;
+}
+
+int saved_slices(const std::string& dir) {
+  const auto newest = latest_checkpoint(dir);
+  if (!newest) return 0;
+  const std::string slices =
+      state_or_empty(Checkpoint(*newest).manifest().run, kSlicesState);
+  return static_cast<int>(try_parse_int(slices).value_or(0));
+}
+
+}  // namespace cohort

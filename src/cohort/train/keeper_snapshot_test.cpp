@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run whose ranks are all gone goes on from memory.
+#include <gmock/gmock.h>
+
+#include "cohort/train/testing_keeper.h"
+
+namespace cohort {
+namespace {
+
+using test::expect_no_errors;
+using test::in_world;
+using test::SmallRank;
+using test::SmallTask;
+using testing::HasSubstr;
+
+class KeeperSnapshotTest : public test::TempFolder {
+ protected:
+  KeeperOptions taking(int64_t every) const { return {.snapshot_every = every}; }
+
+  // A world of new processes: trains to `until` and is gone.
+  uint64_t live(const SmallTask& task, const KeeperOptions& options, int64_t until,
+                int generation) {
+    uint64_t hash = 0;
+    expect_no_errors(in_world(
+        task.layout.dp,
+        [&](Communicator& comm) {
+          Keeper keeper(options, &agent_);
+          SmallRank rank(task, comm, keeper, &heard_);
+          const int64_t from = rank.restore();
+          rank.train(until);
+          const uint64_t mine = rank.hash();
+          if (comm.rank() != 0) return;
+          hash = mine;
+          went_on_from_ = from;
+        },
+        generation));
+    return hash;
+  }
+
+  test::FakeAgent agent_;
+  test::Listener heard_;
+  int64_t went_on_from_ = -1;
+};
+
+TEST_F(KeeperSnapshotTest, AllRanksGoneGoOnFromMemoryInAnyLayout) {
+  const SmallTask task{.layout = {.dp = 4, .shard = 3}, .optimizer = "adamw"};
+  const uint64_t early = live(task, {}, 7, 0), wanted = live(task, {}, 12, 0);
+  live(task, taking(2), 5, 0);
+  EXPECT_EQ(live(task, taking(2), 7, 1), early);
+  int generation = 2;
+  for (const Layout& layout :
+       {Layout{.dp = 3, .shard = 1}, Layout{.dp = 1},
+        Layout{.dp = 4, .shard = 2, .replicate = 2}, Layout{.dp = 2}}) {
+    SmallTask other = task;
+    other.layout = layout;
+    other.weights = 99;
+    live(other, taking(2), generation + 6, generation);
+    EXPECT_EQ(went_on_from_, (generation + 5) / 2 * 2) << layout.text();
+    ++generation;
+  }
+  EXPECT_EQ(live(task, taking(2), 12, generation), wanted);
+  EXPECT_THAT(heard_.notes,
+              HasSubstr("goes on from the snapshot of step 10 in memory"));
+}
+
+TEST_F(KeeperSnapshotTest, TheFurtherOfSnapshotAndCheckpointIsTaken) {
+  KeeperOptions options{.dir = root_, .every_steps = 3, .snapshot_every = 2};
+  const SmallTask task{.layout = {.dp = 2, .shard = 2}};
+  const uint64_t wanted = live(task, {}, 9, 0);
+  live(task, options, 4, 0);  // snapshots of 2, 4; and 3, for the disk
+  live(task, options, 5, 1);
+  EXPECT_EQ(went_on_from_, 4);
+  options.snapshot_every = 0;
+  EXPECT_EQ(live(task, options, 9, 2), wanted);
+  EXPECT_EQ(went_on_from_, 4);
+}
+
+TEST_F(KeeperSnapshotTest, WithoutMemoryTheDiskHelps) {
+  const KeeperOptions options{
+      .dir = root_, .every_steps = 3, .async = false, .snapshot_every = 0};
+  const SmallTask task{.layout = {.dp = 2, .shard = 2}};
+  const uint64_t wanted = live(task, {}, 7, 0);
+  live(task, options, 4, 0);
+  EXPECT_EQ(live(task, options, 7, 1), wanted);
+  EXPECT_EQ(went_on_from_, 3);
+}
+
+TEST_F(KeeperSnapshotTest, TooLittleMemoryIsRefusedAtTheStart) {
+  KeeperOptions options = taking(2);
+  options.memory = 1000;
+  const auto errors = in_world(2, [&](Communicator& comm) {
+    Keeper keeper(options, &agent_);
+    SmallRank rank({.layout = {.dp = 2}}, comm, keeper);
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(error, HasSubstr("snapshots of all ranks need"));
+    EXPECT_THAT(error, HasSubstr("checkpoint.memory"));
+  }
+}
+
+TEST_F(KeeperSnapshotTest, SnapshotsGoOnWhileACheckpointIsWritten) {
+  const KeeperOptions options{.dir = root_, .every_steps = 4, .snapshot_every = 1};
+  const SmallTask task{.layout = {.dp = 2, .shard = 1}};
+  const uint64_t wanted = live(task, {}, 15, 0);
+  live(task, options, 14, 0);
+  EXPECT_EQ(live(task, options, 15, 1), wanted);
+  EXPECT_EQ(went_on_from_, 14);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/train/snapshots.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "cohort/core/error.h"
+#include "cohort/core/parse.h"
+#include "cohort/core/unique_fd.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kWarmBytes = 64 << 20;  // at once, between two looks at the clock
+constexpr std::string_view kPrefix = "snapshot.";
+
+std::vector<std::shared_ptr<SnapshotPages>> map_all(std::vector<KeptPages> kept) {
+  std::vector<std::shared_ptr<SnapshotPages>> pages;
+  for (auto& [name, fd] : kept)
+    if (auto mapped = SnapshotPages::map(fd); mapped && name.starts_with(kPrefix))
+      pages.push_back(std::move(mapped));
+  return pages;
+}
+
+bool fits(const StatePiece& have, const StatePiece& want) {
+  return have.tensor.spec.shape == want.tensor.spec.shape &&
+         have.tensor.order == want.tensor.order &&
+         have.data.scalar_type() == want.data.scalar_type();
+}
+
+}  // namespace
+
+SnapshotSet::SnapshotSet(std::vector<std::shared_ptr<SnapshotPages>> pages) {
+  for (auto& one : pages) {
+    const auto title = one->title();
+    if (!title) continue;
+    auto found = std::find_if(states_.begin(), states_.end(), [&](const auto& state) {
+      return state.first.same_state(*title);
+    });
+    if (found == states_.end()) found = states_.insert(found, {*title, {}});
+    found->second[title->rank] = std::move(one);
+  }
+  std::sort(states_.begin(), states_.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first.step, a.first.generation) >
+           std::pair(b.first.step, b.first.generation);
+  });
+}
+
+std::vector<SnapshotTitle> SnapshotSet::whole() const {
+  std::vector<SnapshotTitle> titles;
+  for (const auto& [title, parts] : states_)
+    if (static_cast<int>(parts.size()) == title.world) titles.push_back(title);
+  return titles;
+}
+
+const SnapshotSet::Parts* SnapshotSet::find(const SnapshotTitle& title) const {
+  for (const auto& [other, parts] : states_)
+    if (other.same_state(title)) return &parts;
+  return nullptr;
+}
+
+RunState SnapshotSet::run(const SnapshotTitle& title) const {
+  const Parts* const parts = find(title);
+  COHORT_CHECK(parts, "no snapshot of step ", title.step);
+  return parts->begin()->second->run();
+}
+
+std::string SnapshotSet::fill(const SnapshotTitle& title,
+                              std::span<const StatePiece> pieces) const {
+  const c10::NoGradGuard no_grad;
+  const Parts* const parts = find(title);
+  if (!parts) return text("[train.snapshot] step ", title.step, " is not kept");
+  std::unordered_map<std::string, std::vector<StatePiece>> have;
+  for (const auto& [rank, pages] : *parts)
+    for (auto& piece : pages->pieces())
+      have[piece.tensor.spec.name].push_back(std::move(piece));
+  for (const auto& piece : pieces) {
+    const TensorSpec& want = piece.tensor.spec;
+    int64_t filled = 0;
+    for (const auto& source : have[want.name]) {
+      const TensorSpec& there = source.tensor.spec;
+      const int64_t begin = std::max(want.begin, there.begin);
+      const int64_t end = std::min(want.end, there.end);
+      if (begin >= end || !fits(source, piece)) continue;
+      piece.data.view({-1})
+          .narrow(0, begin - want.begin, end - begin)
+          .copy_(source.data.narrow(0, begin - there.begin, end - begin));
+      filled += end - begin;
+    }
+    if (filled != want.end - want.begin)
+      return text("[train.snapshot] step ", title.step, " has ", filled, " of ",
+                  want.end - want.begin, " elements of ", want.name);
+  }
+  return "";
+}
+
+Snapshots::~Snapshots() { stop_warming(); }
+
+void Snapshots::stop_warming() {
+  enough_ = true;
+  if (warming_.joinable()) warming_.join();
+  enough_ = false;
+}
+
+std::string Snapshots::name(int slot) const {
+  return text(kPrefix, who_.rank, ".", slot);
+}
+
+SnapshotSet Snapshots::kept() const {
+  return SnapshotSet(keeper_ ? map_all(keeper_->kept())
+                             : std::vector<std::shared_ptr<SnapshotPages>>{});
+}
+
+void Snapshots::begin(const SnapshotTitle& who, std::span<const StatePiece> pieces) {
+  stop_warming();
+  const bool moved = who.rank != who_.rank;
+  who_ = who;
+  plan_ = plan_snapshot(pieces);
+  last_.reset();
+  tidied_ = false;
+  if (moved && keeper_) adopt();
+  // Before this world takes one, so all ranks see the same.
+  if (keeper_) {
+    const auto whole = kept().whole();
+    safe_ = whole.empty() ? std::nullopt : std::optional(whole.front());
+  }
+}
+
+// What the rank of this number left behind is this rank's to go on with.
+void Snapshots::adopt() {
+  std::fill(slots_.begin(), slots_.end(), nullptr);
+  for (auto& [name, fd] : keeper_->kept()) {
+    auto pages = SnapshotPages::map(fd);
+    for (int slot = 0; slot < static_cast<int>(slots_.size()); ++slot)
+      if (pages && name == this->name(slot)) slots_[slot] = std::move(pages);
+  }
+}
+
+int64_t Snapshots::wanted_bytes() const {
+  return plan_.total_bytes() * static_cast<int64_t>(slots_.size());
+}
+
+int64_t Snapshots::held_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& pages : slots_) bytes += pages ? pages->bytes() : 0;
+  return bytes;
+}
+
+void Snapshots::renew(int slot) {
+  stop_warming();
+  slots_[slot] = nullptr;
+  slots_[slot] = SnapshotPages::create(plan_.total_bytes());
+  if (keeper_) keeper_->keep(name(slot), slots_[slot]->fd());
+}
+
+// Ranks that this world no longer has: what they held is in a newer snapshot now.
+void Snapshots::let_go_of_lost_ranks() {
+  if (tidied_ || !keeper_ || who_.rank != 0) return;
+  tidied_ = true;
+  for (const auto& pages : keeper_->kept()) {
+    const UniqueFd had(pages.fd);
+    if (!pages.name.starts_with(kPrefix)) continue;
+    const std::string rank = split(pages.name.substr(kPrefix.size()), '.')[0];
+    if (try_parse_int(rank).value_or(0) < who_.world) continue;
+    const UniqueFd nothing(::memfd_create("cohort-nothing", MFD_CLOEXEC));
+    struct stat info {};
+    if (::fstat(had.get(), &info) == 0 && info.st_size > 0)
+      keeper_->keep(pages.name, nothing.get());
+  }
+}
+
+void Snapshots::warm_up() {
+  for (int slot = 0; slot < static_cast<int>(slots_.size()); ++slot)
+    if (!slots_[slot]) renew(slot);
+  // Not as shared pointers: a slot that somebody else holds counts as being read.
+  std::vector<SnapshotPages*> all;
+  for (const auto& pages : slots_) all.push_back(pages.get());
+  warming_ = std::thread([this, all] {
+    for (auto* const pages : all)
+      for (int64_t at = 0; at < pages->bytes() && !enough_; at += kWarmBytes)
+        pages->warm(at, kWarmBytes);
+  });
+}
+
+// The oldest, or one that is not complete anyway.
+int Snapshots::choose() const {
+  int best = -1;
+  int64_t oldest = std::numeric_limits<int64_t>::max();
+  for (int slot = 0; slot < static_cast<int>(slots_.size()); ++slot) {
+    if (slots_[slot].use_count() > 1) continue;
+    const auto title = slots_[slot] ? slots_[slot]->title() : std::nullopt;
+    if (title && safe_ && title->same_state(*safe_) && slots_.size() > 1) continue;
+    const int64_t age = title ? title->step : -1;
+    if (age >= oldest) continue;
+    oldest = age;
+    best = slot;
+  }
+  return best;
+}
+
+std::shared_ptr<SnapshotPages> Snapshots::take(const RunState& run,
+                                               std::span<const StatePiece> pieces) {
+  if (last_) {
+    safe_ = last_;
+    let_go_of_lost_ranks();
+  }
+  const int slot = choose();
+  if (slot < 0) return nullptr;
+  SnapshotTitle title = who_;
+  title.step = run.step;
+  if (!slots_[slot] || !slots_[slot]->write(title, run, plan_, pieces)) {
+    renew(slot);
+    const bool fits = slots_[slot]->write(title, run, plan_, pieces);
+    COHORT_CHECK(fits, "a snapshot of ", plan_.data_bytes, " bytes");
+  }
+  last_ = title;
+  return slots_[slot];
+}
+
+}  // namespace cohort

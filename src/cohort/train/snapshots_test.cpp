@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/train/snapshots.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "cohort/core/unique_fd.h"
+#include "cohort/train/testing_keeper.h"
+
+namespace cohort {
+namespace {
+
+using test::FakeAgent;
+using testing::HasSubstr;
+
+std::vector<StatePiece> state_of(double shift, int rank = 0, int size = 1) {
+  return test::share(test::some_state(shift), rank, size);
+}
+
+// What another holder of the descriptor sees.
+std::shared_ptr<SnapshotPages> again(const SnapshotPages& pages) {
+  return SnapshotPages::map(::fcntl(pages.fd(), F_DUPFD_CLOEXEC, 0));
+}
+
+TEST(SnapshotPages, GiveBackWhatWasWrittenToWhoeverMapsThem) {
+  const auto pieces = state_of(2, 1, 3);
+  const auto plan = plan_snapshot(pieces);
+  const auto pages = SnapshotPages::create(plan.total_bytes());
+  pages->warm(0, pages->bytes());
+  EXPECT_FALSE(pages->title());
+  ASSERT_TRUE(pages->write({.step = 7, .generation = 2, .world = 3, .rank = 1},
+                           test::at_step(7), plan, pieces));
+  const auto other = again(*pages);
+  const auto title = other->title();
+  ASSERT_TRUE(title);
+  EXPECT_EQ(title->step, 7);
+  EXPECT_EQ(title->generation, 2);
+  EXPECT_EQ(title->world, 3);
+  EXPECT_EQ(title->rank, 1);
+  EXPECT_EQ(other->run().state, test::at_step(7).state);
+  const auto back = other->pieces();
+  ASSERT_EQ(back.size(), pieces.size());
+  for (size_t i = 0; i < back.size(); ++i) {
+    EXPECT_EQ(back[i].tensor.spec.name, pieces[i].tensor.spec.name);
+    EXPECT_EQ(back[i].tensor.spec.begin, pieces[i].tensor.spec.begin);
+    EXPECT_EQ(back[i].tensor.order, pieces[i].tensor.order);
+    EXPECT_TRUE(at::equal(back[i].data, pieces[i].data));
+  }
+}
+
+TEST(SnapshotPages, OfWhichAnyByteOfTheTextIsAnotherAreNotTaken) {
+  const auto pieces = state_of(0);
+  const auto plan = plan_snapshot(pieces);
+  const auto pages = SnapshotPages::create(plan.total_bytes());
+  ASSERT_TRUE(pages->write({.step = 7}, test::at_step(7), plan, pieces));
+  auto* const bytes = static_cast<char*>(::mmap(
+      nullptr, pages->bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, pages->fd(), 0));
+  // The header, and some of the text.
+  const auto end = 4096 + static_cast<int64_t>(plan.tables.size());
+  for (int64_t at = 0; at < end; at += at < 80 ? 1 : 37) {
+    if (at >= 72 && at < 4096) continue;  // behind the header there is nothing
+    bytes[at] ^= 0x10;
+    EXPECT_FALSE(pages->title()) << at;
+    bytes[at] ^= 0x10;
+  }
+  EXPECT_TRUE(pages->title());
+  pages->clear();
+  EXPECT_FALSE(again(*pages)->title());
+  ::munmap(bytes, pages->bytes());
+}
+
+TEST(SnapshotPages, ThatAreTooSmallStayAsTheyAre) {
+  const auto pieces = state_of(0);
+  const auto plan = plan_snapshot(pieces);
+  const auto pages = SnapshotPages::create(4096);
+  EXPECT_FALSE(pages->write({.step = 7}, test::at_step(7), plan, pieces));
+  EXPECT_EQ(SnapshotPages::map(::memfd_create("empty", MFD_CLOEXEC)), nullptr);
+}
+
+class SnapshotsTest : public testing::Test {
+ protected:
+  // Slots of a rank of a world whose peers are not asked.
+  std::unique_ptr<Snapshots> rank(int rank, int world, int64_t generation = 0) {
+    auto one = std::make_unique<Snapshots>(&agent_, 2);
+    one->begin({.generation = generation, .world = world, .rank = rank},
+               state_of(0, rank, world));
+    one->warm_up();
+    return one;
+  }
+  void take(Snapshots& from, int rank, int world, int64_t step) {
+    ASSERT_TRUE(from.take(test::at_step(step),
+                          state_of(static_cast<double>(step), rank, world)));
+  }
+  std::vector<int64_t> whole_steps(const Snapshots& any) const {
+    std::vector<int64_t> steps;
+    for (const auto& title : any.kept().whole()) steps.push_back(title.step);
+    return steps;
+  }
+
+  FakeAgent agent_;
+};
+
+TEST_F(SnapshotsTest, CountOnlyWhenEveryRankHasCompletedIts) {
+  const auto first = rank(0, 2), second = rank(1, 2);
+  take(*first, 0, 2, 10);
+  EXPECT_THAT(whole_steps(*first), testing::ElementsAre());
+  take(*second, 1, 2, 10);
+  EXPECT_THAT(whole_steps(*first), testing::ElementsAre(10));
+  take(*first, 0, 2, 20);
+  EXPECT_THAT(whole_steps(*second), testing::ElementsAre(10));
+  take(*second, 1, 2, 20);
+  EXPECT_THAT(whole_steps(*second), testing::ElementsAre(20, 10));
+}
+
+TEST_F(SnapshotsTest, FillAnyCutAndNameWhatIsMissing) {
+  const auto first = rank(0, 2), second = rank(1, 2);
+  take(*first, 0, 2, 10);
+  take(*second, 1, 2, 10);
+  const auto kept = first->kept();
+  for (int size : {1, 3})
+    for (int r = 0; r < size; ++r) {
+      const auto wanted = state_of(10, r, size);
+      auto pieces = state_of(-1, r, size);
+      ASSERT_EQ(kept.fill(kept.whole()[0], pieces), "");
+      for (size_t i = 0; i < pieces.size(); ++i)
+        EXPECT_TRUE(at::equal(pieces[i].data, wanted[i].data));
+    }
+  auto strange = state_of(0);
+  strange[0].tensor.spec.name = "who";
+  EXPECT_THAT(kept.fill(kept.whole()[0], strange), HasSubstr("elements of who"));
+  EXPECT_THAT(kept.fill({.step = 11}, strange), HasSubstr("step 11 is not kept"));
+}
+
+// Rank 1 dies while it copies step 20. Its successor must not let the others overwrite
+// step 10 before all have a newer one.
+TEST_F(SnapshotsTest, TheNewestWholeOneIsNeverOverwritten) {
+  {
+    const auto first = rank(0, 2), second = rank(1, 2);
+    for (const int64_t step : {0, 10}) {
+      take(*first, 0, 2, step);
+      take(*second, 1, 2, step);
+    }
+    take(*first, 0, 2, 20);
+    second->take(test::at_step(20), state_of(20, 1, 2))->clear();
+  }
+  const auto first = rank(0, 2, 1), second = rank(1, 2, 1);
+  EXPECT_THAT(whole_steps(*first), testing::ElementsAre(10));
+  take(*first, 0, 2, 30);
+  EXPECT_THAT(whole_steps(*first), testing::ElementsAre(10));
+  take(*second, 1, 2, 30);
+  EXPECT_THAT(whole_steps(*first), testing::ElementsAre(30, 10));
+}
+
+// Takes one snapshot after the other, each full of its step, until it is killed.
+[[noreturn]] void take_for_ever(int slot_fds[2], int told) {
+  FakeAgent agent;
+  for (int slot : {0, 1}) agent.keep(text("snapshot.0.", slot), slot_fds[slot]);
+  Snapshots snapshots(&agent, 2);
+  auto pieces = state_of(0);
+  snapshots.begin({}, pieces);
+  for (int64_t step = 1;; ++step) {
+    for (auto& piece : pieces) piece.data.fill_(step % 100);
+    (void)snapshots.take(test::at_step(step), pieces);
+    if (step == 3 && ::write(told, "x", 1) != 1) ::_exit(1);
+  }
+}
+
+TEST_F(SnapshotsTest, AKillAtAnyInstantLeavesAWholeOne) {
+  const int64_t bytes = plan_snapshot(state_of(0)).total_bytes();
+  for (int kill = 0; kill < 20; ++kill) {
+    const auto first = SnapshotPages::create(bytes),
+               second = SnapshotPages::create(bytes);
+    int slot_fds[2] = {first->fd(), second->fd()}, pipe[2];
+    ASSERT_EQ(::pipe(pipe), 0);
+    const pid_t child = ::fork();
+    if (child == 0) take_for_ever(slot_fds, pipe[1]);
+    ::close(pipe[1]);
+    char byte = 0;
+    EXPECT_EQ(::read(pipe[0], &byte, 1), 1);
+    ::usleep(137 * kill);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    ::close(pipe[0]);
+    const SnapshotSet kept({first, second});
+    const auto whole = kept.whole();
+    ASSERT_FALSE(whole.empty());
+    auto pieces = state_of(0);
+    ASSERT_EQ(kept.fill(whole[0], pieces), "");
+    for (const auto& piece : pieces) {
+      EXPECT_TRUE(piece.data.eq(piece.data.new_full({}, whole[0].step % 100))
+                      .all()
+                      .item<bool>())
+          << piece.tensor.spec.name;
+    }
+  }
+}
+
+TEST_F(SnapshotsTest, APartThatIsBeingReadIsNotOverwritten) {
+  Snapshots snapshots(nullptr, 3);
+  snapshots.begin({}, state_of(0));
+  snapshots.warm_up();
+  const auto read = snapshots.take(test::at_step(1), state_of(1));
+  for (int64_t step = 2; step < 7; ++step)
+    ASSERT_TRUE(snapshots.take(test::at_step(step), state_of(0)));
+  EXPECT_EQ(read->title()->step, 1);
+}
+
+TEST_F(SnapshotsTest, OfRanksThatAreGoneForGoodAreLetGoWhenThereIsANewerOne) {
+  {
+    const auto first = rank(0, 2), second = rank(1, 2);
+    take(*first, 0, 2, 10);
+    take(*second, 1, 2, 10);
+  }
+  const auto bytes_of_rank_1 = [&] {
+    int64_t bytes = 0;
+    for (const auto& [name, fd] : agent_.kept()) {
+      const UniqueFd kept(fd);
+      if (name.starts_with("snapshot.1.")) bytes += ::lseek(kept.get(), 0, SEEK_END);
+    }
+    return bytes;
+  };
+  const auto alone = rank(0, 1, 1);
+  take(*alone, 0, 1, 20);
+  EXPECT_THAT(whole_steps(*alone), testing::ElementsAre(20, 10));
+  EXPECT_GT(bytes_of_rank_1(), 0);
+  take(*alone, 0, 1, 30);
+  EXPECT_THAT(whole_steps(*alone), testing::ElementsAre(30, 20));
+  EXPECT_EQ(bytes_of_rank_1(), 0);
+}
+
+TEST_F(SnapshotsTest, OfAnotherSizeReplaceTheOldOnesOneByOne) {
+  const auto whole = rank(0, 1);
+  take(*whole, 0, 1, 10);
+  const auto half = std::make_unique<Snapshots>(&agent_, 2);
+  auto large = state_of(0);
+  large.push_back(
+      {{.spec = spec_of("large", at::zeros({1 << 20})), .kind = TensorKind::kBuffer},
+       at::zeros({1 << 20})});
+  half->begin({.generation = 1}, large);
+  EXPECT_GT(half->wanted_bytes(), half->held_bytes());
+  half->warm_up();
+  ASSERT_TRUE(half->take(test::at_step(20), large));
+  EXPECT_THAT(whole_steps(*half), testing::ElementsAre(20, 10));
+  ASSERT_TRUE(half->take(test::at_step(30), large));
+  EXPECT_THAT(whole_steps(*half), testing::ElementsAre(30, 20));
+}
+
+}  // namespace
+}  // namespace cohort

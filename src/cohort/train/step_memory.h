@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cohort/engine/step_runner.h"
+#include "cohort/step/checker.h"
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+// Bytes of a rank on the host and on its GPU: one is no help for the other.
+struct PlacedMemory {
+  int64_t host = 0;
+  int64_t gpu = 0;
+
+  bool fits(const PlacedMemory& limit) const {
+    return host <= limit.host && gpu <= limit.gpu;
+  }
+  // "3 GB", or "2 GB of the GPU's memory and 5 GB of the host's".
+  std::string text() const;
+};
+
+// Where a step's memory lies. A rank that computes on the host has all of it there, one
+// whose step is one CUDA graph has all on the GPU; any other keeps its state on the
+// host, and has copies of parameters, gradients, and activations on the GPU (decision
+// 0013).
+PlacedMemory placed(const Schedule& schedule, const MemoryParts& parts,
+                    const ExecutorOptions& options);
+
+// What this machine can give to one of `ranks` that share it.
+PlacedMemory available_to_rank(int ranks, const ExecutorOptions& options);
+
+}  // namespace cohort

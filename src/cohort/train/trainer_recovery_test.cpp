@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+
+#include "cohort/comm/local/local.h"
+#include "cohort/core/error.h"
+#include "cohort/core/fault_point.h"
+#include "cohort/data/synthetic.h"
+#include "cohort/nn/models.h"
+#include "cohort/train/trainer.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+class Silent final : public Reporter {
+ public:
+  void start(const StartEvent&) override {}
+  void ranks(const std::vector<RankIdentity>&) override {}
+  void recovered(const RecoveredEvent& event) override { last = event; }
+  void step(const StepEvent& event) override { steps.insert(event.step); }
+  void valid(const ValidEvent&) override { ++valids; }
+  void note(const std::string&) override {}
+  void checkpoint(const CheckpointEvent&) override {}
+  void checkpoint_failed(const CheckpointFailedEvent&) override {}
+  void done(const DoneEvent&) override {}
+  std::multiset<int64_t> steps;
+  int valids = 0;
+  RecoveredEvent last;
+};
+
+TrainerOptions exact_run(int ranks, int shard) {
+  TrainerOptions options;
+  options.epochs = 2;
+  options.batch = 30;  // 100 samples: 4 steps an epoch
+  options.slices = 6;
+  options.layout = {.dp = ranks, .shard = shard};
+  options.rate.base = 0.02;
+  options.step.exact = true;
+  options.step.elastic = true;
+  options.elastic = true;
+  options.started = std::chrono::system_clock::now();
+  return options;
+}
+
+// One rank as a process would be: when it dies, all it had is gone.
+struct Life {
+  std::unique_ptr<Dataset> data = make_synthetic({.size = 100, .shape = {1, 28, 28}});
+  std::unique_ptr<Dataset> valid = make_synthetic({.size = 37, .shape = {1, 28, 28}});
+  Chain chain;
+  std::atomic<int> stop{0};
+  std::unique_ptr<Trainer> trainer;
+
+  Life(const TrainerOptions& options, uint64_t seed)
+      : chain(make_cnn({.width = 2}, {.seed = seed})) {
+    trainer = std::make_unique<Trainer>(chain, *data, valid.get(), options, stop);
+  }
+};
+
+// Trains through every fault of `faults`, in a new world after each.
+DoneEvent train_through(const test::World& world, Communicator& first, Store& store,
+                        TrainerOptions options, FaultPlan& faults, Silent& reporter) {
+  options.execute.faults = &faults;
+  auto life = std::make_unique<Life>(options, 2);
+  std::vector<std::unique_ptr<Communicator>> worlds;
+  Communicator* comm = &first;
+  for (int generation = 1;; ++generation) {
+    try {
+      life->trainer->enter(*comm, comm->rank() == 0 ? &reporter : nullptr);
+      return life->trainer->fit();
+    } catch (const InjectedFault& fault) {
+      comm->abort(fault.what());
+      life = std::make_unique<Life>(options, 77);  // other weights: none may be kept
+    } catch (const CommError& error) {
+      comm->abort(error.what());
+    }
+    worlds.push_back(test::connect_again(world, first.rank(), generation, store));
+    comm = worlds.back().get();
+  }
+}
+
+class Recovery : public testing::TestWithParam<int> {};
+
+TEST_P(Recovery, WeightsAreThoseOfAnUndisturbedRun) {
+  const test::World world{"shm", 3};
+  test::run_ranks(world, [&](Communicator& comm, Store& store) {
+    at::set_num_threads(1);
+    FaultPlan faults;
+    for (int rank = 0; rank < comm.size(); ++rank)  // each dies once, at another place
+      faults.arm({.name = "engine.action", .rank = rank, .count = 40 + 60 * rank});
+    Silent reporter;
+    const DoneEvent done =
+        train_through(world, comm, store, exact_run(3, GetParam()), faults, reporter);
+    EXPECT_EQ(done.steps, 8);
+    if (comm.rank() != 0) return;
+    Life calm(exact_run(1, 0), 2);
+    const auto alone = make_local(1, std::chrono::seconds(60));
+    calm.trainer->enter(*alone[0], nullptr);
+    EXPECT_EQ(done.weights_hash, calm.trainer->fit().weights_hash);
+    EXPECT_EQ(reporter.last.ranks, 3);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(ShardLevels, Recovery, testing::Range(0, 4));
+
+}  // namespace
+}  // namespace cohort

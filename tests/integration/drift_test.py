@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A bit that flips in one rank's weights is found, with its rank, tensor and step."""
+import json
+import os
+import unittest
+from unittest import mock
+
+import train_run
+
+KEYS = {"data.synthetic": "true", "model.width": 4, "batch": 24, "elastic": "off",
+        "valid.every_epochs": 0}
+
+
+def last_action(ranks):
+    """Commit, of every rank's step. On shared memory a rank's update overwrites what
+    others have of its share, damaged or not: only later damage stays."""
+    run = train_run.cohort("step", "fashion-mnist", "-n", ranks, "--json",
+                           *train_run.assignments(KEYS))
+    return sum(json.loads(run.out)["actions"].values()) - 1
+
+
+def train(ranks, damaged, step, every, *args):
+    fault = f"engine.action[{last_action(ranks)}]@{damaged}:{step}=flip"
+    with mock.patch.dict(os.environ, {"COHORT_FAULT": fault}):
+        return train_run.cohort(
+            "train", "fashion-mnist", "-n", ranks, "--max-steps", 12, "--quiet", *args,
+            *train_run.assignments({**KEYS, "drift.every_steps": every}))
+
+
+class DriftTest(unittest.TestCase):
+    def test_most_ranks_know_whose_weights_are_damaged(self):
+        """Rank 1 of 3, at the end of its sixth step; compared after every second one."""
+        run = train(3, damaged=1, step=6, every=2)
+        self.assertEqual(run.code, 1, run.err)
+        self.assertIn("step 6: replicas drifted apart", run.err)
+        self.assertRegex(run.err, r"drifted apart: \S+\.(weight|bias)\b.*rank 1\b")
+
+    def test_two_ranks_cannot_tell_which_of_them_it_is(self):
+        run = train(2, damaged=0, step=3, every=1)
+        self.assertEqual(run.code, 1, run.err)
+        self.assertIn("step 3: replicas drifted apart", run.err)
+
+    def test_nothing_is_found_where_nothing_flipped(self):
+        run = train(3, damaged=7, step=5, every=1)
+        self.assertEqual(run.code, 0, run.err)
+
+    def test_nobody_looks_if_told_so(self):
+        run = train(3, damaged=1, step=5, every=0)
+        self.assertEqual(run.code, 0, run.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
