@@ -73,6 +73,7 @@ class Rank {
   void step(Session& session) {
     suffer("exit", session.world(), session.world().generation == 0);
     suffer("hang", session.world(), session.world().generation == 0);
+    suffer("leave", session.world(), session.world().generation == 0);
     suffer("always", session.world(), true);
     at::Tensor ones = at::ones({1000});
     session.comm().all_reduce(ones, ReduceOp::kSum).wait();
@@ -89,6 +90,7 @@ class Rank {
       return;
     }
     if (kind == "exit") ::_exit(3);
+    if (kind == "leave") throw CommError("it has had enough");
     if (kind == "hang") {
       for (;;) ::pause();
     }

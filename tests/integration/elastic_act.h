@@ -16,6 +16,7 @@ namespace cohort::test {
 //   exit:R:S     ends with code 3, in generation 0
 //   always:R:S   kills itself, in every generation
 //   hang:R:S     rests for good without a sign, in generation 0
+//   leave:R:S    loses its group, and says so to the agent alone, in generation 0
 //   rejoin:R:0   kills itself as it is about to join generation 1
 int elastic_act(const std::vector<std::string>& args);
 

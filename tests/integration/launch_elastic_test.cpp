@@ -236,6 +236,15 @@ TEST(Elastic, ARankThatHangsIsNamedAndReplaced) {
   EXPECT_EQ(count(run.program.out(), "at 100\n"), 3) << run.program.out();
 }
 
+// The others wait for it, and do not know that it has given up on them.
+TEST(Elastic, ARankThatLosesItsGroupTakesTheOthersAlong) {
+  ElasticRun run({"-n", "3", "--detect", "60000", "--max-restarts", "100"},
+                 {"100", "1", kPatience, "leave:1:50"});
+  EXPECT_EQ(run.program.wait(), 0) << run.program.err();
+  EXPECT_EQ(run.world(0), run.world(1));  // nobody was killed for it
+  EXPECT_THAT(run.program.err(), HasSubstr("all ranks lost one another: rank 1: "));
+}
+
 TEST(Elastic, ARankThatDiesAtTheSameStepEachTimeEndsTheRun) {
   ElasticRun run({"-n", "2", "--max-restarts", "100"},
                  {kForever, "1", kPatience, "always:1:50"});

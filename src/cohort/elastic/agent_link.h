@@ -19,6 +19,7 @@ struct LinkMessage {
     // The agent's.
     kBoard = 1,  // fd: the run's board; the first message, before the rank starts
     kWorld,      // text: a new World; what was before it is over
+    kBroken,     // text: why; a rank has lost this world, so there will be another
     kDismissed,  // leave: the run ends without you, or goes on with fewer ranks
     kRunEnds,    // text: why; there is no next world
     kKept,       // text: name, fd: memory; without fd: there is no further one

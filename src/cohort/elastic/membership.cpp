@@ -102,6 +102,9 @@ void Membership::handle(LinkMessage& message) {
           ended_ = error.what();
         }
         break;
+      case LinkMessage::kBroken:
+        if (message.generation == current_.generation) broken_ = message.text;
+        break;
       case LinkMessage::kDismissed:
         dismissed_ = true;
         break;
@@ -124,6 +127,7 @@ bool Membership::over() const { return dismissed_ || next_ || !ended_.empty(); }
 std::string Membership::why_over() const {
   if (dismissed_) return "the run goes on without this rank";
   if (!ended_.empty()) return ended_;
+  if (!next_) return broken_;
   return text("generation ", current_.generation, " is over: generation ",
               next_->generation, " has ", next_->size, " ranks");
 }
@@ -133,7 +137,7 @@ void Membership::abort_watched() {
   std::string reason;
   {
     const std::lock_guard lock(mutex_);
-    if (!over()) return;
+    if (!doomed()) return;
     reason = "[elastic] " + why_over();
     for (const auto& weak : watched_) {
       if (auto one = weak.lock()) watched.push_back(std::move(one));
@@ -159,14 +163,19 @@ std::optional<World> Membership::first_world() {
   std::unique_lock lock(mutex_);
   if (is_spare()) news_.wait(lock, [&] { return over(); });
   if (dismissed_ || (is_spare() && !ended_.empty())) return std::nullopt;
-  current_ = next_ ? *next_ : *first_;
-  next_.reset();
+  enter(next_ ? *next_ : *first_);
   return current_;
+}
+
+void Membership::enter(const World& world) {
+  current_ = world;
+  next_.reset();
+  broken_.clear();
 }
 
 bool Membership::is_over() const {
   std::lock_guard lock(mutex_);
-  return over();
+  return doomed();
 }
 
 World Membership::next_world(const std::string& why, std::chrono::milliseconds limit) {
@@ -183,8 +192,7 @@ World Membership::next_world(const std::string& why, std::chrono::milliseconds l
   }
   if (dismissed_) throw Dismissed();
   if (!ended_.empty()) throw CommError(text("[elastic] ", ended_, "; before: ", why));
-  current_ = *next_;
-  next_.reset();
+  enter(*next_);
   return current_;
 }
 

@@ -70,7 +70,7 @@ class Membership {
   class Watch;
   [[nodiscard]] Watch watch(Communicator& comm);
 
-  // This rank's world is over, and what comes after it is known.
+  // This rank's world is over, or a rank has lost it, so that it will be.
   bool is_over() const;
 
   // After a CommError: tells the agent, with the reason, and waits for the next world.
@@ -100,6 +100,8 @@ class Membership {
   bool tell(LinkMessage::Kind kind, std::string_view text, int fd = -1);
   std::optional<Kept> kept_behind(const std::string& name);
   bool over() const;  // with mutex_: what comes after the current world is known
+  bool doomed() const { return over() || !broken_.empty(); }  // with mutex_
+  void enter(const World& world);                             // with mutex_
   std::string why_over() const;
 
   AgentLink link_;
@@ -112,7 +114,8 @@ class Membership {
   World current_;
   std::optional<World> next_;
   bool dismissed_ = false;
-  std::string ended_;  // why the run is over
+  std::string ended_;   // why the run is over
+  std::string broken_;  // why the current world will be
   std::optional<Kept> answer_;
   std::vector<std::weak_ptr<Watched>> watched_;
 

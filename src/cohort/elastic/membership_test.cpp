@@ -148,6 +148,25 @@ TEST_F(MembershipTest, ANewGenerationAbortsTheWatchedGroup) {
   EXPECT_EQ(membership.next_world("aborted").generation, 1);
 }
 
+TEST_F(MembershipTest, AWorldThatAnotherRankLostIsGivenUp) {
+  Membership membership(agent_.rank_end(), world_of(3));
+  membership.first_world();
+  Group group, next;
+  agent_.link().send(LinkMessage::kBroken, 2, "an earlier world");
+  agent_.link().send(LinkMessage::kBroken, 3, "rank 1: a peer is late");
+  {
+    const auto watch = membership.watch(group.comm());
+    EXPECT_THAT(group.reason(), HasSubstr("rank 1: a peer is late"));
+  }
+  auto world =
+      std::async(std::launch::async, [&] { return membership.next_world("given up"); });
+  EXPECT_EQ(agent_.next().kind, LinkMessage::kLost);
+  agent_.link().send(LinkMessage::kWorld, 4, encode(world_of(4)));
+  EXPECT_EQ(world.get().generation, 4);
+  const auto watch = membership.watch(next.comm());
+  next.comm().barrier().wait();
+}
+
 TEST_F(MembershipTest, AGroupOfAWorldThatIsOverIsAbortedAtOnce) {
   agent_.link().send(LinkMessage::kWorld, 1, encode(world_of(1)));
   agent_.link().send(LinkMessage::kKept, 1);

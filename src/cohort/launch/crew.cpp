@@ -55,22 +55,19 @@ int Crew::fork(int local_rank) {
   return index;
 }
 
-// Frees those who wait in the store of the world that is over: by its end, or, where
+// Frees those who wait in the store of a world that is over: by its end, or, where
 // someone may still come to it, by a word in it.
-std::unique_ptr<StoreServer> Crew::close_store() {
-  if (!close_world(world_of(0), *store_, "[elastic] this world is over")) {
-    return std::move(store_);
+void Crew::close_store() {
+  if (store_ && close_world(world_of(0), *store_, "[elastic] this world is over")) {
+    closed_stores_.push_back(std::move(store_));
+    if (closed_stores_.size() > kMostClosedStores) closed_stores_.pop_front();
   }
-  closed_stores_.push_back(std::move(store_));
-  if (closed_stores_.size() <= kMostClosedStores) return nullptr;
-  auto oldest = std::move(closed_stores_.front());
-  closed_stores_.pop_front();
-  return oldest;
+  store_.reset();
 }
 
 // The next world.
 void Crew::open(int size) {
-  const std::unique_ptr<StoreServer> last = close_store();
+  close_store();
   ++generation_;
   store_ = next_store_ ? std::move(next_store_) : std::make_unique<StoreServer>();
   plan_.world.local_size = plan_.world.world_size = size;
@@ -172,13 +169,18 @@ void Crew::handle(int index, Member& member, LinkMessage& message) {
   switch (message.kind) {
     case LinkMessage::kWaiting:
       member.waiting = true;
+      spare_deaths_ = 0;
       break;
     case LinkMessage::kLost:
-      if (message.generation != generation_ || member.leaving) break;
+      if (message.generation != generation_ || member.leaving ||
+          processes_.at(index)->ended()) {
+        break;
+      }
       member.reported = true;
-      if (lost_since_) break;
-      lost_since_ = Clock::now();
-      lost_why_ = text("rank ", processes_.at(index)->local_rank(), ": ", message.text);
+      if (!lost_since_) {
+        break_world(
+            text("rank ", processes_.at(index)->local_rank(), ": ", message.text));
+      }
       break;
     case LinkMessage::kKeep:
       if (message.fd) kept_[message.text] = std::move(message.fd);
@@ -189,6 +191,17 @@ void Crew::handle(int index, Member& member, LinkMessage& message) {
     default:
       break;
   }
+}
+
+// The others give it up as well: who does not is the one they wait for.
+void Crew::break_world(const std::string& why) {
+  lost_since_ = Clock::now();
+  lost_why_ = why;
+  for (const Place& place : places_) {
+    if (place.index < 0 || members_.at(place.index).reported) continue;
+    members_.at(place.index).link.send(LinkMessage::kBroken, generation_, why);
+  }
+  close_store();
 }
 
 void Crew::answer_kept(const Member& member, const std::string& name) const {
@@ -205,7 +218,7 @@ void Crew::on_end(RankProcess& process) {
   if (member.empty()) return;
   read_link(process.index(), member.mapped());  // its last words
   if (member.mapped().leaving) return;
-  if (process.is_spare()) return on_spare_end(process);
+  if (process.is_spare()) return on_spare_end(process, member.mapped());
   Place& place = places_[process.local_rank()];
   place = Place{-1, process.status(), process.is_fine()};
   if (stopping()) {
@@ -221,18 +234,27 @@ void Crew::on_end(RankProcess& process) {
 }
 
 // Nothing is lost with it but time.
-void Crew::on_spare_end(RankProcess& process) {
+void Crew::on_spare_end(RankProcess& process, const Member& member) {
   if (stopping() || finishing_) return;
   Failure failure = process.failure();
   failure.rank = 0;  // or there would be no cause
   note(text(process.name(), " failed: ", describe_cause(failure)));
-  if (++spare_deaths_ == kMostSpareDeaths) note("there are no more spares");
+  if (!member.waiting && ++spare_deaths_ == kMostSpareDeaths)
+    note("there are no more spares");
   spares_at_ = Clock::now() + kSpareDelay;
 }
 
 // What the deaths and complaints since the last call come to.
 void Crew::settle() {
   if (stopping()) dead_.clear();
+  if (lost_since_ && rank_0_ended_well()) {
+    for (Place& place : places_) {  // there is nobody to go on with
+      if (place.index < 0) continue;
+      dismiss(place.index, plan_.options.grace);
+      place = Place{-1, 0, true};
+    }
+    lost_since_.reset();
+  }
   if (!dead_.empty()) {
     recover(std::exchange(dead_, {}));
   } else if (!stopping() && lost_since_ && all_reported()) {

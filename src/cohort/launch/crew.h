@@ -67,14 +67,15 @@ class Crew : public RankGroup {
   int take_spare();
   void fork_spares();
   World world_of(int local_rank) const;
-  std::unique_ptr<StoreServer> close_store();
+  void close_store();
 
   void read_link(int index, Member& member);
   void handle(int index, Member& member, LinkMessage& message);
+  void break_world(const std::string& why);
   void answer_kept(const Member& member, const std::string& name) const;
 
   void on_end(RankProcess& process) override;
-  void on_spare_end(RankProcess& process);
+  void on_spare_end(RankProcess& process, const Member& member);
   void settle();
   void recover(const std::vector<Failure>& dead);
   void give_up(const Failure& cause, const std::string& why);
@@ -91,7 +92,7 @@ class Crew : public RankGroup {
   const ElasticOptions& elastic_;
   Board board_;
   RestartBudget budget_;
-  std::unique_ptr<StoreServer> store_;
+  std::unique_ptr<StoreServer> store_;       // of this world; none once it is broken
   std::unique_ptr<StoreServer> next_store_;  // made ahead: a recovery is a race
   // Of worlds that ended before all had joined them: those who still come hear it
   // there.
@@ -109,7 +110,7 @@ class Crew : public RankGroup {
   std::optional<Clock::time_point> lost_since_;  // a rank reported its world broken
   std::string lost_why_;
   Clock::time_point spares_at_ = Clock::time_point::max();
-  int spare_deaths_ = 0;
+  int spare_deaths_ = 0;  // on the way to where they could wait, one after another
 };
 
 }  // namespace cohort::process
