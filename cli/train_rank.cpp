@@ -262,8 +262,18 @@ class RankRun {
     past_.clear();
     introduce(*comm, reporter);
     const DoneEvent done = trainer_->fit();
-    comm->barrier().wait();  // nobody leaves while others still look at its memory
+    leave(*comm);
     return code_of(done, options_.keep);
+  }
+
+  // Nobody leaves while others still look at its memory. Once the run is done, losing
+  // them is no harm.
+  void leave(Communicator& comm) {
+    try {
+      comm.barrier().wait();
+    } catch (const CommError&) {
+      if (!membership_ || !membership_->finished()) throw;
+    }
   }
 
   // Ties to worlds that were lost stay until the Trainer has entered another: what it

@@ -67,7 +67,19 @@ class Rank {
              ::getpid(), " from ", step_));
     while (step_ < steps_) step(session);
     session.comm().barrier().wait();
+    suffer("last", world, world.generation == 0);
+    if (world.rank == 0) membership_.finish();
     say(text("end ", world.rank, " at ", step_));
+    suffer("late", world, world.generation == 0);
+    leave(session);
+  }
+
+  void leave(Session& session) {
+    try {
+      session.comm().barrier().wait();
+    } catch (const CommError&) {
+      if (!membership_.finished()) throw;
+    }
   }
 
   void step(Session& session) {

@@ -17,6 +17,8 @@ namespace cohort::test {
 //   always:R:S   kills itself, in every generation
 //   hang:R:S     rests for good without a sign, in generation 0
 //   leave:R:S    loses its group, and says so to the agent alone, in generation 0
+//   last:R:0     kills itself after the last step of generation 0
+//   late:R:0     kills itself when it has said that the run is done
 //   rejoin:R:0   kills itself as it is about to join generation 1
 int elastic_act(const std::vector<std::string>& args);
 

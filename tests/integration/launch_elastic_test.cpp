@@ -186,6 +186,24 @@ TEST(Elastic, ARankThatEndsByItselfIsReplaced) {
   EXPECT_TRUE(run.program.all_gone());
 }
 
+TEST(Elastic, ADeathBeforeTheRunIsDoneIsRecoveredFrom) {
+  for (const std::string victim : {"0", "1"}) {
+    ElasticRun run({"-n", "3", "--max-restarts", "100"},
+                   {"50", "1", kPatience, "last:" + victim + ":0"});
+    EXPECT_EQ(run.program.wait(), 0) << run.program.err();
+    EXPECT_EQ(count(run.program.out(), "end 0 at 50\n"), 1) << run.program.out();
+  }
+}
+
+// The run was done when rank 0 said so, or it says so in another world.
+TEST(Elastic, ADeathAfterTheLastStepMakesNobodySayTwiceThatItWas) {
+  ElasticRun run({"-n", "3", "--max-restarts", "100"},
+                 {"50", "1", kPatience, "late:2:0"});
+  EXPECT_EQ(run.program.wait(), 0) << run.program.err();
+  EXPECT_EQ(count(run.program.out(), "end 0 at 50\n"), 1) << run.program.out();
+  EXPECT_THAT(run.program.err(), HasSubstr("failed: killed by SIGKILL"));
+}
+
 TEST(Elastic, ADeathDuringARecoveryOpensTheNextGeneration) {
   ElasticRun run({"-n", "3", "--max-restarts", "100"},
                  {"300", "1", kPatience, "rejoin:2:0"});

@@ -22,9 +22,11 @@ struct LinkMessage {
     kBroken,     // text: why; a rank has lost this world, so there will be another
     kDismissed,  // leave: the run ends without you, or goes on with fewer ranks
     kRunEnds,    // text: why; there is no next world
+    kFinished,   // the answer to kFinish: there is no world after this one
     kKept,       // text: name, fd: memory; without fd: there is no further one
     // The rank's.
     kWaiting,   // a spare is ready to be used
+    kFinish,    // rank 0 is about to say that the run is done
     kLost,      // text: why this rank's world is broken
     kKeep,      // text: name, fd: memory to keep
     kNextKept,  // text: a name; asks for the first kept one behind it

@@ -58,6 +58,7 @@ Membership::Membership(AgentLink link, std::optional<World> first)
     throw CommError("[elastic.membership] the agent's link carries no board");
   }
   board_ = std::make_unique<Board>(std::move(board->fd));
+  if (first_) current_ = *first_;
   start();
 }
 
@@ -104,6 +105,9 @@ void Membership::handle(LinkMessage& message) {
         break;
       case LinkMessage::kBroken:
         if (message.generation == current_.generation) broken_ = message.text;
+        break;
+      case LinkMessage::kFinished:
+        finished_ = true;
         break;
       case LinkMessage::kDismissed:
         dismissed_ = true;
@@ -194,6 +198,20 @@ World Membership::next_world(const std::string& why, std::chrono::milliseconds l
   if (!ended_.empty()) throw CommError(text("[elastic] ", ended_, "; before: ", why));
   enter(*next_);
   return current_;
+}
+
+void Membership::finish(std::chrono::milliseconds limit) {
+  tell(LinkMessage::kFinish, "");
+  std::unique_lock lock(mutex_);
+  news_.wait_for(lock, limit, [&] { return finished_ || doomed(); });
+  if (finished_) return;
+  throw CommError("[elastic] the run is not done: " +
+                  (doomed() ? why_over() : text("the agent did not answer")));
+}
+
+bool Membership::finished() const {
+  const std::lock_guard lock(mutex_);
+  return finished_;
 }
 
 void Membership::committed(int64_t steps) {

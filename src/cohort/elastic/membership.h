@@ -79,6 +79,12 @@ class Membership {
   World next_world(const std::string& why,
                    std::chrono::milliseconds limit = std::chrono::seconds(120));
 
+  // Rank 0's, when all is done but to say so: afterwards the agent opens no world,
+  // unless this rank dies, and whoever loses the last one is dismissed. CommError if
+  // this world is over already: then the run is not done. `limit` as above.
+  void finish(std::chrono::milliseconds limit = std::chrono::seconds(120));
+  bool finished() const;
+
   // On the board: the agent's measure of progress.
   void committed(int64_t steps);
   // The highest that any rank of the run noted, in any generation.
@@ -114,6 +120,7 @@ class Membership {
   World current_;
   std::optional<World> next_;
   bool dismissed_ = false;
+  bool finished_ = false;
   std::string ended_;   // why the run is over
   std::string broken_;  // why the current world will be
   std::optional<Kept> answer_;

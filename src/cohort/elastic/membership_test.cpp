@@ -218,6 +218,23 @@ TEST_F(MembershipTest, GivesUpOnAnAgentThatIsGoneOrSilent) {
   EXPECT_THROW(membership.kept(), CommError);
 }
 
+TEST_F(MembershipTest, FinishesWithTheAgentsConsent) {
+  Membership membership(agent_.rank_end(), world_of(2));
+  membership.first_world();
+  agent_.link().send(LinkMessage::kFinished, 2);
+  membership.finish();
+  EXPECT_TRUE(membership.finished());
+  EXPECT_EQ(agent_.next().kind, LinkMessage::kFinish);
+}
+
+TEST_F(MembershipTest, DoesNotFinishAWorldThatIsOver) {
+  Membership membership(agent_.rank_end(), world_of(2));
+  membership.first_world();
+  agent_.link().send(LinkMessage::kWorld, 3, encode(world_of(3)));
+  EXPECT_THROW(membership.finish(), CommError);
+  EXPECT_FALSE(membership.finished());
+}
+
 TEST_F(MembershipTest, NotesCommittedStepsOnTheBoard) {
   agent_.board().commit(1, 40);
   World world = world_of(0);

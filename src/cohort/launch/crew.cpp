@@ -161,58 +161,6 @@ void Crew::advance() {
   forget_ended();
 }
 
-void Crew::read_link(int index, Member& member) {
-  while (auto message = member.link.receive()) handle(index, member, *message);
-}
-
-void Crew::handle(int index, Member& member, LinkMessage& message) {
-  switch (message.kind) {
-    case LinkMessage::kWaiting:
-      member.waiting = true;
-      spare_deaths_ = 0;
-      break;
-    case LinkMessage::kLost:
-      if (message.generation != generation_ || member.leaving ||
-          processes_.at(index)->ended()) {
-        break;
-      }
-      member.reported = true;
-      if (!lost_since_) {
-        break_world(
-            text("rank ", processes_.at(index)->local_rank(), ": ", message.text));
-      }
-      break;
-    case LinkMessage::kKeep:
-      if (message.fd) kept_[message.text] = std::move(message.fd);
-      break;
-    case LinkMessage::kNextKept:
-      answer_kept(member, message.text);
-      break;
-    default:
-      break;
-  }
-}
-
-// The others give it up as well: who does not is the one they wait for.
-void Crew::break_world(const std::string& why) {
-  lost_since_ = Clock::now();
-  lost_why_ = why;
-  for (const Place& place : places_) {
-    if (place.index < 0 || members_.at(place.index).reported) continue;
-    members_.at(place.index).link.send(LinkMessage::kBroken, generation_, why);
-  }
-  close_store();
-}
-
-void Crew::answer_kept(const Member& member, const std::string& name) const {
-  const auto next = kept_.upper_bound(name);
-  if (next == kept_.end()) {
-    member.link.send(LinkMessage::kKept, generation_);
-  } else {
-    member.link.send(LinkMessage::kKept, generation_, next->first, next->second.get());
-  }
-}
-
 void Crew::on_end(RankProcess& process) {
   auto member = members_.extract(process.index());
   if (member.empty()) return;
@@ -221,13 +169,15 @@ void Crew::on_end(RankProcess& process) {
   if (process.is_spare()) return on_spare_end(process, member.mapped());
   Place& place = places_[process.local_rank()];
   place = Place{-1, process.status(), process.is_fine()};
+  if (process.local_rank() == 0) finished_ = false;
   if (stopping()) {
     if (!process.is_fine()) tell_end("a rank was lost while the run was being stopped");
   } else if (process.is_fine()) {
     finishing_ = true;
     dismiss_spares();
-  } else if (rank_0_ended_well() && process.killed_from_outside()) {
+  } else if (finished() && process.killed_from_outside()) {
     faults_.push_back(process.failure());
+    if (!lost_since_) break_world(process.name() + " died");
   } else {
     dead_.push_back(process.failure());
   }
@@ -247,9 +197,9 @@ void Crew::on_spare_end(RankProcess& process, const Member& member) {
 // What the deaths and complaints since the last call come to.
 void Crew::settle() {
   if (stopping()) dead_.clear();
-  if (lost_since_ && rank_0_ended_well()) {
+  if (lost_since_ && finished()) {
     for (Place& place : places_) {  // there is nobody to go on with
-      if (place.index < 0) continue;
+      if (place.index < 0 || !members_.at(place.index).reported) continue;
       dismiss(place.index, plan_.options.grace);
       place = Place{-1, 0, true};
     }
@@ -267,7 +217,7 @@ void Crew::settle() {
 }
 
 void Crew::recover(const std::vector<Failure>& dead) {
-  if (rank_0_ended_well()) return give_up(dead.front(), "");
+  if (finished()) return give_up(dead.front(), "");
   if (const auto refusal = budget_.spend(dead, board_.highest())) {
     return give_up(refusal->cause, refusal->why);
   }
@@ -337,29 +287,6 @@ std::string Crew::resize(int ranks) {
 void Crew::stop(int signal) {
   dismiss_spares();
   RankGroup::stop(signal);
-}
-
-// One that is still on its way to where it could wait has nothing to lose.
-void Crew::dismiss_spares() {
-  for (const auto& [index, member] : members_) {
-    if (!processes_.at(index)->is_spare() || member.leaving) continue;
-    dismiss(index, plan_.options.grace);
-    if (!member.waiting) processes_.at(index)->give_up("the run does not need it");
-  }
-}
-
-void Crew::dismiss(int index, std::chrono::milliseconds limit) {
-  Member& member = members_.at(index);
-  member.leaving = true;
-  member.leave_by = Clock::now() + limit;
-  processes_.at(index)->ask_to_end();
-  member.link.send(LinkMessage::kDismissed, generation_);
-}
-
-void Crew::tell_end(const std::string& why) const {
-  for (const auto& [index, member] : members_) {
-    member.link.send(LinkMessage::kRunEnds, generation_, why);
-  }
 }
 
 void Crew::forget_ended() {

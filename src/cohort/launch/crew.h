@@ -72,6 +72,7 @@ class Crew : public RankGroup {
   void read_link(int index, Member& member);
   void handle(int index, Member& member, LinkMessage& message);
   void break_world(const std::string& why);
+  void promise_no_world(const Member& member);
   void answer_kept(const Member& member, const std::string& name) const;
 
   void on_end(RankProcess& process) override;
@@ -81,7 +82,8 @@ class Crew : public RankGroup {
   void give_up(const Failure& cause, const std::string& why);
   void end_the_silent(Clock::time_point now);
   bool all_reported() const;
-  bool rank_0_ended_well() const { return !places_.empty() && places_[0].ended_well; }
+  // Rank 0 has said, or is about to say, that the run is done.
+  bool finished() const { return finished_ || places_[0].ended_well; }
 
   void dismiss(int index, std::chrono::milliseconds limit);
   void dismiss_spares();
@@ -106,7 +108,8 @@ class Crew : public RankGroup {
   std::vector<Failure> dead_;    // not recovered from yet
   std::vector<Failure> faults_;  // not told yet
   std::optional<Failure> cause_;
-  bool finishing_ = false;                       // a rank has ended well
+  bool finishing_ = false;  // a rank has ended well
+  bool finished_ = false;   // rank 0 was promised that there is no other world
   std::optional<Clock::time_point> lost_since_;  // a rank reported its world broken
   std::string lost_why_;
   Clock::time_point spares_at_ = Clock::time_point::max();

@@ -323,6 +323,7 @@ DoneEvent Trainer::summarise() {
   done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
   const auto weights = runner_->weights();
   if (comm_->rank() == 0) done_.weights_hash = weights_hash(weights);
+  if (options_.membership && comm_->rank() == 0) options_.membership->finish();
   if (history_)
     history_->end(done_.stop_signal, std::stoull(done_.weights_hash, nullptr, 16));
   if (reporter_) reporter_->done(done_);

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the crew's agent and its processes say to one another.
+#include "cohort/core/error.h"
+#include "cohort/launch/crew.h"
+
+namespace cohort::process {
+
+void Crew::read_link(int index, Member& member) {
+  while (auto message = member.link.receive()) handle(index, member, *message);
+}
+
+void Crew::handle(int index, Member& member, LinkMessage& message) {
+  switch (message.kind) {
+    case LinkMessage::kWaiting:
+      member.waiting = true;
+      spare_deaths_ = 0;
+      break;
+    case LinkMessage::kFinish:
+      if (message.generation == generation_ && !processes_.at(index)->ended()) {
+        promise_no_world(member);
+      }
+      break;
+    case LinkMessage::kLost:
+      if (message.generation != generation_ || member.leaving ||
+          processes_.at(index)->ended()) {
+        break;
+      }
+      member.reported = true;
+      if (!lost_since_) {
+        break_world(
+            text("rank ", processes_.at(index)->local_rank(), ": ", message.text));
+      }
+      break;
+    case LinkMessage::kKeep:
+      if (message.fd) kept_[message.text] = std::move(message.fd);
+      break;
+    case LinkMessage::kNextKept:
+      answer_kept(member, message.text);
+      break;
+    default:
+      break;
+  }
+}
+
+// Not while this world is being given up: the next one is on its way then.
+void Crew::promise_no_world(const Member& member) {
+  if (lost_since_ || !dead_.empty()) return;
+  finished_ = finishing_ = true;
+  dismiss_spares();
+  member.link.send(LinkMessage::kFinished, generation_);
+}
+
+// The others give it up as well: who does not is the one they wait for.
+void Crew::break_world(const std::string& why) {
+  lost_since_ = Clock::now();
+  lost_why_ = why;
+  for (const Place& place : places_) {
+    if (place.index < 0 || members_.at(place.index).reported) continue;
+    members_.at(place.index).link.send(LinkMessage::kBroken, generation_, why);
+  }
+  close_store();
+}
+
+void Crew::answer_kept(const Member& member, const std::string& name) const {
+  const auto next = kept_.upper_bound(name);
+  if (next == kept_.end()) {
+    member.link.send(LinkMessage::kKept, generation_);
+  } else {
+    member.link.send(LinkMessage::kKept, generation_, next->first, next->second.get());
+  }
+}
+
+// One that is still on its way to where it could wait has nothing to lose.
+void Crew::dismiss_spares() {
+  for (const auto& [index, member] : members_) {
+    if (!processes_.at(index)->is_spare() || member.leaving) continue;
+    dismiss(index, plan_.options.grace);
+    if (!member.waiting) processes_.at(index)->give_up("the run does not need it");
+  }
+}
+
+void Crew::dismiss(int index, std::chrono::milliseconds limit) {
+  Member& member = members_.at(index);
+  member.leaving = true;
+  member.leave_by = Clock::now() + limit;
+  processes_.at(index)->ask_to_end();
+  member.link.send(LinkMessage::kDismissed, generation_);
+}
+
+void Crew::tell_end(const std::string& why) const {
+  for (const auto& [index, member] : members_) {
+    member.link.send(LinkMessage::kRunEnds, generation_, why);
+  }
+}
+
+}  // namespace cohort::process
