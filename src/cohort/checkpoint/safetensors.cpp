@@ -185,7 +185,7 @@ SafetensorsFile read_safetensors(const std::string& path) {
   return Reader(path).read();
 }
 
-std::string weights_hash(std::span<const NamedTensor> tensors) {
+uint64_t weights_hash_number(std::span<const NamedTensor> tensors) {
   Hasher hasher;
   const auto number = [&hasher](int64_t n) { hasher.update(&n, sizeof(n)); };
   const auto string = [&](std::string_view s) {
@@ -199,7 +199,11 @@ std::string weights_hash(std::span<const NamedTensor> tensors) {
     for (const int64_t n : tensor.sizes()) number(n);
     hasher.update(bytes_of(tensor));
   }
-  return hex16(hasher.digest());
+  return hasher.digest();
+}
+
+std::string weights_hash(std::span<const NamedTensor> tensors) {
+  return hex16(weights_hash_number(tensors));
 }
 
 }  // namespace cohort

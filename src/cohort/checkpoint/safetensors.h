@@ -36,5 +36,6 @@ SafetensorsFile read_safetensors(const std::string& path);
 // The hash of weights that users see (docs/formats/weights_hash.md): XXH3-64 over name,
 // dtype, shape and bytes of the tensors, sorted by name, as 16 hexadecimal digits.
 std::string weights_hash(std::span<const NamedTensor> tensors);
+uint64_t weights_hash_number(std::span<const NamedTensor> tensors);
 
 }  // namespace cohort

@@ -93,6 +93,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
   if (schedule_.precision.compute == at::kHalf) loss_scale_.emplace(options.loss_scale);
   if (!options.takes_over) start_buffers_equal();
   find_shared_places();
+  waits_.assign(role_.actions.size(), 0);
   visitor_ = [this](int bucket, int64_t begin, int64_t count, float* sum) {
     visit_share(bucket, begin, count, sum);
   };
@@ -227,6 +228,7 @@ void Executor::finish_action(const Role& role, int index) {
       slot_taken_[schedule_.buckets[role.actions[*it].buckets[0]].slot] = false;
     const double turned = std::exchange(now, Seconds(Clock::now() - begun_).count());
     if (was_done) continue;
+    if (!evaluating_) waits_[*it] += now - turned;
     double& lane_end = lane_ends_[role.actions[*it].lane];
     times_[*it] = {moves_alone_ ? std::max(times_[*it].begin, lane_end) : turned, now};
     lane_end = now;

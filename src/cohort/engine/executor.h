@@ -46,6 +46,7 @@ class Executor final : public StepRunner {
   WeightedLoss evaluate(const Schedule& forward, const Batch& batch) override;
   std::vector<NamedTensor> weights() override;
   ReplicaReport compare_replicas() override;
+  std::vector<ActionWait> take_waits() override;
   std::vector<StatePiece> state(Holding which) override;
   void refresh() override;
   std::string small_state() override;
@@ -172,6 +173,7 @@ class Executor final : public StepRunner {
   std::vector<std::vector<int>> lanes_;  // actions in flight, by lane
   std::vector<double> lane_ends_;        // by lane: when the last of it was waited for
   std::vector<ActionTime> times_;
+  std::vector<double> waits_;  // by action, over several steps
   std::chrono::steady_clock::time_point begun_;
   StepSplit split_;
   size_t launched_ = 0;           // segments

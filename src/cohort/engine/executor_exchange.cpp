@@ -2,6 +2,9 @@
 // What an executor exchanges with its peers: gradients one way, parameters the other.
 #include <ATen/ATen.h>
 
+#include <utility>
+
+#include "cohort/core/error.h"
 #include "cohort/engine/cuda/device_side.h"
 #include "cohort/engine/executor.h"
 #include "cohort/engine/timed.h"
@@ -60,6 +63,20 @@ PendingWork Executor::gather(const Action& action) {
 void Executor::free_parameters(int bucket) {
   if (device_) device_->release(bucket);
   if (!uploads_directly()) state_.release(bucket);
+}
+
+std::vector<ActionWait> Executor::take_waits() {
+  const auto what = [](const Action& action) -> std::string {
+    if (action.buckets.empty()) return "";
+    if (action.buckets[0] == kLossBucket) return " of the loss";
+    return text(" of bucket ", action.buckets[0]);
+  };
+  std::vector<ActionWait> all;
+  for (size_t i = 0; i < waits_.size(); ++i)
+    if (const Action& action = role_.actions[i]; action.lane != kComputeLane)
+      all.push_back(
+          {text(name_of(action.kind), what(action)), std::exchange(waits_[i], 0)});
+  return all;
 }
 
 std::chrono::duration<double> Executor::time_communication() {

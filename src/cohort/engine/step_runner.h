@@ -94,6 +94,12 @@ struct ReplicaReport {
       odd;  // ranks whose copies are not those of most; empty: nobody knows
 };
 
+// How long a rank has waited for its peers in one communication of its steps.
+struct ActionWait {
+  std::string action;  // "Reduce of bucket 2"
+  double seconds = 0;
+};
+
 // Which pieces of the state a rank names.
 enum class Holding {
   kOwned,  // of all ranks together each element once
@@ -132,6 +138,10 @@ class StepRunner {
   // What is no tensor: the loss scale. Empty if there is none.
   virtual std::string small_state() = 0;
   virtual void set_small_state(const std::string& text) = 0;
+
+  // Since the last call, by communication of a step, in the order of its lanes: the
+  // same list on every rank.
+  virtual std::vector<ActionWait> take_waits() { return {}; }
 
   virtual Standing standing() const { return {}; }
   // Of a step whose phase is kVoted or later: does what is missing, without its peers.

@@ -240,9 +240,11 @@ void Trainer::step() {
                     .rate = rate_.at(committed_),
                     .batch = [&](int slice) { return batch_of(position, slice); },
                     .stop = stop_.load() != 0});
-  conclude(result, Seconds(std::chrono::steady_clock::now() - begin).count());
-  if (options_.drift_every_steps > 0 && committed_ % options_.drift_every_steps == 0)
-    compare_replicas();
+  const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
+  window_seconds_ += seconds;
+  conclude(result, seconds);
+  if (is_compared(committed_)) compare_replicas();
+  look_for_slow_rank();
   keeper_.after_step(run_state());
 }
 
@@ -267,7 +269,7 @@ void Trainer::conclude(const StepResult& result, double seconds) {
   done_.loss = result.loss;
   stopping_ |= result.stop;
   if (sample_log_) sample_log_->write(index);
-  if (history_) history_->step(committed_, result.loss);
+  if (history_ && !is_compared(committed_)) history_->step(committed_, result.loss);
   if (!reporter_) return;
   if (!was_reported(committed_))
     reporter_->step({.step = committed_,
@@ -324,8 +326,7 @@ DoneEvent Trainer::summarise() {
   const auto weights = runner_->weights();
   if (comm_->rank() == 0) done_.weights_hash = weights_hash(weights);
   if (options_.membership && comm_->rank() == 0) options_.membership->finish();
-  if (history_)
-    history_->end(done_.stop_signal, std::stoull(done_.weights_hash, nullptr, 16));
+  if (history_) history_->end(done_.stop_signal, weights_hash_number(weights));
   if (reporter_) reporter_->done(done_);
   return done_;
 }

@@ -25,6 +25,7 @@
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
 #include "cohort/train/keeper.h"
+#include "cohort/train/lateness.h"
 #include "cohort/train/page_keeper.h"
 #include "cohort/train/reporter.h"
 #include "cohort/train/sample_log.h"
@@ -96,12 +97,18 @@ class Trainer {
   void take_from_keeper(const std::string& why);
   RunState run_state() const;
   void compare_replicas();
+  void note_compared_step();
+  void look_for_slow_rank();
+  bool is_compared(int64_t step) const {
+    return options_.drift_every_steps > 0 && step % options_.drift_every_steps == 0;
+  }
   bool heal(const ReplicaReport& found);
   bool go_back(const std::string& why);
   void adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands);
   void open_sample_log();
   void begin_history(const std::string& why);
   bool was_reported(int64_t step);
+  void speak_of_last_step();
   void report_recovery();
   bool must_validate() const;
   void step();
@@ -131,6 +138,9 @@ class Trainer {
   std::unique_ptr<SampleLog> sample_log_;
   std::unique_ptr<History> history_;
   Keeper keeper_;
+  LatenessWatch lateness_;
+  double window_seconds_ = 0;  // of the steps since the last look for a slow rank
+  int64_t window_steps_ = 0;
   std::optional<std::chrono::steady_clock::time_point> lost_;  // the world before
 
   // Of the run, as this process knows it.

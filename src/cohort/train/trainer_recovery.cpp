@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <bit>
 #include <sstream>
 #include <utility>
 
@@ -37,8 +38,21 @@ std::string Trainer::take_from_peers(StepRunner& fresh, std::span<const Stand> s
   if (!lost.empty()) return lost;
   adopt(fresh, decision.holds, stands);
   fresh.refresh();
-  committed_ = decision.committed;
+  const bool is_new = std::exchange(committed_, decision.committed) < 0;
+  if (is_new && reporter_) speak_of_last_step();
   return "";
+}
+
+// Which the lost rank 0 may have left to be spoken of.
+void Trainer::speak_of_last_step() {
+  done_.steps = committed_;
+  if (committed_ == 0 || was_reported(committed_)) return;
+  done_.epoch = sampler_.position(committed_ - 1).epoch + 1;
+  reporter_->step({.step = committed_,
+                   .epoch = done_.epoch,
+                   .loss = done_.loss,
+                   .rate = rate_.at(committed_ - 1),
+                   .samples_per_second = speed_.recent()});
 }
 
 void Trainer::take_from_keeper(const std::string& why) {
@@ -62,17 +76,24 @@ RunState Trainer::run_state() const {
 // What belongs to the run and is no tensor, from the first rank that has it.
 void Trainer::adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands) {
   std::ostringstream mine;
+  mine.precision(17);
   const auto lost = lost_ ? lost_->time_since_epoch().count() : 0;
   if (holds)
     mine << known_good_ << ' ' << validated_ << ' ' << stopping_ << ' ' << skipped_
-         << ' ' << lost << '\n'
+         << ' ' << lost << ' ' << std::bit_cast<int64_t>(done_.loss) << ' '
+         << done_.accuracy.value_or(-1) << ' ' << done_.first_step_s << '\n'
          << runner_->small_state();
   const auto said = meeting_over(*comm_).gather(mine.str());
   int first = 0;
   while (!decide(stands, first).holds) ++first;
   std::istringstream in(said[first]);
   int64_t lost_there = 0;
-  in >> known_good_ >> validated_ >> stopping_ >> skipped_ >> lost_there;
+  int64_t loss_bits = 0;  // it may be no number, which a stream cannot read
+  double accuracy = -1;
+  in >> known_good_ >> validated_ >> stopping_ >> skipped_ >> lost_there >> loss_bits >>
+      accuracy >> done_.first_step_s;
+  done_.loss = std::bit_cast<double>(loss_bits);
+  if (accuracy >= 0) done_.accuracy = accuracy;
   keeper_.pin(known_good_);
   if (!lost_) lost_.emplace(std::chrono::steady_clock::duration(lost_there));
   std::string small;

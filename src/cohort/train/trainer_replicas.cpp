@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replicas that drifted apart: a flipped bit, a kernel that is not deterministic.
 #include <algorithm>
+#include <utility>
 
+#include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
 #include "cohort/elastic/state_exchange.h"
 #include "cohort/train/trainer.h"
 
 namespace cohort {
 
-// An elastic run goes on; any other has nobody who keeps a good state.
+// An elastic run goes on; any other has nobody who keeps a good state. The history has
+// such a step with the hash of its weights, so it is noted only here; whoever is lost
+// before that leaves it to the next world.
 void Trainer::compare_replicas() {
   const ReplicaReport found = runner_->compare_replicas();
   if (found.what.empty()) {
+    note_compared_step();
     known_good_ = committed_;
     keeper_.pin(known_good_);
     return;
@@ -20,11 +25,18 @@ void Trainer::compare_replicas() {
       text("step ", committed_, ": replicas drifted apart: ", found.what);
   if (!options_.elastic) throw Error(ErrorKind::kBug, "[engine] " + line);
   if (heal(found)) {
+    if (history_) history_->step(committed_, done_.loss);
     if (reporter_) reporter_->note(line + "; healed from the others");
     return;
   }
   if (reporter_) reporter_->note(line);
   if (!go_back(line)) throw Error(ErrorKind::kBug, "[engine] " + line);
+}
+
+void Trainer::note_compared_step() {
+  if (options_.history.empty()) return;
+  const auto weights = runner_->weights();
+  if (history_) history_->step(committed_, done_.loss, weights_hash_number(weights));
 }
 
 // From those who are the most. False, and nothing has changed, if nobody can tell who
@@ -44,11 +56,24 @@ bool Trainer::heal(const ReplicaReport& found) {
 bool Trainer::go_back(const std::string& why) {
   const auto saved = keeper_.restore(known_good_);
   if (!saved) return false;
-  committed_ = saved->step;
+  const int64_t before = std::exchange(committed_, saved->step);
   skipped_ = false;
-  if (history_) history_->rollback(committed_, why);
+  if (history_) {
+    history_->fill_up_to(before);
+    history_->rollback(committed_, why);
+  }
   open_sample_log();
   return true;
+}
+
+// Only what the others say tells a slow rank from a long step.
+void Trainer::look_for_slow_rank() {
+  constexpr int64_t kWindow = 50;
+  if (comm_->size() == 1 || ++window_steps_ < kWindow) return;
+  const auto line = lateness_.look(*comm_, runner_->take_waits(), window_steps_,
+                                   std::exchange(window_seconds_, 0));
+  window_steps_ = 0;
+  if (line && reporter_) reporter_->note(*line);
 }
 
 }  // namespace cohort
