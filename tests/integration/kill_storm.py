@@ -71,7 +71,7 @@ def train_command(args, rng):
                "--save-initial", "initial", "--save-final", "final", "--sample-log",
                "samples", "--out", "out"]
     for key in ("data.synthetic=true", "model.width=1", "batch=24", "epochs=100000",
-                "log.every_steps=1"):
+                "log.every_steps=1", "elastic=off"):
         command += ["--set", key]
     return command + rng.choice([["--json"], []])
 

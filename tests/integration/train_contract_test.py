@@ -21,6 +21,7 @@ FIELDS = {
     "step": {"step", "loss", "lr", "samples_per_second"},
     "valid": {"epoch", "loss", "accuracy"},
     "fault": {"rank", "cause"},
+    "recovered": {"generation", "ranks", "seconds"},
     "done": {"steps", "epoch", "loss", "accuracy", "samples_per_second", "step_ms",
              "first_step_s", "peak_memory_bytes", "restarts", "weights_hash"},
 }
@@ -248,10 +249,12 @@ class RefusalTest(TrainTest):
 
 class SignalTest(TrainTest):
     def test_a_killed_rank_is_exit_code_4_and_named(self):
-        for ranks, victim, backend in ((1, 0, "auto"), (2, 0, "auto"), (2, 1, "gloo"),
-                                       (3, 1, "auto")):
+        """Where nobody replaces it: not elastic, or no restart is left."""
+        off, spent = ("--set", "elastic=off"), ("--max-restarts", 0)
+        for ranks, victim, backend, why in ((1, 0, "auto", off), (2, 0, "auto", spent),
+                                            (2, 1, "gloo", off), (3, 1, "auto", spent)):
             with self.subTest(ranks=ranks, victim=victim, backend=backend):
-                run, events, pids = self.start_endless(ranks, "--backend", backend)
+                run, events, pids = self.start_endless(ranks, "--backend", backend, *why)
                 os.kill(pids[victim], signal.SIGKILL)
                 code, events, err = self.finish(run, events, pids)
                 self.assertEqual(code, 4, err)
@@ -264,7 +267,7 @@ class SignalTest(TrainTest):
     def test_the_killed_rank_is_named_though_its_peer_is_seen_dead_first(self):
         for name in ("SIGKILL", "SIGSEGV"):
             with self.subTest(signal=name):
-                run, events, pids = self.start_endless(2)
+                run, events, pids = self.start_endless(2, "--set", "elastic=off")
                 zygote = train_run.parent(pids[1])
                 for pid in (run.pid, zygote):  # they see both ends at once
                     os.kill(pid, signal.SIGSTOP)
@@ -276,6 +279,25 @@ class SignalTest(TrainTest):
                 self.assertEqual(code, 4, err)
                 self.assertEqual(events[-1]["rank"], 1, events[-1])
                 self.assertIn(name, events[-1]["cause"])
+
+    def test_a_killed_rank_is_replaced_and_the_run_goes_on(self):
+        for backend in ("auto", "gloo"):
+            with self.subTest(backend=backend):
+                run, events, pids = self.start_endless(2, "--backend", backend)
+                os.kill(pids[1], signal.SIGKILL)
+                while events[-1]["event"] != "recovered":
+                    events.append(json.loads(run.stdout.readline()))
+                    if events[-1]["event"] == "rank":
+                        pids[events[-1]["rank"]] = events[-1]["pid"]
+                run.send_signal(signal.SIGTERM)
+                code, events, err = self.finish(run, events, pids)
+                self.assertEqual(code, 143, err)
+                self.assert_fields(events)
+                faults = [e for e in events if e["event"] == "fault"]
+                self.assertEqual([e["rank"] for e in faults], [1])
+                steps = [e["step"] for e in events if e["event"] == "step"]
+                self.assertEqual(steps, list(range(1, len(steps) + 1)))
+                self.assertEqual(events[-1]["restarts"], 1)
 
     def test_a_stop_stays_a_stop_if_the_zygote_dies_meanwhile(self):
         run, events, pids = self.start_endless(2)

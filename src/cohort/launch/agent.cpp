@@ -88,7 +88,8 @@ void Agent::run_crew() {
     result_.failures = {*crew.cause()};
   }
   if (!result_.failures.empty()) {
-    result_.exit_code = result_.failures[0].exit_code;
+    result_.exit_code = result_.stop_signal ? 128 + result_.stop_signal
+                                            : result_.failures[0].exit_code;
   } else if (result_.stop_signal) {
     result_.exit_code = crew.common_code().value_or(128 + result_.stop_signal);
   } else {

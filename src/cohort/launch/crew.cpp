@@ -16,6 +16,8 @@ namespace {
 // A spare loads what a rank does. It starts when the ranks have had time for that.
 constexpr std::chrono::milliseconds kSpareDelay{500};
 constexpr int kMostSpareDeaths = 3;
+// Between two looks for progress, while ranks are to leave one after another.
+constexpr std::chrono::milliseconds kLookAtBoard{20};
 constexpr size_t kMostClosedStores = 8;
 
 }  // namespace
@@ -142,6 +144,7 @@ void Crew::add_polls(std::vector<pollfd>& polls) const {
 Clock::time_point Crew::next_deadline() const {
   Clock::time_point next = std::min(RankGroup::next_deadline(), spares_at_);
   if (lost_since_) next = std::min(next, *lost_since_ + elastic_.detect);
+  if (goal_) next = std::min(next, Clock::now() + kLookAtBoard);
   for (const auto& [index, member] : members_) next = std::min(next, member.leave_by);
   return next;
 }
@@ -157,6 +160,7 @@ void Crew::advance() {
   }
   end_the_silent(now);
   settle();
+  move_towards_goal(now);
   if (now >= spares_at_) fork_spares();
   forget_ended();
 }
@@ -270,6 +274,25 @@ std::string Crew::resize(int ranks) {
     throw ConfigError("[resize] the run is ending; legal: a run that goes on");
   }
   if (ranks == before) return text("the run has ", ranks, " ranks already");
+  goal_ = ranks;
+  last_leave_.reset();
+  move_towards_goal(Clock::now());
+  return text("from ", before, " to ", ranks, " ranks, in generation ", generation_);
+}
+
+// One rank leaves at a time, after a step that was committed without the one before it:
+// what each held has found another holder by then.
+void Crew::move_towards_goal(Clock::time_point now) {
+  if (!goal_ || stopping() || finishing_ || !dead_.empty()) return;
+  const int before = static_cast<int>(places_.size());
+  const bool shrinks = *goal_ < before;
+  const bool waits = shrinks && last_leave_ &&
+                     board_.highest() <= last_leave_->highest &&
+                     now < last_leave_->at + elastic_.detect;
+  if (waits) return;
+  last_leave_ = {now, board_.highest()};
+  const int ranks = shrinks ? before - 1 : *goal_;
+  if (ranks == *goal_) goal_.reset();
   prepare_resize(plan_, ranks);
   open(ranks);
   for (const Place& place : places_) {
@@ -281,7 +304,6 @@ std::string Crew::resize(int ranks) {
   }
   note(text("opened generation ", generation_, " with ", ranks, " ranks, not ", before,
             ", on request"));
-  return text("from ", before, " to ", ranks, " ranks, in generation ", generation_);
 }
 
 void Crew::stop(int signal) {

@@ -85,6 +85,7 @@ class Crew : public RankGroup {
   // Rank 0 has said, or is about to say, that the run is done.
   bool finished() const { return finished_ || places_[0].ended_well; }
 
+  void move_towards_goal(Clock::time_point now);
   void dismiss(int index, std::chrono::milliseconds limit);
   void dismiss_spares();
   void tell_end(const std::string& why) const;
@@ -113,6 +114,12 @@ class Crew : public RankGroup {
   std::optional<Clock::time_point> lost_since_;  // a rank reported its world broken
   std::string lost_why_;
   Clock::time_point spares_at_ = Clock::time_point::max();
+  std::optional<int> goal_;  // of a resize that is under way: ranks
+  struct Leave {
+    Clock::time_point at;
+    int64_t highest;  // step on the board
+  };
+  std::optional<Leave> last_leave_;  // in that resize
   int spare_deaths_ = 0;  // on the way to where they could wait, one after another
 };
 
