@@ -6,7 +6,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <iostream>
 
 #include "cli/bench_comm.h"
@@ -21,6 +20,7 @@
 #include "cli/train_command.h"
 #include "cli/train_help.h"
 #include "cohort/comm/backends.h"
+#include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
@@ -384,7 +384,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
-  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  cohort::silence_c10d();
   cohort::describe_processor();
   int code = 0;
   try {

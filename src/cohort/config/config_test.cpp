@@ -214,6 +214,10 @@ slices: 4
 threads: 5
 precision: bf16
 elastic: on
+elastic.spares: 2
+elastic.detect_s: 3
+elastic.max_ranks: 4
+snapshot: {every_steps: 5}
 optim: {name: adamw, lr: 1, momentum: 0, nesterov: true, weight_decay: 0.1, beta1: 0,
         beta2: 0, eps: 0, clip: 1, no_decay: bias}
 schedule: {name: cosine, warmup_steps: 6, scale: sqrt, reference_batch: 12,
@@ -227,7 +231,8 @@ tf32: true
 loss_scale: {initial: 1024, growth_steps: 100}
 data: {dir: d, normalize: true, synthetic: true}
 model: {width: 7, depth: 8, dropout: 0.5, weights: w.safetensors}
-checkpoint: {dir: c, every_steps: 9, keep: 10, async: false}
+checkpoint: {dir: c, every_steps: 9, keep: 10, async: false, keep_every: 11, best: 2,
+             metric: accuracy, memory: 1G}
 log: {every_steps: 11}
 valid: {every_epochs: 2}
 comm: {timeout_s: 5}
