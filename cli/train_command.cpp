@@ -58,6 +58,18 @@ void require_writable(std::string_view flag, const std::string& path) {
                            "there and writable"));
 }
 
+// Made if it is not there.
+void require_folder(std::string_view key, const std::string& path) {
+  if (path.empty()) return;
+  std::error_code trouble;
+  std::filesystem::create_directories(path, trouble);
+  if (!std::filesystem::is_directory(path, trouble) ||
+      ::access(path.c_str(), W_OK) != 0)
+    throw ConfigError(text("[train] ", key, "=", path,
+                           ": cannot be written; legal: a folder that is writable, or "
+                           "can be made"));
+}
+
 // Weights are written beside and renamed: over a regular file, or none.
 void require_replaceable(std::string_view flag, const std::string& path) {
   require_writable(flag, path);
@@ -96,9 +108,10 @@ void settle_elastic(TrainPlan& plan, bool launched) {
 // Fixed for the whole run, however many ranks it has later: what the run that is gone
 // on with has, else one a data-parallel rank.
 void settle_slices(TrainPlan& plan, const LaunchOptions& options) {
-  if (plan.args.exact || plan.config.get_int("slices") > 0) return;
+  if (plan.config.get_int("slices") > 0) return;
   const std::string dir = plan.config.get_string("checkpoint.dir");
   int slices = plan.args.resume && !dir.empty() ? saved_slices(dir) : 0;
+  if (plan.args.exact) slices = step_options(plan.config, true).slices;
   if (slices == 0 && options.min_nodes == options.max_nodes)
     slices = parse_layout(plan.args.layout, options.ranks * options.max_nodes).dp;
   if (slices > 0) plan.config.set_assignment(text("slices=", slices));
@@ -179,6 +192,7 @@ TrainPlan make_plan(const TrainArgs& args) {
   require_replaceable("--save-initial", args.save_initial);
   require_replaceable("--save-final", args.save_final);
   require_writable("--sample-log", args.sample_log);
+  require_folder("checkpoint.dir", plan.config.get_string("checkpoint.dir"));
   return plan;
 }
 

@@ -85,7 +85,13 @@ KeeperOptions keeper_options(const TrainPlan& plan) {
           .memory = memory.empty() ? 0 : parse_bytes(memory, "checkpoint.memory")};
 }
 
-TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
+// A spare knows of no world yet: it is prepared for the one the run began with.
+int planned_ranks(const TrainPlan& plan, const World& world, bool elastic) {
+  if (!elastic) return world.size;
+  return parse_ranks(plan.args.ranks.empty() ? "1" : plan.args.ranks);
+}
+
+TrainerOptions trainer_options(const TrainPlan& plan, const World& world, int ranks) {
   const Config& config = plan.config;
   const auto integer = [&](const char* key) { return config.get_int(key); };
   const auto real = [&](const char* key) { return config.get_float(key); };
@@ -98,7 +104,7 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world) {
           .batch = integer("batch"),
           .slices = step.slices,
           .seed = static_cast<uint64_t>(integer("seed")),
-          .layout = parse_layout(plan.args.layout, world.size),
+          .layout = parse_layout(plan.args.layout, ranks),
           .update = update_options(config),
           .rate = {.name = config.get_string("schedule.name"),
                    .base = real("optim.lr"),
@@ -191,11 +197,11 @@ class AgentPages final : public PageKeeper {
   Membership& membership_;
 };
 
-// Stopped on request: with its state saved it can be run again.
+// Stopped on request with its state saved, it can be run again.
 int code_of(const DoneEvent& done, const KeeperOptions& keep) {
+  if (!keep.dir.empty() && !done.saved) return kExitCheckpoint;
   if (done.stop_signal == 0) return 0;
-  if (done.saved) return kExitStopped;
-  return keep.dir.empty() ? 128 + done.stop_signal : kExitCheckpoint;
+  return done.saved ? kExitStopped : 128 + done.stop_signal;
 }
 
 // One rank, through all the worlds of its run.
@@ -212,7 +218,8 @@ class RankRun {
     const bool spare = membership_ && membership_->is_spare();
     const World given = world_from_env();
     stop_on_signals(membership_ || given.launcher == "cohort");
-    options_ = trainer_options(plan_, given);
+    options_ = trainer_options(plan_, given,
+                               planned_ranks(plan_, given, membership_ != nullptr));
     options_.membership = membership_.get();
     options_.pages = pages_ ? &*pages_ : nullptr;
     options_.execute.faults = &faults_;

@@ -4,8 +4,10 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "cohort/checkpoint/safetensors.h"
+#include "cohort/core/error.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
 #include "cohort/optim/sgd.h"
@@ -73,12 +75,15 @@ Batch slice_of(MakeChain make, int slice, int64_t count) {
   Batch batch;
   std::vector<Tensor> images;
   for (int64_t i = begin; i < end; ++i) {
-    images.push_back(
-        at::arange(shape[0] * shape[1] * shape[2], at::kFloat).mul(0.37).add(7.0 * i).sin().reshape(shape));
+    images.push_back(at::arange(shape[0] * shape[1] * shape[2], at::kFloat)
+                         .mul(0.37)
+                         .add(7.0 * i)
+                         .sin()
+                         .reshape(shape));
     batch.ids.push_back(i);
   }
-  batch.input = images.empty() ? at::empty({0, shape[0], shape[1], shape[2]})
-                               : at::stack(images);
+  batch.input =
+      images.empty() ? at::empty({0, shape[0], shape[1], shape[2]}) : at::stack(images);
   batch.target = at::arange(begin, end).remainder(10);
   return batch;
 }
@@ -102,7 +107,7 @@ std::vector<NamedTensor> train(MakeChain make, const Way& way, Communicator& com
 
 std::string hash_of(MakeChain make, const Way& way) {
   // Ranks are children of the test: the hash comes back through a file.
-  const std::string path = testing::TempDir() + "/exactness_hash";
+  const std::string path = text(testing::TempDir(), "/exactness_hash.", ::getpid());
   std::remove(path.c_str());
   test::run_ranks(way.world(), [&](Communicator& comm) {
     at::set_num_threads(1);
@@ -117,6 +122,7 @@ std::string hash_of(MakeChain make, const Way& way) {
   if (std::FILE* file = std::fopen(path.c_str(), "r")) {
     if (!std::fgets(hash, sizeof(hash), file)) hash[0] = 0;
     std::fclose(file);
+    std::remove(path.c_str());
   }
   return hash;
 }
@@ -191,7 +197,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Exactness, testing::Values(&cnn, &resnet),
 
 // Without --exact: equal to rounding, at every level, on every backend.
 TEST(ShardLevels, TrainAsOneRankDoes) {
-  const std::string path = testing::TempDir() + "/one_rank.safetensors";
+  const std::string path =
+      text(testing::TempDir(), "/one_rank.safetensors.", ::getpid());
   const Way one{.exact = false};
   test::run_ranks(one.world(), [&](Communicator& comm) {
     at::set_num_threads(1);

@@ -179,8 +179,8 @@ void Crew::on_end(RankProcess& process) {
   } else if (process.is_fine()) {
     finishing_ = true;
     dismiss_spares();
-  } else if (finished() && process.killed_from_outside()) {
-    faults_.push_back(process.failure());
+  } else if (finished() && (process.killed_from_outside() || process.given_up())) {
+    note(process.name() + " was lost when the run was done");
     if (!lost_since_) break_world(process.name() + " died");
   } else {
     dead_.push_back(process.failure());

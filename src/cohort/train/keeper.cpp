@@ -86,6 +86,7 @@ RunState Keeper::complete(RunState run) const {
   run.state[kBatchState] = std::to_string(samples.batch);
   run.state[kSlicesState] = std::to_string(samples.slices);
   run.state[kSamplesState] = std::to_string(samples.size);
+  run.state[kDataState] = world_.data;
   return run;
 }
 

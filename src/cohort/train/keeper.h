@@ -37,6 +37,7 @@ struct KeptWorld {
   StepRunner* runner = nullptr;
   const Sampler* sampler = nullptr;
   std::string layout;            // for people
+  std::string data;              // which data set: a run goes on with the same
   Reporter* reporter = nullptr;  // null but on the rank that speaks
 };
 

@@ -91,7 +91,8 @@ std::string Keeper::refusal(const CheckpointInfo& saved) const {
        {differs("seed", std::to_string(run.seed), std::to_string(asked.seed)),
         differs("batch", batch, std::to_string(asked.batch)),
         differs("samples of data", state_or_empty(run, kSamplesState),
-                std::to_string(asked.size))})
+                std::to_string(asked.size)),
+        differs("data", state_or_empty(run, kDataState), world_.data)})
     if (!why.empty()) return why;
   return "";
 }
@@ -154,7 +155,7 @@ std::optional<RunState> Keeper::restore(int64_t at_most) {
     if (first_trouble.empty()) first_trouble = trouble;
   }
   if (!first_trouble.empty()) throw CheckpointError(first_trouble);
-  if (options_.resume)
+  if (options_.resume && saves())
     note(text("nothing is saved in ", options_.dir, ": starts anew"));
   return std::nullopt;
 }

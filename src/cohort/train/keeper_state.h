@@ -8,5 +8,6 @@ inline constexpr const char* kRunnerState = "runner";    // StepRunner::small_st
 inline constexpr const char* kBatchState = "batch";      // samples a step
 inline constexpr const char* kSlicesState = "slices";    // of a batch
 inline constexpr const char* kSamplesState = "samples";  // of the data set
+inline constexpr const char* kDataState = "data";        // which one it is
 
 }  // namespace cohort

@@ -11,7 +11,10 @@
 namespace cohort {
 namespace {
 
-constexpr double kWorthNaming = 0.1;  // of the time of a step
+// Of the time of a step; and a thousandth of a second, which a scheduler takes at
+// times.
+constexpr double kWorthNaming = 0.15;
+constexpr double kLeastSeconds = 1e-3;
 
 struct Late {
   double seconds = 0;  // in all
@@ -56,7 +59,9 @@ std::optional<std::string> LatenessWatch::look(Communicator& comm,
             [&](size_t a, size_t b) { return late[a].seconds > late[b].seconds; });
   const Late& worst = late[order[0]];
   const double time = all.select(1, columns - 1).max().item<double>();
-  const bool alone = worst.seconds - late[order[1]].seconds > kWorthNaming * time;
+  const double margin = worst.seconds - late[order[1]].seconds;
+  const bool alone = margin > kWorthNaming * time &&
+                     margin > kLeastSeconds * static_cast<double>(steps);
   const int suspect = alone ? static_cast<int>(order[0]) : -1;
   const bool twice = suspect >= 0 && std::exchange(suspect_, suspect) == suspect;
   suspect_ = suspect;

@@ -20,7 +20,7 @@ class LatenessWatch {
  public:
   // Collective: every rank says how long it waited in each communication of `steps`
   // steps that took `seconds`. A line for people, on every rank alike, if one rank was
-  // late by more than a tenth of that time, now and the time before, and was not named
+  // late by a good part of that time, now and the time before, and was not named
   // yet.
   std::optional<std::string> look(Communicator& comm, std::span<const ActionWait> waits,
                                   int64_t steps, double seconds);

@@ -174,6 +174,9 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   options_.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
   sample_log_ = nullptr;
   history_ = nullptr;
+  window_steps_ = 0;
+  window_seconds_ = 0;
+  if (comm.generation() > 0 && !lost_) lost_ = std::chrono::steady_clock::now();
   const auto stands = exchange_stands(comm, stand());
   ExecutorOptions execute = executor_options(options_);
   execute.takes_over = decide(stands, comm.rank()).committed >= 0;
@@ -185,6 +188,7 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
                  .runner = runner.get(),
                  .sampler = &sampler_,
                  .layout = options_.layout.text(),
+                 .data = train_.describe(),
                  .reporter = reporter_});
   settle(*runner, stands);
   runner_ = std::move(runner);

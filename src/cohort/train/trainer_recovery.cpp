@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <filesystem>
 #include <sstream>
 #include <utility>
 
@@ -63,7 +64,11 @@ void Trainer::take_from_keeper(const std::string& why) {
   committed_ = known_good_ = saved ? saved->step : 0;
   skipped_ = false;
   validated_ = committed_ / sampler_.steps_per_epoch();
-  if (!saved) keeper_.start(run_state());
+  if (saved) return;
+  if (reporter_ && comm_->generation() > 0)
+    reporter_->note(
+        text("[train] ", why, ", and nothing is saved: the run starts again"));
+  keeper_.start(run_state());
 }
 
 RunState Trainer::run_state() const {
@@ -95,7 +100,9 @@ void Trainer::adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands
   done_.loss = std::bit_cast<double>(loss_bits);
   if (accuracy >= 0) done_.accuracy = accuracy;
   keeper_.pin(known_good_);
-  if (!lost_) lost_.emplace(std::chrono::steady_clock::duration(lost_there));
+  const std::chrono::steady_clock::time_point there{
+      std::chrono::steady_clock::duration(lost_there)};
+  if (lost_there > 0 && lost_) lost_ = std::min(*lost_, there);
   std::string small;
   std::getline(in >> std::ws, small);
   fresh.set_small_state(small);
@@ -104,6 +111,8 @@ void Trainer::adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands
 // All that is known of a step is in the history before anybody hears of it.
 void Trainer::begin_history(const std::string& why) {
   if (!reporter_ || options_.history.empty()) return;
+  const bool fresh = comm_->generation() == 0 && !options_.keep.resume;
+  if (fresh) std::filesystem::remove(options_.history);  // of another run
   const auto started = std::chrono::duration_cast<std::chrono::microseconds>(
       options_.started.time_since_epoch());
   history_ = std::make_unique<History>(options_.history,
