@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run that grows and shrinks while it trains ends with the weights of one that did not."""
 import json
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -10,14 +11,12 @@ from pathlib import Path
 import train_run
 
 KEYS = {"data.synthetic": "true", "model.width": 32, "batch": 32, "log.every_steps": 1,
-        "valid.every_epochs": 0}
-STEPS = 900
+        "valid.every_epochs": 0, "epochs": 1000000, "optim.lr": 0.001}
 SIZES = (4, 3, 1, 2)
 
 
 def command(*args):
-    return ["train", "mlp", "--exact", "--json", "--max-steps", STEPS,
-            *train_run.assignments(KEYS), *args]
+    return ["train", "mlp", "--exact", "--json", *train_run.assignments(KEYS), *args]
 
 
 def resize(pid, ranks):
@@ -32,32 +31,36 @@ class ResizeTest(unittest.TestCase):
         self.out = Path(folder.name)
 
     def train_through(self, *args):
-        """The sizes of its worlds, and its last word."""
+        """The sizes of its worlds, and its last word. Each is asked for when the run has
+        gone on for a while in the one before; then the run is stopped."""
         run = train_run.start(*command("-n", 2, "--out", self.out, *args))
         self.addCleanup(run.stdout.close)
         self.addCleanup(run.stderr.close)
         self.addCleanup(run.kill)
-        wanted, seen, events = list(SIZES), [], []
-        next_at = 20
+        wanted, size, seen, events, due = list(SIZES), 2, [2], [], 20
         for line in run.stdout:
             event = json.loads(line)
             events.append(event)
             if event["event"] == "recovered":
                 seen.append(event["ranks"])
-                next_at = events[-2]["step"] + 20
-            if event["event"] == "step" and event["step"] == next_at and wanted and (
-                    not seen or seen[-1] in SIZES):
-                answer = resize(run.pid, wanted.pop(0))
-                self.assertEqual(answer.returncode, 0, answer.stderr)
-        self.assertEqual(run.wait(train_run.DEADLINE_S), 0)
+                due = max(e.get("step", 0) for e in events[-20:]) + 20
+            if event["event"] != "step" or event["step"] != due or seen[-1] != size:
+                continue
+            if not wanted:
+                run.send_signal(signal.SIGTERM)
+                continue
+            size = wanted.pop(0)
+            answer = resize(run.pid, size)
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertEqual(run.wait(train_run.DEADLINE_S), 128 + signal.SIGTERM)
         self.assertEqual(wanted, [])
         steps = [event["step"] for event in events if event["event"] == "step"]
-        self.assertEqual(steps, list(range(1, STEPS + 1)))
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
         return seen, events[-1]
 
     def check(self, *args):
-        calm = train_run.cohort(*command("-n", 1)).done
         seen, done = self.train_through(*args)
+        calm = train_run.cohort(*command("-n", 1, "--max-steps", done["steps"])).done
         self.assertEqual(done["weights_hash"], calm["weights_hash"])
         for size in SIZES:
             self.assertIn(size, seen)

@@ -249,7 +249,9 @@ TEST(CommonKeys, HaveTheDocumentedDefaults) {
   EXPECT_EQ(
       Config(common_keys()).to_json(),
       R"({"seed":0,"epochs":1,"batch":128,"slices":0,"threads":0,)"
-      R"("precision":"float32","elastic":"off","optim.name":"sgd","optim.lr":0.05,)"
+      R"("precision":"float32","elastic":"on","elastic.spares":1,)"
+      R"("elastic.detect_s":5.0,"elastic.max_ranks":0,)"
+      R"("optim.name":"sgd","optim.lr":0.05,)"
       R"("optim.momentum":0.9,"optim.nesterov":false,"optim.weight_decay":0.0,)"
       R"("optim.no_decay":"","optim.beta1":0.9,"optim.beta2":0.999,"optim.eps":1e-08,)"
       R"("optim.clip":0.0,"schedule.name":"constant","schedule.warmup_steps":0,)"
@@ -263,7 +265,9 @@ TEST(CommonKeys, HaveTheDocumentedDefaults) {
       R"("data.dir":"","data.normalize":false,)"
       R"("data.synthetic":false,"model.width":0,"model.depth":0,"model.dropout":-1.0,)"
       R"("model.weights":"","checkpoint.dir":"",)"
-      R"("checkpoint.every_steps":0,"checkpoint.keep":3,"checkpoint.async":true,)"
+      R"("checkpoint.every_steps":0,"checkpoint.keep":3,"checkpoint.keep_every":0,)"
+      R"("checkpoint.best":0,"checkpoint.metric":"loss","checkpoint.async":true,)"
+      R"("checkpoint.memory":"","snapshot.every_steps":10,)"
       R"("log.every_steps":10,"valid.every_epochs":1,"comm.timeout_s":30.0})");
 }
 

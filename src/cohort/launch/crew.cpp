@@ -180,7 +180,8 @@ void Crew::on_end(RankProcess& process) {
     finishing_ = true;
     dismiss_spares();
   } else if (finished() && (process.killed_from_outside() || process.given_up())) {
-    note(process.name() + " was lost when the run was done");
+    note(text(process.name(), " failed: ", describe_cause(process.failure()),
+              "; the run was done"));
     if (!lost_since_) break_world(process.name() + " died");
   } else {
     dead_.push_back(process.failure());

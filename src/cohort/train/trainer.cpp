@@ -237,6 +237,9 @@ Batch Trainer::batch_of(const Position& position, int slice) const {
 }
 
 void Trainer::step() {
+  // A world of one waits for nobody who could tell it.
+  if (options_.membership && options_.membership->is_over())
+    throw CommError("[train] this world is over");
   const auto begin = std::chrono::steady_clock::now();
   const Position position = sampler_.position(committed_);
   const StepResult result =
