@@ -95,6 +95,7 @@ class Storm:
         self.rng = random.Random(args.seed)
         self.counts = collections.Counter()
         self.generations = 0
+        self.exits = 0  # of ranks by themselves
         self.resumes = 0
         self.recoveries = []
         self.problems = []
@@ -126,6 +127,8 @@ class Storm:
             kind = event["event"]
             if kind == "step":
                 self.note_step(event["step"], reported)
+            elif kind == "fault":
+                self.exits += "injected" in event["cause"]
             elif kind == "recovered":
                 self.generations += 1
                 self.recoveries.append(event["seconds"])
@@ -217,7 +220,7 @@ def main():
     parser.add_argument("--save-every", type=int, default=20)
     parser.add_argument("--out", help="keep the run's folder here")
     args = parser.parse_args()
-    args.steps = args.faults * args.gap + 30
+    args.steps = args.faults * (args.gap + 1) + 30  # the gaps are random
     folder = args.out or tempfile.mkdtemp(prefix="cohort_storm_")
     os.makedirs(folder, exist_ok=True)
     print(f"seed {args.seed}: {args.faults} faults in {args.steps} steps of {args.recipe} "
@@ -245,7 +248,7 @@ def main():
     problems += check_samples(folder, args.steps)
     counts = ", ".join(f"{count} x {kind}" for kind, count in sorted(storm.counts.items()))
     print(f"{sum(storm.counts.values())} faults ({counts}); {storm.generations} "
-          f"recoveries, {storm.resumes} resumes")
+          f"recoveries, {storm.resumes} resumes; {storm.exits} ranks ended by themselves")
     if storm.recoveries:
         ordered = sorted(storm.recoveries)
         print(f"recovery: median {ordered[len(ordered) // 2]:.3f} s, "
