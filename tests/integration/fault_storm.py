@@ -105,7 +105,7 @@ class Storm:
     def environment(self):
         """A rank that exits by itself after so many actions of its life."""
         rank = self.rng.randrange(self.args.ranks)
-        return {"COHORT_FAULT": f"engine.action@{rank}:{self.rng.randrange(3000, 6000)}=throw"}
+        return {"COHORT_FAULT": f"engine.action@{rank}:{self.rng.randrange(300, 1500)}=throw"}
 
     def run(self):
         resume = False
