@@ -34,7 +34,7 @@ def processor_seconds():
 
 def run(args, elastic, steps):
     what, keys, _ = CASES[args.case]
-    keys = {**keys, "data.synthetic": "true", "valid.every_epochs": 0, "epochs": 1000,
+    keys = {**keys, "threads": 1, "data.synthetic": "true", "valid.every_epochs": 0, "epochs": 1000,
             "elastic": elastic}
     command = [args.cohort, "train", *what, "--json", "--max-steps", str(steps)]
     for key, value in keys.items():

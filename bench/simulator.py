@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # name: recipe, keys, batches of the costs, batch of the step
 CASES = {
-    "fashion-mnist": ("fashion-mnist", [], (96, 192), 128),
-    "mlp": ("mlp", ["model.width=2048", "model.depth=6"], (16, 64), 32),
+    "fashion-mnist": ("fashion-mnist", ["data.synthetic=true"], (96, 192), 128),
+    "mlp": ("mlp", ["model.width=2048", "model.depth=6", "data.synthetic=true"], (16, 64), 32),
     "cifar-resnet50v2": ("cifar-resnet50v2",
                          ["model.width=16", "model.depth=1", "data.synthetic=true"],
                          (16, 64), 32),

@@ -15,7 +15,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kMark = 0x636f686f7274'0001;  // and the version, in its last bytes
+constexpr int64_t kMark = 0x636f686f7274'0002;  // and the version, in its last bytes
 
 int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
@@ -25,6 +25,7 @@ int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().co
 struct Board::Page {
   alignas(64) int64_t mark = kMark;
   std::atomic<int64_t> highest{0};
+  std::atomic<int64_t> generation{0};
   struct alignas(64) Place {
     std::atomic<int64_t> committed{0};
     std::atomic<int64_t> sign_ns{0};
@@ -63,9 +64,13 @@ void Board::map() {
   page_ = static_cast<Page*>(page);
 }
 
-void Board::commit(int rank, int64_t steps) {
-  int64_t seen = page_->highest.load();
-  while (seen < steps && !page_->highest.compare_exchange_weak(seen, steps)) continue;
+void Board::commit(int rank, int64_t steps, int generation) {
+  const auto raise = [](std::atomic<int64_t>& value, int64_t to) {
+    int64_t seen = value.load();
+    while (seen < to && !value.compare_exchange_weak(seen, to)) continue;
+  };
+  raise(page_->highest, steps);
+  raise(page_->generation, generation);
   if (rank < 0 || rank >= kMostRanks) return;
   page_->places[rank].committed.store(steps);
   beat(rank);
@@ -76,6 +81,8 @@ void Board::beat(int rank) {
 }
 
 int64_t Board::highest() const { return page_->highest.load(); }
+
+int Board::generation() const { return static_cast<int>(page_->generation.load()); }
 
 int64_t Board::committed(int rank) const {
   return page_->places[rank].committed.load();

@@ -26,12 +26,13 @@ class Board {
 
   int fd() const { return fd_.get(); }
 
-  // Rank `rank` has committed `steps` steps in all.
-  void commit(int rank, int64_t steps);
+  // Rank `rank` has committed `steps` steps in all, the last in that generation.
+  void commit(int rank, int64_t steps, int generation = 0);
   // It lives.
   void beat(int rank);
 
   int64_t highest() const;  // that any rank ever committed
+  int generation() const;   // the last in which one was
   int64_t committed(int rank) const;
   // When the rank last said something, on the monotonic clock; 0: never.
   int64_t last_sign_ns(int rank) const;

@@ -20,6 +20,10 @@ TEST(Board, KeepsTheHighestStepOfAnyRank) {
   EXPECT_EQ(board.committed(2), 10);
   EXPECT_EQ(board.committed(0), 9);
   EXPECT_GT(board.last_sign_ns(2), 0);
+  EXPECT_EQ(board.generation(), 0);
+  board.commit(0, 9, 3);
+  board.commit(2, 10, 2);  // a late one, of a world that is over
+  EXPECT_EQ(board.generation(), 3);
   board.commit(2, 4);  // a rollback is no progress
   EXPECT_EQ(board.highest(), 10);
   EXPECT_EQ(board.committed(2), 4);

@@ -215,12 +215,11 @@ bool Membership::finished() const {
 }
 
 void Membership::committed(int64_t steps) {
-  int rank;
-  {
+  const auto [rank, generation] = [&] {
     const std::lock_guard lock(mutex_);
-    rank = current_.rank;
-  }
-  board_->commit(rank, steps);
+    return std::pair(current_.rank, current_.generation);
+  }();
+  board_->commit(rank, steps, generation);
 }
 
 int64_t Membership::committed_before() const { return board_->highest(); }

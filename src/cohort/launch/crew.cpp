@@ -281,17 +281,16 @@ std::string Crew::resize(int ranks) {
   return text("from ", before, " to ", ranks, " ranks, in generation ", generation_);
 }
 
-// One rank leaves at a time, after a step that was committed without the one before it:
-// what each held has found another holder by then.
+// One rank leaves at a time, after a step that was committed in the world without the
+// one before it: what each held has found another holder by then.
 void Crew::move_towards_goal(Clock::time_point now) {
   if (!goal_ || stopping() || finishing_ || !dead_.empty()) return;
   const int before = static_cast<int>(places_.size());
   const bool shrinks = *goal_ < before;
-  const bool waits = shrinks && last_leave_ &&
-                     board_.highest() <= last_leave_->highest &&
-                     now < last_leave_->at + elastic_.detect;
+  const bool waits = shrinks && last_leave_ && board_.generation() < generation_ &&
+                     now < *last_leave_ + elastic_.detect;
   if (waits) return;
-  last_leave_ = {now, board_.highest()};
+  last_leave_ = now;
   const int ranks = shrinks ? before - 1 : *goal_;
   if (ranks == *goal_) goal_.reset();
   prepare_resize(plan_, ranks);

@@ -115,11 +115,7 @@ class Crew : public RankGroup {
   std::string lost_why_;
   Clock::time_point spares_at_ = Clock::time_point::max();
   std::optional<int> goal_;  // of a resize that is under way: ranks
-  struct Leave {
-    Clock::time_point at;
-    int64_t highest;  // step on the board
-  };
-  std::optional<Leave> last_leave_;  // in that resize
+  std::optional<Clock::time_point> last_leave_;  // in that resize
   int spare_deaths_ = 0;  // on the way to where they could wait, one after another
 };
 
