@@ -12,10 +12,10 @@ KEYS = {"data.synthetic": "true", "model.width": 4, "batch": 24, "elastic": "off
         "valid.every_epochs": 0}
 
 
-def last_action(ranks, keys=KEYS):
+def last_action(ranks, keys=KEYS, layout="shard=0"):
     """Commit, of every rank's step. On shared memory a rank's update overwrites what
     others have of its share, damaged or not: only later damage stays."""
-    run = train_run.cohort("step", "fashion-mnist", "-n", ranks, "--json",
+    run = train_run.cohort("step", "fashion-mnist", "-n", ranks, "--layout", layout, "--json",
                            *train_run.assignments(keys))
     return sum(json.loads(run.out)["actions"].values()) - 1
 
@@ -28,13 +28,14 @@ def train(ranks, damaged, step, every, *args):
             *train_run.assignments({**KEYS, "drift.every_steps": every}))
 
 
-def train_on(ranks, damaged, step, every):
+def train_on(ranks, damaged, step, every, layout="shard=0"):
     """An elastic run that goes on: what it says, and its hash."""
     keys = {**KEYS, "elastic": "on", "slices": 6}
-    fault = f"engine.action[{last_action(ranks, keys)}]@{damaged}:{step}=flip"
+    fault = f"engine.action[{last_action(ranks, keys, layout)}]@{damaged}:{step}=flip"
     with mock.patch.dict(os.environ, {"COHORT_FAULT": fault}):
         return train_run.cohort(
-            "train", "fashion-mnist", "-n", ranks, "--max-steps", 12, "--json", "--exact",
+            "train", "fashion-mnist", "-n", ranks, "--layout", layout, "--max-steps", 12,
+            "--json", "--exact",
             *train_run.assignments({**keys, "drift.every_steps": every}))
 
 
@@ -55,6 +56,14 @@ class HealingTest(unittest.TestCase):
         self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
         steps = [event["step"] for event in run.of("step")]
         self.assertEqual(len(steps), len(set(steps)))
+
+    def test_a_share_is_compared_with_its_second_copy(self):
+        run = train_on(3, damaged=1, step=6, every=2, layout="shard=3")
+        self.assertEqual(run.code, 0, run.err)
+        self.assertRegex(run.err, "step 6: .* differs between ranks 1-2")
+        self.assertIn("goes on from the snapshot of step 4", run.err)
+        calm = train_on(3, damaged=7, step=6, every=2, layout="shard=3")
+        self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
 
 
 class DriftTest(unittest.TestCase):

@@ -112,6 +112,7 @@ class Executor final : public StepRunner {
   ShareRange owned_range(int bucket) const;
   static Tensor part_of(const Place& place, const Tensor& flat, int64_t begin);
   std::vector<Copy> copies();
+  std::vector<Copy> mirrored_copies();
 
   // With a device (executor_device.cpp).
   void set_up_device();

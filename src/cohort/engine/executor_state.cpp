@@ -51,11 +51,13 @@ OddOnes find_odd(const std::map<int, int64_t>& hashes) {
 
 }  // namespace
 
-// The same on all ranks r with equal r % shares.
+// A tensor, or this rank's share of one, that others hold too: all ranks r with equal
+// r % shares, and whoever mirrors them.
 struct Executor::Copy {
   std::string name;
   Tensor tensor;
   int shares;
+  Tensor mirror = {};  // of the share of the rank before
 };
 
 void Executor::make_groups() {
@@ -202,11 +204,11 @@ Tensor Executor::part_of(const Place& place, const Tensor& flat, int64_t begin) 
   return flat.narrow(0, from, to - from);
 }
 
-// At level 3 parameters are held twice in hybrid runs alone. Masters are compared where
-// they are memory of their own, and everyone updates all of what he holds: a bit of
-// theirs may not show in the parameters for long.
+// At level 3 parameters are held twice in hybrid runs alone, or in mirrors. Masters are
+// compared where they are memory of their own, and everyone updates all of what he
+// holds: a bit of theirs may not show in the parameters for long.
 std::vector<Executor::Copy> Executor::copies() {
-  std::vector<Copy> all;
+  std::vector<Copy> all = mirrored_copies();
   const int shares = groups_.shard->size();
   const bool masters = schedule_.precision.compute != at::kFloat && !fused_;
   for (const auto& place : state_.places()) {
@@ -224,6 +226,25 @@ std::vector<Executor::Copy> Executor::copies() {
   return all;
 }
 
+std::vector<Executor::Copy> Executor::mirrored_copies() {
+  std::vector<Copy> all;
+  if (!has_mirrors(schedule_)) return all;
+  for (const auto& place : state_.places()) {
+    const BucketState& own = state_.buckets()[place.bucket];
+    const ShareState& mirror = *own.mirror;
+    const auto add = [&](std::string name, const Tensor& mine, const Tensor& theirs) {
+      all.push_back({std::move(name), part_of(place, mine, own.begin), comm_.size(),
+                     part_of(place, theirs, mirror.begin)});
+    };
+    // Among whole parameters they are compared with all others' copies.
+    if (!mirror.master.is_alias_of(own.whole))
+      add(place.name, own.master, mirror.master);
+    for (size_t i = 0; i < own.states.size(); ++i)
+      add(moment_name(rule_.states()[i], place.name), own.states[i], mirror.states[i]);
+  }
+  return all;
+}
+
 // As a damaged memory would: one of the weights, by half of itself or less.
 void Executor::flip_bit() {
   constexpr uint32_t kHighBit = 1u << 22;  // of a float32's fraction
@@ -234,21 +255,26 @@ void Executor::flip_bit() {
 // Everyone sees all hashes, so that all ranks come to the same end.
 ReplicaReport Executor::compare_replicas() {
   ReplicaReport report;
-  if (comm_.size() == 1) return report;
+  const int size = comm_.size();
+  if (size == 1) return report;
   const auto mine = copies();
-  std::vector<int64_t> hashes;
-  for (const auto& copy : mine) hashes.push_back(hash_of(copy.tensor));
-  Tensor all =
-      at::empty({comm_.size(), static_cast<int64_t>(hashes.size())}, at::kLong);
-  comm_.all_gather(all, at::tensor(hashes, at::kLong)).wait();
-  const int64_t* const known = all.const_data_ptr<int64_t>();
+  const auto count = static_cast<int64_t>(mine.size());
+  Tensor hashes = at::zeros({count, 2}, at::kLong);  // of the copy, and of the mirror
+  for (int64_t i = 0; i < count; ++i) {
+    hashes[i][0] = hash_of(mine[i].tensor);
+    if (mine[i].mirror.defined()) hashes[i][1] = hash_of(mine[i].mirror);
+  }
+  Tensor all = at::empty({size, count, 2}, at::kLong);
+  comm_.all_gather(all, hashes).wait();
+  const auto known = all.accessor<int64_t, 3>();
   std::set<int> odd;
   bool certain = true;
-  for (size_t i = 0; i < mine.size(); ++i)
+  for (int64_t i = 0; i < count; ++i)
     for (int share = 0; share < mine[i].shares; ++share) {
       std::map<int, int64_t> holders;
-      for (int r = share; r < comm_.size(); r += mine[i].shares)
-        holders[r] = known[static_cast<size_t>(r) * mine.size() + i];
+      for (int r = share; r < size; r += mine[i].shares) holders[r] = known[r][i][0];
+      if (const int next = (share + 1) % size; mine[i].mirror.defined())
+        holders[next] = known[next][i][1];
       const OddOnes found = find_odd(holders);
       if (found.text.empty()) continue;
       if (report.what.empty()) report.what = mine[i].name + found.text;

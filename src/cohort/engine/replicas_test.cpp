@@ -142,6 +142,33 @@ TEST(ReplicasOfMasters, AreComparedWhereEveryoneUpdatesThem) {
     });
 }
 
+// Of a share that is kept a second time: nobody can tell which of the two is right.
+TEST(MirrorsOfShares, AreComparedWithThem) {
+  for (const int shard : {1, 2, 3})
+    for (const Holding which : {Holding::kOwned, Holding::kHeld})
+      test::run_ranks({.backend = "local", .size = 3}, [&](Communicator& comm) {
+        Chain chain = make_linear_stack({.width = 16, .depth = 1}, {});
+        const auto rule = make_sgd({.momentum = 0.9});
+        Executor executor(
+            chain,
+            generate(specs_of(chain), {.dp = 3, .shard = shard},
+                     {.slices = 3, .elastic = true, .optimizer_states = 1}),
+            *rule, comm, {});
+        executor.run({.step = 0, .rate = 0.1, .batch = [](int) {
+                        return Batch{at::ones({2, 16}), {}};
+                      }});
+        EXPECT_EQ(drift_message(executor), "");
+        auto pieces = executor.state(which);  // the last of those held is a mirror
+        std::erase_if(pieces, [](const StatePiece& piece) {
+          return piece.tensor.kind != TensorKind::kMoment;
+        });
+        if (comm.rank() == 1) pieces.back().data[0] += 1;
+        EXPECT_THAT(drift_message(executor),
+                    testing::MatchesRegex(
+                        "optimizer\\.momentum\\..* differs between ranks (0-1|1-2)"));
+      });
+}
+
 TEST(ReplicasOfBuffers, AreComparedToo) {
   test::run_ranks({.backend = "local", .size = 3}, [](Communicator& comm) {
     Chain chain = make_resnet({.depths = {1}, .width = 4, .classes = 3}, {});
