@@ -38,7 +38,7 @@ using test::SmallRank;
 using test::SmallTask;
 using testing::HasSubstr;
 
-class KeeperTest : public test::TempFolder {
+class KeeperTest : public test::CheckpointFolder {
  protected:
   KeeperOptions saving(int64_t every, bool async = false) const {
     return {.dir = root_, .every_steps = every, .async = async};

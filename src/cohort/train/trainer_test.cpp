@@ -5,10 +5,8 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -16,6 +14,7 @@
 
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_folder.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/nn/models.h"
 #include "support/ranks.h"
@@ -38,16 +37,6 @@ class Recorder final : public Reporter {
   std::vector<ValidEvent> valids;
   std::vector<RecoveredEvent> recovers;
   std::vector<DoneEvent> dones;
-};
-
-// A folder of its own that goes with the test.
-struct Folder {
-  Folder() {
-    std::string pattern = testing::TempDir() + "trainerXXXXXX";
-    path = ::mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string path;
 };
 
 TrainerOptions small_run(int ranks) {
@@ -111,8 +100,8 @@ TEST_P(TrainerTest, LossAndAccuracyDoNotDependOnTheNumberOfRanks) {
 }
 
 TEST_P(TrainerTest, SampleLogHasEachSampleOnceAnEpoch) {
-  const Folder folder;
-  const std::string path = folder.path + "/samples";
+  const test::TempFolder folder;
+  const std::string path = folder / "samples";
   test::run_ranks(world(), [&](Communicator& comm) {
     SmallRun run;
     TrainerOptions options = small_run(comm.size());
@@ -177,12 +166,12 @@ TEST_P(TrainerTest, CropsAndFlipsAreTheSameOnAnyNumberOfRanks) {
 }
 
 TEST_P(TrainerTest, SavedWeightsAreThoseOfTheHash) {
-  const Folder folder;
+  const test::TempFolder folder;
   test::run_ranks(world(), [&](Communicator& comm) {
     SmallRun run;
     TrainerOptions options = small_run(comm.size());
-    options.save_initial = folder.path + "/initial";
-    options.save_final = folder.path + "/final";
+    options.save_initial = folder / "initial";
+    options.save_final = folder / "final";
     const DoneEvent done = run.fit(comm, options);
     if (comm.rank() != 0) return;
     EXPECT_EQ(weights_hash(read_safetensors(options.save_final).tensors),
