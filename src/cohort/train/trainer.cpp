@@ -176,7 +176,8 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   history_ = nullptr;
   window_steps_ = 0;
   window_seconds_ = 0;
-  if (comm.generation() > 0 && !lost_) lost_ = std::chrono::steady_clock::now();
+  if (comm.generation() > 0 && !progress_.lost)
+    progress_.lost = std::chrono::steady_clock::now();
   const auto stands = exchange_stands(comm, stand());
   ExecutorOptions execute = executor_options(options_);
   execute.takes_over = decide(stands, comm.rank()).committed >= 0;
@@ -205,7 +206,7 @@ void Trainer::open_sample_log() {
 
 DoneEvent Trainer::fit() {
   try {
-    while (committed_ < total_steps_ && !stopping_) {
+    while (committed_ < total_steps_ && !progress_.stopping) {
       if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
       step();
     }
@@ -214,7 +215,7 @@ DoneEvent Trainer::fit() {
     if (!options_.save_final.empty()) save(options_.save_final);
     return summarise();
   } catch (const CommError&) {
-    lost_ = std::chrono::steady_clock::now();
+    progress_.lost = std::chrono::steady_clock::now();
     keeper_.end();
     throw;
   }
@@ -223,7 +224,7 @@ DoneEvent Trainer::fit() {
 // An epoch whose validation a lost rank has cut off is validated by the next world.
 bool Trainer::must_validate() const {
   const int64_t epoch = committed_ / sampler_.steps_per_epoch();
-  return valid_ && options_.valid_every_epochs > 0 && epoch > validated_ &&
+  return valid_ && options_.valid_every_epochs > 0 && epoch > progress_.validated &&
          committed_ % sampler_.steps_per_epoch() == 0 &&
          epoch % options_.valid_every_epochs == 0;
 }
@@ -258,13 +259,13 @@ void Trainer::step() {
 // The step is committed: it counts, and is spoken of.
 void Trainer::conclude(const StepResult& result, double seconds) {
   const int64_t index = committed_++;
-  skipped_ = result.skipped;
+  progress_.skipped = result.skipped;
   if (!std::isfinite(result.loss) && !result.skipped)
     throw Error(ErrorKind::kBug,
                 text("[train] step ", index + 1, ": the loss is ", result.loss,
                      ", so the run stops; a lower optim.lr or a warm-up may help"));
-  if (done_.steps == 0)
-    done_.first_step_s =
+  if (!progress_.first_step_s)
+    progress_.first_step_s =
         Seconds(std::chrono::system_clock::now() - options_.started).count();
   else
     step_seconds_.add(seconds);
@@ -273,8 +274,8 @@ void Trainer::conclude(const StepResult& result, double seconds) {
   if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
   done_.steps = index + 1;
   done_.epoch = sampler_.position(index).epoch + 1;
-  done_.loss = result.loss;
-  stopping_ |= result.stop;
+  progress_.loss = result.loss;
+  progress_.stopping |= result.stop;
   if (sample_log_) sample_log_->write(index);
   if (history_ && !is_compared(committed_)) history_->step(committed_, result.loss);
   if (!reporter_) return;
@@ -306,11 +307,12 @@ void Trainer::validate(int64_t epoch) {
     values[2] += loss.correct;
   }
   comm_->all_reduce(sums, ReduceOp::kSum).wait();
-  validated_ = epoch;
-  done_.accuracy = values[2] / values[1];
+  progress_.validated = epoch;
+  progress_.accuracy = values[2] / values[1];
   if (reporter_)
-    reporter_->valid(
-        {.epoch = epoch, .loss = values[0] / values[1], .accuracy = *done_.accuracy});
+    reporter_->valid({.epoch = epoch,
+                      .loss = values[0] / values[1],
+                      .accuracy = *progress_.accuracy});
 }
 
 void Trainer::save(const std::string& path) {
@@ -323,13 +325,16 @@ DoneEvent Trainer::summarise() {
   Tensor peak = at::full(
       {1}, on_device ? runner_->device_peak_bytes() : process_peak_memory(), at::kLong);
   comm_->all_reduce(peak, ReduceOp::kMax).wait();
+  done_.loss = progress_.loss;
+  done_.accuracy = progress_.accuracy;
+  done_.first_step_s = progress_.first_step_s.value_or(0);
   done_.samples_per_second = speed_.total();
   done_.step_ms = 1e3 * (step_seconds_.weight() > 0 ? step_seconds_.mean() : 0);
   done_.peak_memory_bytes = peak.item<int64_t>();
   done_.restarts = comm_->generation();
   done_.split = split_.mean();
   done_.losses = losses_;
-  done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
+  done_.stop_signal = progress_.stopping ? std::max(1, stop_.load()) : 0;
   const auto weights = runner_->weights();
   if (comm_->rank() == 0) done_.weights_hash = weights_hash(weights);
   if (options_.membership && comm_->rank() == 0) options_.membership->finish();

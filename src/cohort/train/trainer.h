@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +26,7 @@
 #include "cohort/train/keeper.h"
 #include "cohort/train/lateness.h"
 #include "cohort/train/page_keeper.h"
+#include "cohort/train/progress.h"
 #include "cohort/train/reporter.h"
 #include "cohort/train/sample_log.h"
 
@@ -141,14 +141,10 @@ class Trainer {
   LatenessWatch lateness_;
   double window_seconds_ = 0;  // of the steps since the last look for a slow rank
   int64_t window_steps_ = 0;
-  std::optional<std::chrono::steady_clock::time_point> lost_;  // the world before
 
   // Of the run, as this process knows it.
   int64_t committed_ = -1;  // steps that the state holds; -1: there is none yet
-  int64_t known_good_ = 0;  // steps after which all replicas were equal
-  int64_t validated_ = 0;   // epochs
-  bool skipped_ = false;    // the last step changed nothing
-  bool stopping_ = false;
+  Progress progress_;
   RateMeter speed_{1};
   SplitMeter split_{1};
   MeanMeter step_seconds_;

@@ -3,9 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <bit>
 #include <filesystem>
-#include <sstream>
 #include <utility>
 
 #include "cohort/checkpoint/save.h"
@@ -17,7 +15,9 @@ namespace cohort {
 
 Stand Trainer::stand() const {
   if (!runner_ || committed_ < 0) return {};
-  return {.committed = committed_, .flight = runner_->standing(), .skipped = skipped_};
+  return {.committed = committed_,
+          .flight = runner_->standing(),
+          .skipped = progress_.skipped};
 }
 
 // What ran in the world before stays until the state is in `fresh`: if this world too
@@ -51,7 +51,7 @@ void Trainer::speak_of_last_step() {
   done_.epoch = sampler_.position(committed_ - 1).epoch + 1;
   reporter_->step({.step = committed_,
                    .epoch = done_.epoch,
-                   .loss = done_.loss,
+                   .loss = progress_.loss,
                    .rate = rate_.at(committed_ - 1),
                    .samples_per_second = speed_.recent()});
 }
@@ -61,9 +61,9 @@ void Trainer::take_from_keeper(const std::string& why) {
   if (!saved && committed_ >= 0)
     throw CheckpointError(
         text("[train] ", why, ", and nothing is saved to go back to"));
-  committed_ = known_good_ = saved ? saved->step : 0;
-  skipped_ = false;
-  validated_ = committed_ / sampler_.steps_per_epoch();
+  committed_ = progress_.known_good = saved ? saved->step : 0;
+  progress_.skipped = false;
+  progress_.validated = committed_ / sampler_.steps_per_epoch();
   if (saved) return;
   if (reporter_ && comm_->generation() > 0)
     reporter_->note(
@@ -73,39 +73,22 @@ void Trainer::take_from_keeper(const std::string& why) {
 
 RunState Trainer::run_state() const {
   RunState run{.step = committed_};
-  run.metrics["loss"] = done_.loss;
-  if (done_.accuracy) run.metrics["accuracy"] = *done_.accuracy;
+  run.metrics["loss"] = progress_.loss;
+  if (progress_.accuracy) run.metrics["accuracy"] = *progress_.accuracy;
   return run;
 }
 
 // What belongs to the run and is no tensor, from the first rank that has it.
 void Trainer::adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands) {
-  std::ostringstream mine;
-  mine.precision(17);
-  const auto lost = lost_ ? lost_->time_since_epoch().count() : 0;
-  if (holds)
-    mine << known_good_ << ' ' << validated_ << ' ' << stopping_ << ' ' << skipped_
-         << ' ' << lost << ' ' << std::bit_cast<int64_t>(done_.loss) << ' '
-         << done_.accuracy.value_or(-1) << ' ' << done_.first_step_s << '\n'
-         << runner_->small_state();
-  const auto said = meeting_over(*comm_).gather(mine.str());
+  const auto said = meeting_over(*comm_).gather(
+      holds ? progress_.bytes() + runner_->small_state() : "");
   int first = 0;
   while (!decide(stands, first).holds) ++first;
-  std::istringstream in(said[first]);
-  int64_t lost_there = 0;
-  int64_t loss_bits = 0;  // it may be no number, which a stream cannot read
-  double accuracy = -1;
-  in >> known_good_ >> validated_ >> stopping_ >> skipped_ >> lost_there >> loss_bits >>
-      accuracy >> done_.first_step_s;
-  done_.loss = std::bit_cast<double>(loss_bits);
-  if (accuracy >= 0) done_.accuracy = accuracy;
-  keeper_.pin(known_good_);
-  const std::chrono::steady_clock::time_point there{
-      std::chrono::steady_clock::duration(lost_there)};
-  if (lost_there > 0 && lost_) lost_ = std::min(*lost_, there);
-  std::string small;
-  std::getline(in >> std::ws, small);
-  fresh.set_small_state(small);
+  const auto lost = progress_.lost;
+  progress_ = Progress::of(said[first]);
+  if (lost && progress_.lost) progress_.lost = std::min(*lost, *progress_.lost);
+  keeper_.pin(progress_.known_good);
+  fresh.set_small_state(said[first].substr(sizeof(Progress)));
 }
 
 // All that is known of a step is in the history before anybody hears of it.
@@ -139,7 +122,7 @@ bool Trainer::was_reported(int64_t step) {
 }
 
 void Trainer::report_recovery() {
-  const auto lost = std::exchange(lost_, std::nullopt);
+  const auto lost = std::exchange(progress_.lost, std::nullopt);
   if (comm_->generation() == 0 || !lost) return;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - *lost;
   reporter_->recovered({.generation = comm_->generation(),

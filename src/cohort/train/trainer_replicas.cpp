@@ -17,15 +17,15 @@ void Trainer::compare_replicas() {
   const ReplicaReport found = runner_->compare_replicas();
   if (found.what.empty()) {
     note_compared_step();
-    known_good_ = committed_;
-    keeper_.pin(known_good_);
+    progress_.known_good = committed_;
+    keeper_.pin(progress_.known_good);
     return;
   }
   const std::string line =
       text("step ", committed_, ": replicas drifted apart: ", found.what);
   if (!options_.elastic) throw Error(ErrorKind::kBug, "[engine] " + line);
   if (heal(found)) {
-    if (history_) history_->step(committed_, done_.loss);
+    if (history_) history_->step(committed_, progress_.loss);
     if (reporter_) reporter_->note(line + "; healed from the others");
     return;
   }
@@ -36,7 +36,8 @@ void Trainer::compare_replicas() {
 void Trainer::note_compared_step() {
   if (options_.history.empty()) return;
   const auto weights = runner_->weights();
-  if (history_) history_->step(committed_, done_.loss, weights_hash_number(weights));
+  if (history_)
+    history_->step(committed_, progress_.loss, weights_hash_number(weights));
 }
 
 // From those who are the most. False, and nothing has changed, if nobody can tell who
@@ -54,10 +55,10 @@ bool Trainer::heal(const ReplicaReport& found) {
 
 // To the last state that was equal everywhere.
 bool Trainer::go_back(const std::string& why) {
-  const auto saved = keeper_.restore(known_good_);
+  const auto saved = keeper_.restore(progress_.known_good);
   if (!saved) return false;
   const int64_t before = std::exchange(committed_, saved->step);
-  skipped_ = false;
+  progress_.skipped = false;
   if (history_) {
     history_->fill_up_to(before);
     history_->rollback(committed_, why);
