@@ -36,12 +36,6 @@ Args body(Args flags, const Args& act) {
   return args;
 }
 
-int count(const std::string& text, const std::string& part) {
-  int n = 0;
-  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++n;
-  return n;
-}
-
 class LaunchAtSize : public testing::TestWithParam<int> {};
 
 TEST_P(LaunchAtSize, GivesEveryRankItsPlace) {

@@ -38,7 +38,7 @@ class KeeperSnapshotTest : public test::CheckpointFolder {
   }
 
   test::FakeAgent agent_;
-  test::Listener heard_;
+  test::Recorder heard_;
   int64_t went_on_from_ = -1;
 };
 

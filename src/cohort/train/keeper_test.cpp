@@ -33,7 +33,6 @@ namespace {
 
 using test::expect_no_errors;
 using test::in_world;
-using test::Listener;
 using test::SmallRank;
 using test::SmallTask;
 using testing::HasSubstr;
@@ -68,7 +67,7 @@ class KeeperTest : public test::CheckpointFolder {
     });
   }
 
-  Listener heard_;
+  test::Recorder heard_;
   std::atomic<int64_t> went_on_from_{-1};
 };
 

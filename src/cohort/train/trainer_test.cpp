@@ -17,27 +17,11 @@
 #include "cohort/core/testing_folder.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/nn/models.h"
+#include "cohort/train/testing_reporter.h"
 #include "support/ranks.h"
 
 namespace cohort {
 namespace {
-
-class Recorder final : public Reporter {
- public:
-  void start(const StartEvent&) override {}
-  void ranks(const std::vector<RankIdentity>&) override {}
-  void recovered(const RecoveredEvent& event) override { recovers.push_back(event); }
-  void step(const StepEvent& event) override { steps.push_back(event); }
-  void valid(const ValidEvent& event) override { valids.push_back(event); }
-  void checkpoint(const CheckpointEvent&) override {}
-  void checkpoint_failed(const CheckpointFailedEvent&) override {}
-  void note(const std::string&) override {}
-  void done(const DoneEvent& event) override { dones.push_back(event); }
-  std::vector<StepEvent> steps;
-  std::vector<ValidEvent> valids;
-  std::vector<RecoveredEvent> recovers;
-  std::vector<DoneEvent> dones;
-};
 
 TrainerOptions small_run(int ranks) {
   TrainerOptions options;
@@ -54,7 +38,7 @@ struct SmallRun {
   std::unique_ptr<Dataset> data = make_synthetic({.size = 100, .shape = {1, 28, 28}});
   std::unique_ptr<Dataset> valid = make_synthetic({.size = 37, .shape = {1, 28, 28}});
   Chain chain = make_cnn({.width = 4}, {.seed = 2});
-  Recorder recorder;
+  test::Recorder recorder;
   std::atomic<int> stop{0};
 
   DoneEvent fit(Communicator& comm, const TrainerOptions& options) {
