@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "cohort/checkpoint/save.h"
@@ -25,7 +24,7 @@ Stand Trainer::stand() const {
 void Trainer::settle(StepRunner& fresh, std::span<const Stand> stands) {
   const std::string lost = take_from_peers(fresh, stands);
   if (!lost.empty()) take_from_keeper(lost);
-  begin_history(lost);
+  journal_.begin(committed_, lost);
 }
 
 // Returns why that cannot be, on all ranks alike.
@@ -40,20 +39,8 @@ std::string Trainer::take_from_peers(StepRunner& fresh, std::span<const Stand> s
   adopt(fresh, decision.holds, stands);
   fresh.refresh();
   const bool is_new = std::exchange(committed_, decision.committed) < 0;
-  if (is_new && reporter_) speak_of_last_step();
+  if (is_new) journal_.catch_up(committed_, progress_.loss);
   return "";
-}
-
-// Which the lost rank 0 may have left to be spoken of.
-void Trainer::speak_of_last_step() {
-  done_.steps = committed_;
-  if (committed_ == 0 || was_reported(committed_)) return;
-  done_.epoch = sampler_.position(committed_ - 1).epoch + 1;
-  reporter_->step({.step = committed_,
-                   .epoch = done_.epoch,
-                   .loss = progress_.loss,
-                   .rate = rate_.at(committed_ - 1),
-                   .samples_per_second = speed_.recent()});
 }
 
 void Trainer::take_from_keeper(const std::string& why) {
@@ -65,8 +52,8 @@ void Trainer::take_from_keeper(const std::string& why) {
   progress_.skipped = false;
   progress_.validated = committed_ / sampler_.steps_per_epoch();
   if (saved) return;
-  if (reporter_ && comm_->generation() > 0)
-    reporter_->note(
+  if (comm_->generation() > 0)
+    journal_.note(
         text("[train] ", why, ", and nothing is saved: the run starts again"));
   keeper_.start(run_state());
 }
@@ -89,45 +76,6 @@ void Trainer::adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands
   if (lost && progress_.lost) progress_.lost = std::min(*lost, *progress_.lost);
   keeper_.pin(progress_.known_good);
   fresh.set_small_state(said[first].substr(sizeof(Progress)));
-}
-
-// All that is known of a step is in the history before anybody hears of it.
-void Trainer::begin_history(const std::string& why) {
-  if (!reporter_ || options_.history.empty()) return;
-  const bool fresh = comm_->generation() == 0 && !options_.keep.resume;
-  if (fresh) std::filesystem::remove(options_.history);  // of another run
-  const auto started = std::chrono::duration_cast<std::chrono::microseconds>(
-      options_.started.time_since_epoch());
-  history_ = std::make_unique<History>(options_.history,
-                                       HistoryRun{.seed = options_.seed,
-                                                  .samples = train_.size(),
-                                                  .batch = options_.batch,
-                                                  .slices = options_.slices,
-                                                  .exact = options_.step.exact});
-  history_->begin({.started_us = started.count(),
-                   .generation = comm_->generation(),
-                   .ranks = comm_->size(),
-                   .committed = committed_,
-                   .layout = options_.layout.text()},
-                  why);
-}
-
-// A step that is made again after a rollback, or that another process has spoken of
-// before it died. Noted first: rather not at all than twice.
-bool Trainer::was_reported(int64_t step) {
-  if (!options_.membership) return false;
-  const bool before = step <= options_.membership->committed_before();
-  options_.membership->committed(step);
-  return before;
-}
-
-void Trainer::report_recovery() {
-  const auto lost = std::exchange(progress_.lost, std::nullopt);
-  if (comm_->generation() == 0 || !lost) return;
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - *lost;
-  reporter_->recovered({.generation = comm_->generation(),
-                        .ranks = comm_->size(),
-                        .seconds = took.count()});
 }
 
 }  // namespace cohort
