@@ -3,12 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "cohort/core/testing_folder.h"
 #include "doctor_checks.h"
 
 namespace cohort::cli {
@@ -44,15 +43,13 @@ TEST(Doctor, AMissingDataSetIsNamedWithItsPackage) {
 }
 
 TEST(Doctor, AnUnpackedDataSetServesToo) {
-  char name[] = "/tmp/cohort-doctor-XXXXXX";
-  const std::filesystem::path dir = mkdtemp(name);
+  const test::TempFolder folder;
   for (const char* file : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                            "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
-    EXPECT_EQ(check_dataset(dir).health, Health::kAbsent);
-    std::ofstream(dir / file) << "x";
+    EXPECT_EQ(check_dataset(folder.path()).health, Health::kAbsent);
+    std::ofstream(folder / file) << "x";
   }
-  EXPECT_EQ(check_dataset(dir).health, Health::kOk);
-  std::filesystem::remove_all(dir);
+  EXPECT_EQ(check_dataset(folder.path()).health, Health::kOk);
 }
 
 TEST(Doctor, JsonIsOneObjectALineAndDoneIsLast) {

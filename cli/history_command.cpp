@@ -37,105 +37,96 @@ std::string printable(std::string words) {
   return words;
 }
 
-// Epochs are counted from 1 for people and programs, as train does.
-std::string line(const HistoryRun& run) {
-  return text("run       seed ", run.seed, ", ", run.samples, " samples, batch ",
-              run.batch, ", ", run.slices, " slices, ", run.steps_per_epoch,
-              " steps an epoch", run.exact ? ", exact" : "",
-              run.base > 0 ? text(", from step ", run.base, " on") : "");
-}
-
-std::string line(const HistoryWorld& world) {
-  return text("world     generation ", world.generation, ", ", world.ranks, " ranks, ",
-              printable(world.layout), ", at step ", world.committed, ", command of ",
-              time_text(world.started_us));
-}
-
-std::string line(const HistoryStep& step) {
-  return text("step      ", step.step, ", epoch ", step.epoch + 1, ", samples ",
-              step.first, "..", step.first + step.count - 1,
-              step.loss ? text(", loss ", json_text(*step.loss)) : "",
-              step.hash ? text(", hash ", hex16(*step.hash)) : "",
-              step.afterwards ? ", noted afterwards" : "");
-}
-
-std::string line(const HistoryRollback& rollback) {
-  return text("rollback  from step ", rollback.from, " to ", rollback.to, ": ",
-              printable(rollback.why));
-}
-
-std::string line(const HistoryEnd& end) {
-  return text("end       at step ", end.step,
-              end.signal == 0 ? "" : text(", stopped by signal ", end.signal),
-              end.weights_hash ? text(", weights ", hex16(*end.weights_hash)) : "");
-}
-
-JsonObject object(const HistoryRun& run) {
-  return JsonObject()
-      .add("record", "run")
-      .add("seed", run.seed)
-      .add("samples", run.samples)
-      .add("batch", run.batch)
-      .add("slices", run.slices)
-      .add("steps_per_epoch", run.steps_per_epoch)
-      .add("base", run.base)
-      .add("exact", run.exact)
-      .add("hash_of", run.hash_of);
-}
-
-JsonObject object(const HistoryWorld& world) {
-  return JsonObject()
-      .add("record", "world")
-      .add("generation", world.generation)
-      .add("ranks", world.ranks)
-      .add("layout", world.layout)
-      .add("step", world.committed)
-      .add("started", time_text(world.started_us));
-}
+// A record as people read it, and as programs do. Epochs are counted from 1, as train
+// does.
+struct Shown {
+  std::string line;
+  JsonObject object;
+};
 
 RawJson hash_json(const std::optional<uint64_t>& hash) {
   return hash ? RawJson{json_text(hex16(*hash))} : RawJson{};
 }
 
-JsonObject object(const HistoryStep& step) {
-  return JsonObject()
-      .add("record", "step")
-      .add("step", step.step)
-      .add("generation", step.generation)
-      .add("epoch", step.epoch + 1)
-      .add("first", step.first)
-      .add("count", step.count)
-      .add("loss", step.loss ? RawJson{json_text(*step.loss)} : RawJson{})
-      .add("hash", hash_json(step.hash))
-      .add("afterwards", step.afterwards);
+Shown shown(const HistoryRun& run) {
+  return {text("run       seed ", run.seed, ", ", run.samples, " samples, batch ",
+               run.batch, ", ", run.slices, " slices, ", run.steps_per_epoch,
+               " steps an epoch", run.exact ? ", exact" : "",
+               run.base > 0 ? text(", from step ", run.base, " on") : ""),
+          JsonObject()
+              .add("record", "run")
+              .add("seed", run.seed)
+              .add("samples", run.samples)
+              .add("batch", run.batch)
+              .add("slices", run.slices)
+              .add("steps_per_epoch", run.steps_per_epoch)
+              .add("base", run.base)
+              .add("exact", run.exact)
+              .add("hash_of", run.hash_of)};
 }
 
-JsonObject object(const HistoryRollback& rollback) {
-  return JsonObject()
-      .add("record", "rollback")
-      .add("from", rollback.from)
-      .add("to", rollback.to)
-      .add("why", rollback.why);
+Shown shown(const HistoryWorld& world) {
+  const std::string started = time_text(world.started_us);
+  return {text("world     generation ", world.generation, ", ", world.ranks, " ranks, ",
+               printable(world.layout), ", at step ", world.committed, ", command of ",
+               started),
+          JsonObject()
+              .add("record", "world")
+              .add("generation", world.generation)
+              .add("ranks", world.ranks)
+              .add("layout", world.layout)
+              .add("step", world.committed)
+              .add("started", started)};
 }
 
-JsonObject object(const HistoryEnd& end) {
-  return JsonObject()
-      .add("record", "end")
-      .add("step", end.step)
-      .add("signal", end.signal)
-      .add("weights_hash", hash_json(end.weights_hash));
+Shown shown(const HistoryStep& step) {
+  const std::string loss = step.loss ? json_text(*step.loss) : "";
+  return {text("step      ", step.step, ", epoch ", step.epoch + 1, ", samples ",
+               step.first, "..", step.first + step.count - 1,
+               step.loss ? ", loss " + loss : "",
+               step.hash ? text(", hash ", hex16(*step.hash)) : "",
+               step.afterwards ? ", noted afterwards" : ""),
+          JsonObject()
+              .add("record", "step")
+              .add("step", step.step)
+              .add("generation", step.generation)
+              .add("epoch", step.epoch + 1)
+              .add("first", step.first)
+              .add("count", step.count)
+              .add("loss", step.loss ? RawJson{loss} : RawJson{})
+              .add("hash", hash_json(step.hash))
+              .add("afterwards", step.afterwards)};
 }
 
-std::string shown(const HistoryReader::Item& item, bool json) {
-  if (!item.damage.empty())
-    return json ? JsonObject()
-                      .add("record", "damaged")
-                      .add("index", item.index)
-                      .add("what", item.damage)
-                      .text()
-                : text("damaged   record ", item.index, ": ", item.damage);
-  return std::visit([&](const auto& r) { return json ? object(r).text() : line(r); },
-                    item.record);
+Shown shown(const HistoryRollback& rollback) {
+  return {text("rollback  from step ", rollback.from, " to ", rollback.to, ": ",
+               printable(rollback.why)),
+          JsonObject()
+              .add("record", "rollback")
+              .add("from", rollback.from)
+              .add("to", rollback.to)
+              .add("why", rollback.why)};
+}
+
+Shown shown(const HistoryEnd& end) {
+  return {text("end       at step ", end.step,
+               end.signal == 0 ? "" : text(", stopped by signal ", end.signal),
+               end.weights_hash ? text(", weights ", hex16(*end.weights_hash)) : ""),
+          JsonObject()
+              .add("record", "end")
+              .add("step", end.step)
+              .add("signal", end.signal)
+              .add("weights_hash", hash_json(end.weights_hash))};
+}
+
+Shown shown(const HistoryReader::Item& item) {
+  if (item.damage.empty())
+    return std::visit([](const auto& record) { return shown(record); }, item.record);
+  return {text("damaged   record ", item.index, ": ", item.damage),
+          JsonObject()
+              .add("record", "damaged")
+              .add("index", item.index)
+              .add("what", item.damage)};
 }
 
 void tell_json(const HistoryReport& report, std::ostream& out) {
@@ -191,7 +182,8 @@ int show_history(const HistoryArgs& args, std::ostream& out) {
   bool whole = true;
   while (const auto item = reader.next()) {
     whole = whole && item->damage.empty();
-    lines.push_back(shown(*item, args.json));
+    const Shown record = shown(*item);
+    lines.push_back(args.json ? record.object.text() : record.line);
     if (args.last > 0 && static_cast<int64_t>(lines.size()) > args.last)
       lines.pop_front();
     if (args.last > 0) continue;

@@ -3,13 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <sstream>
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/testing_folder.h"
 
 namespace cohort::cli {
 namespace {
@@ -19,14 +18,7 @@ using testing::HasSubstr;
 
 class StepCommand : public testing::Test {
  protected:
-  StepCommand()
-      : folder_(std::filesystem::temp_directory_path() /
-                text("cohort_step_", ::getpid())) {
-    make_folder(folder_);
-  }
-  ~StepCommand() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const char* name) const { return (folder_ / name).string(); }
+  std::string path(const char* name) const { return folder_ / name; }
 
   std::string shown(const StepArgs& args) const {
     std::ostringstream out;
@@ -45,7 +37,7 @@ class StepCommand : public testing::Test {
   }
 
  private:
-  std::filesystem::path folder_;
+  test::TempFolder folder_;
 };
 
 StepArgs small_mlp() {

@@ -11,11 +11,13 @@ set_target_properties(cohort_program PROPERTIES
                       INSTALL_RPATH "${COHORT_BUILT_WITH_TORCH}/lib")
 install(TARGETS cohort_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 
-# Backends and *_impl.h are private.
+# Backends and *_impl.h are private; what is for tests is for ours.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/cohort"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
         FILES_MATCHING PATTERN "*.h"
         PATTERN "*_impl.h" EXCLUDE
+        PATTERN "testing_*.h" EXCLUDE
+        PATTERN "*_test.h" EXCLUDE
         REGEX "/src/cohort/comm/[a-z_]+$" EXCLUDE)
 install(DIRECTORY "${PROJECT_BINARY_DIR}/generated/"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" OPTIONAL

@@ -4,10 +4,12 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
+
+#include <fstream>
 
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_folder.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
 #include "cohort/optim/sgd.h"
@@ -107,23 +109,15 @@ std::vector<NamedTensor> train(MakeChain make, const Way& way, Communicator& com
 
 std::string hash_of(MakeChain make, const Way& way) {
   // Ranks are children of the test: the hash comes back through a file.
-  const std::string path = text(testing::TempDir(), "/exactness_hash.", ::getpid());
-  std::remove(path.c_str());
+  const test::TempFolder folder;
+  const std::string path = folder / "hash";
   test::run_ranks(way.world(), [&](Communicator& comm) {
     at::set_num_threads(1);
     const auto weights = train(make, way, comm);
-    if (comm.rank() == 0) {
-      std::FILE* file = std::fopen(path.c_str(), "w");
-      std::fputs(weights_hash(weights).c_str(), file);
-      std::fclose(file);
-    }
+    if (comm.rank() == 0) std::ofstream(path) << weights_hash(weights);
   });
-  char hash[64] = "";
-  if (std::FILE* file = std::fopen(path.c_str(), "r")) {
-    if (!std::fgets(hash, sizeof(hash), file)) hash[0] = 0;
-    std::fclose(file);
-    std::remove(path.c_str());
-  }
+  std::string hash;
+  std::ifstream(path) >> hash;
   return hash;
 }
 
@@ -197,8 +191,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Exactness, testing::Values(&cnn, &resnet),
 
 // Without --exact: equal to rounding, at every level, on every backend.
 TEST(ShardLevels, TrainAsOneRankDoes) {
-  const std::string path =
-      text(testing::TempDir(), "/one_rank.safetensors.", ::getpid());
+  const test::TempFolder folder;
+  const std::string path = folder / "one_rank.safetensors";
   const Way one{.exact = false};
   test::run_ranks(one.world(), [&](Communicator& comm) {
     at::set_num_threads(1);

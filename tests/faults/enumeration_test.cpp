@@ -16,11 +16,11 @@
 #include "cohort/elastic/commit.h"
 #include "cohort/elastic/state_exchange.h"
 #include "cohort/engine/executor.h"
-#include "cohort/nn/models.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 #include "support/ranks.h"
+#include "support/small_net.h"
 
 namespace cohort {
 namespace {
@@ -38,21 +38,9 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
   return out << "n" << way.ranks << "_shard" << way.shard << '_' << way.recompute;
 }
 
-// With running statistics.
-Chain make_chain() {
-  return make_resnet({.depths = {1}, .width = 4, .classes = 10}, {.seed = 5});
-}
+Chain make_chain() { return test::make_small_net(); }
 
-Batch slice(int64_t step, int index) {
-  Batch batch{at::arange(2 * 3 * 8 * 8, at::kFloat)
-                  .mul(0.37)
-                  .add(11.0 * index + 101.0 * static_cast<double>(step))
-                  .sin()
-                  .reshape({2, 3, 8, 8}),
-              at::arange(2).add(index).remainder(10)};
-  batch.ids = {2 * index, 2 * index + 1};
-  return batch;
-}
+Batch slice(int64_t step, int index) { return test::small_slice(step, index, 8); }
 
 Schedule schedule_of(const Way& way) {
   Schedule schedule =

@@ -29,12 +29,6 @@ Args elastic(const Args& flags, const Args& act) {
   return args;
 }
 
-int count(const std::string& text, const std::string& part) {
-  int n = 0;
-  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++n;
-  return n;
-}
-
 // Never this process' own group, which pid 0 would be.
 void strike(pid_t pid, int signal) {
   EXPECT_GT(pid, 1);

@@ -7,11 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <thread>
 
+#include "cohort/core/testing_folder.h"
 #include "process.h"
 
 namespace cohort::test {
@@ -34,12 +34,6 @@ Args body(Args flags, const Args& act) {
   args.push_back("--body");
   args.insert(args.end(), act.begin(), act.end());
   return args;
-}
-
-int count(const std::string& text, const std::string& part) {
-  int n = 0;
-  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++n;
-  return n;
 }
 
 class LaunchAtSize : public testing::TestWithParam<int> {};
@@ -159,9 +153,8 @@ TEST(Launch, ExportsWhatTheUserSetAndKeepsThreads) {
 }
 
 TEST(Launch, WritesALogForEachRank) {
-  char folder[] = "/tmp/launch_test_XXXXXX";
-  ASSERT_TRUE(::mkdtemp(folder));
-  const std::string logs = std::string(folder) + "/a/b";
+  const test::TempFolder folder;
+  const std::string logs = folder / "a/b";
   Program run(
       shell({"-n", "2", "--log-dir", logs}, "echo out $RANK; echo err $RANK >&2"));
   EXPECT_EQ(run.wait(), 0) << run.err();
@@ -173,7 +166,6 @@ TEST(Launch, WritesALogForEachRank) {
       EXPECT_EQ(line, std::string(stream) + " " + rank);
     }
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Launch, SurvivesAReaderThatLeaves) {

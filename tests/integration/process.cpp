@@ -165,4 +165,10 @@ std::string launch_tool() {
                     "launch_tool";
 }
 
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++n;
+  return n;
+}
+
 }  // namespace cohort::test

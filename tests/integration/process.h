@@ -61,4 +61,7 @@ class Program {
 // The test's own build of `cohort launch`.
 std::string launch_tool();
 
+// How often `part` stands in `text`.
+int count(const std::string& text, const std::string& part);
+
 }  // namespace cohort::test

@@ -25,7 +25,7 @@ std::vector<StateItem> small_state(double shift = 0) {
           item("b", at::full({3}, 5, at::kInt), TensorKind::kBuffer)};
 }
 
-class Damage : public TempFolder {
+class Damage : public CheckpointFolder {
  protected:
   // Tries to save step `step`; what it threw.
   std::string try_save(int64_t step, const std::vector<StateItem>& state, Disk& disk,

@@ -3,12 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_folder.h"
 #include "cohort/nn/models.h"
 
 namespace cohort {
@@ -26,14 +24,6 @@ std::vector<NamedTensor> state_of(const Chain& chain) {
 
 class LoadWeights : public testing::Test {
  protected:
-  LoadWeights() {
-    std::string name = testing::TempDir() + "/cohort_weights_XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    dir_ = name;
-    path_ = dir_ + "/model.safetensors";
-  }
-  ~LoadWeights() override { std::filesystem::remove_all(dir_); }
-
   static Chain make(uint64_t seed) {
     return make_resnet({.depths = {1}, .width = 4, .classes = 3}, {.seed = seed});
   }
@@ -51,7 +41,8 @@ class LoadWeights : public testing::Test {
     return "";
   }
 
-  std::string dir_, path_;
+  test::TempFolder folder_;
+  std::string path_ = folder_ / "model.safetensors";
 };
 
 TEST_F(LoadWeights, BringsBackWhatWasWritten) {
@@ -102,7 +93,7 @@ TEST_F(LoadWeights, NamesAnotherShape) {
 }
 
 TEST_F(LoadWeights, SaysThatThereIsNoFile) {
-  EXPECT_THROW(load_weights(dir_ + "/none", make(1)), CheckpointError);
+  EXPECT_THROW(load_weights(folder_ / "none", make(1)), CheckpointError);
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ TEST(Retention, NoNumberIsNeverTheBestAndTheDamagedAreLeft) {
               ElementsAre("1"));
 }
 
-class RetentionOnDisk : public TempFolder {};
+class RetentionOnDisk : public CheckpointFolder {};
 
 TEST_F(RetentionOnDisk, NothingThatAKeptOneNeedsIsRemoved) {
   auto state = some_state();

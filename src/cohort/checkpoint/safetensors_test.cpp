@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -12,6 +11,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/testing_folder.h"
 
 namespace cohort {
 namespace {
@@ -29,14 +29,6 @@ std::vector<NamedTensor> some_tensors() {
 
 class Safetensors : public testing::Test {
  protected:
-  Safetensors() {
-    std::string name = testing::TempDir() + "/cohort_safetensors_XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    dir_ = name;
-    path_ = dir_ + "/model.safetensors";
-  }
-  ~Safetensors() override { std::filesystem::remove_all(dir_); }
-
   // The message reading these bytes gives, or "" if they can be read.
   std::string error_of(const std::string& bytes) {
     std::filesystem::remove(path_);  // truncating a file makes some systems sync it
@@ -71,7 +63,8 @@ class Safetensors : public testing::Test {
     return "";
   }
 
-  std::string dir_, path_;
+  test::TempFolder folder_;
+  std::string path_ = folder_ / "model.safetensors";
 };
 
 TEST_F(Safetensors, ReadsBackWhatItWrote) {
@@ -150,7 +143,7 @@ TEST_F(Safetensors, ReplacesAFileAndLeavesNothingBeside) {
   EXPECT_NE(error_of_write({{"x", at::zeros({1})}, {"x", at::zeros({1})}}), "");
   EXPECT_TRUE(read_safetensors(path_).tensors.empty());  // still the old one
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(dir_)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
     files += entry.is_regular_file();
   }
   EXPECT_EQ(files, 1);
@@ -165,7 +158,7 @@ TEST_F(Safetensors, RefusesWhatTheFormatCannotHold) {
   EXPECT_THAT(error_of_write({{"__metadata__", at::zeros({1})}}),
               HasSubstr("reserves"));
   EXPECT_THAT(error_of_write({{"\xff", at::zeros({1})}}), HasSubstr("UTF-8"));
-  path_ = dir_ + "/no/such/folder";
+  path_ = folder_ / "no/such/folder";
   EXPECT_THAT(error_of_write({}), HasSubstr(path_));
 }
 
@@ -239,9 +232,9 @@ TEST_F(Safetensors, OtherFilesAreNotTakenForOurs) {
   EXPECT_THAT(error_of_header(R"({"__metadata__":{"a":1}})"),
               HasSubstr("not a string"));
   EXPECT_THAT(error_of_header(std::string(100'000, '[')), StartsWith("[checkpoint"));
-  path_ = dir_ + "/nothing";
+  path_ = folder_ / "nothing";
   EXPECT_THROW((void)read_safetensors(path_), CheckpointError);
-  EXPECT_THROW((void)read_safetensors(dir_), CheckpointError);
+  EXPECT_THROW((void)read_safetensors(folder_.path()), CheckpointError);
 }
 
 TEST_F(Safetensors, ANameTwiceIsRefused) {

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using namespace cohort::test;  // NOLINT: a test
 namespace fs = std::filesystem;
 
-class SaveCheckpoint : public TempFolder {};
+class SaveCheckpoint : public CheckpointFolder {};
 
 TEST_F(SaveCheckpoint, AnyWorldReadsWhatAnyWorldWrote) {
   const auto state = some_state();

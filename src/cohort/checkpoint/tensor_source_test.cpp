@@ -20,7 +20,7 @@ using testing::IsEmpty;
 using namespace cohort::test;  // NOLINT: a test
 namespace fs = std::filesystem;
 
-class TensorSources : public TempFolder {
+class TensorSources : public CheckpointFolder {
  protected:
   // A source in memory, by way of a file.
   TensorSource source(const std::vector<NamedTensor>& tensors) {

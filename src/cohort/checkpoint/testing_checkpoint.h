@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -16,21 +15,15 @@
 #include "cohort/checkpoint/save.h"
 #include "cohort/checkpoint/testing_disk.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_folder.h"
 
 // For tests: a state of every kind, worlds that save it, disks that fail.
 namespace cohort::test {
 
-class TempFolder : public testing::Test {
+class CheckpointFolder : public testing::Test {
  protected:
-  TempFolder() {
-    std::string name = testing::TempDir() + "/cohort_checkpoint_XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    dir_ = name;
-    root_ = dir_ + "/run";
-  }
-  ~TempFolder() override { std::filesystem::remove_all(dir_); }
-
-  std::string dir_, root_;
+  TempFolder folder_;
+  std::string dir_ = folder_.path(), root_ = dir_ + "/run";
 };
 
 // What CheckpointError `body` ends with; empty if none.

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using namespace cohort::test;  // NOLINT: a test
 namespace fs = std::filesystem;
 
-class TorchFile : public TempFolder {
+class TorchFile : public CheckpointFolder {
  protected:
   TorchFile() : path_(dir_ + "/x.pt") {}
   std::string path_;

@@ -3,11 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "cohort/config/common_keys.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/testing_error.h"
+#include "cohort/core/testing_folder.h"
 
 namespace cohort {
 namespace {
@@ -27,22 +28,14 @@ Keys small_keys() {
   return keys;
 }
 
-template <typename Call>
-std::string config_error_of(const Call& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 std::string error_of_set(std::string_view assignment) {
-  return config_error_of([&] { Config(small_keys()).set_assignment(assignment); });
+  return test::message_of<ConfigError>(
+      [&] { Config(small_keys()).set_assignment(assignment); });
 }
 
 std::string error_of_yaml(std::string_view yaml) {
-  return config_error_of([&] { Config(small_keys()).load_text(yaml, "f.yaml"); });
+  return test::message_of<ConfigError>(
+      [&] { Config(small_keys()).load_text(yaml, "f.yaml"); });
 }
 
 TEST(Config, StartsWithTheDefaults) {
@@ -158,16 +151,16 @@ TEST(Config, AFailedFileChangesNothing) {
 }
 
 TEST(Config, FilesAreReadAndMissingOnesNamed) {
-  const auto path = std::filesystem::temp_directory_path() /
-                    text("cohort_config_", ::getpid(), ".yaml");
+  const test::TempFolder folder;
+  const std::string path = folder / "f.yaml";
   write_file_atomically(path, "batch: 9\n");
   Config config(small_keys());
   config.load_file(path);
   std::filesystem::remove(path);
   EXPECT_EQ(config.get_int("batch"), 9);
-  EXPECT_EQ(config.origin("batch"), path.string() + ":1:1");
-  EXPECT_THAT(config_error_of([&] { config.load_file(path); }),
-              HasSubstr(path.string() + ": No such file"));
+  EXPECT_EQ(config.origin("batch"), path + ":1:1");
+  EXPECT_THAT(test::message_of<ConfigError>([&] { config.load_file(path); }),
+              HasSubstr(path + ": No such file"));
 }
 
 TEST(Config, AskingForWhatIsNotThereIsABug) {

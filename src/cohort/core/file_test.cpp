@@ -10,6 +10,9 @@
 
 #include <csignal>
 
+#include "cohort/core/testing_error.h"
+#include "cohort/core/testing_folder.h"
+
 namespace cohort {
 namespace {
 
@@ -18,29 +21,14 @@ using testing::HasSubstr;
 
 class File : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "cohort_file_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   int entries() const {
     return static_cast<int>(
         std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
   }
 
-  fs::path folder_;
+  test::TempFolder owner_;
+  fs::path folder_ = owner_.path();
 };
-
-template <typename Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST_F(File, ComesBackAsItWasWritten) {
   std::string bytes("a\0b\xff\n", 5);
@@ -63,11 +51,12 @@ TEST_F(File, ErrorsHaveThePathTheReasonAndTheCallersKind) {
   EXPECT_THROW(write_file_atomically(missing, "x", ErrorKind::kCheckpoint),
                CheckpointError);
   EXPECT_EQ(
-      message_of([&] { read_file(missing); }),
+      test::message_of([&] { read_file(missing); }),
       "[core.file] cannot read " + missing.string() + ": No such file or directory");
-  EXPECT_THAT(message_of([&] { write_file_atomically(missing, "x"); }),
+  EXPECT_THAT(test::message_of([&] { write_file_atomically(missing, "x"); }),
               HasSubstr("cannot write " + missing.string() + ": No such file"));
-  EXPECT_THAT(message_of([&] { read_file(folder_); }), HasSubstr("Is a directory"));
+  EXPECT_THAT(test::message_of([&] { read_file(folder_); }),
+              HasSubstr("Is a directory"));
 }
 
 TEST_F(File, AFailedWriteLeavesTheOldFileAndNothingElse) {
@@ -105,7 +94,7 @@ TEST_F(File, AFullDiskIsReported) {
     ::signal(SIGXFSZ, SIG_IGN);
     rlimit limit{100, 100};
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    const auto said = message_of(
+    const auto said = test::message_of(
         [&] { write_file_atomically(folder_ / "x", std::string(500, 'x')); });
     ::_exit(said.find("File too large") != std::string::npos ? 0 : 1);
   }
@@ -116,10 +105,8 @@ TEST_F(File, AFullDiskIsReported) {
 }
 
 TEST_F(File, AKilledWriterLeavesNothing) {
-  fs::remove_all(folder_);
-  std::string name = "/dev/shm/cohort_file_XXXXXX";  // has files without a name
-  ASSERT_NE(::mkdtemp(name.data()), nullptr);
-  folder_ = name;
+  const test::TempFolder in_memory("/dev/shm");  // has files without a name
+  folder_ = in_memory.path();
   for (const bool replaces : {false, true}) {
     if (replaces) write_file_atomically(folder_ / "x", "old");
     const pid_t child = ::fork();

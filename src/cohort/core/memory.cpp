@@ -17,7 +17,7 @@ namespace {
 
 // A line of a file in /proc, such as "VmHWM:     1234 kB"; 0 where it is missing.
 int64_t proc_bytes(const char* path, std::string_view field) {
-  const std::string status = "\n" + read_file(path, ErrorKind::kBug);
+  const std::string status = text("\n", read_file(path, ErrorKind::kBug));
   const size_t at = status.find(text("\n", field, ":"));
   if (at == std::string::npos) return 0;
   const size_t begin = at + field.size() + 2;
@@ -50,7 +50,8 @@ class Reporter final : public c10::MemoryReportingInfoBase {
 
 struct TensorMemoryScope::Guard {
   explicit Guard(MemoryCounter& counter)
-      : inner(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Reporter>(counter)) {}
+      : inner(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Reporter>(counter)) {
+  }
   c10::DebugInfoGuard inner;
 };
 

@@ -4,22 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort {
 namespace {
 
 using testing::ElementsAre;
-
-template <typename Call>
-std::string config_error_of(const Call& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Parse, Ints) {
   EXPECT_EQ(parse_int("128", "x"), 128);
@@ -65,15 +55,15 @@ TEST(Parse, SizesAreThousandBased) {
 }
 
 TEST(Parse, ErrorsSayWhatWasGivenAndWhatIsLegal) {
-  EXPECT_EQ(config_error_of([] { parse_int("two", "-n"); }),
+  EXPECT_EQ(test::message_of<ConfigError>([] { parse_int("two", "-n"); }),
             "[core.parse] -n: 'two' is not a whole number, such as 4");
-  EXPECT_EQ(config_error_of([] { parse_int("0", "-n", 1, 4096); }),
+  EXPECT_EQ(test::message_of<ConfigError>([] { parse_int("0", "-n", 1, 4096); }),
             "[core.parse] -n: 0 is out of range; legal: 1 to 4096");
-  EXPECT_EQ(config_error_of([] { parse_double("x", "--grace"); }),
+  EXPECT_EQ(test::message_of<ConfigError>([] { parse_double("x", "--grace"); }),
             "[core.parse] --grace: 'x' is not a number, such as 0.05");
-  EXPECT_EQ(config_error_of([] { parse_bool("x", "async"); }),
+  EXPECT_EQ(test::message_of<ConfigError>([] { parse_bool("x", "async"); }),
             "[core.parse] async: 'x' is not true or false");
-  EXPECT_EQ(config_error_of([] { parse_bytes("12X", "--bytes"); }),
+  EXPECT_EQ(test::message_of<ConfigError>([] { parse_bytes("12X", "--bytes"); }),
             "[core.parse] --bytes: '12X' is not a size, such as 4096, 4K or 100M "
             "(1000-based)");
 }

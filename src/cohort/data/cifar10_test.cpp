@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_folder.h"
 #include "cohort/data/testing_files.h"
 #include "cohort/data/testing_node.h"
 
@@ -52,7 +53,7 @@ class Cifar10 : public testing::Test {
     return "";
   }
 
-  test::TempDir dir_;
+  test::TempFolder dir_;
 };
 
 TEST_F(Cifar10, SamplesAreTheRecordsInTheOrderOfTheFiles) {

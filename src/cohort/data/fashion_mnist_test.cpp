@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_folder.h"
 #include "cohort/data/testing_files.h"
 #include "cohort/data/testing_node.h"
 
@@ -56,7 +57,7 @@ class FashionMnist : public testing::Test {
     return "";
   }
 
-  test::TempDir dir_;
+  test::TempFolder dir_;
 };
 
 TEST_F(FashionMnist, GathersWhatTensorOperationsGive) {

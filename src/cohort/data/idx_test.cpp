@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_folder.h"
 #include "cohort/data/testing_files.h"
 
 namespace cohort {
@@ -31,7 +32,7 @@ class Idx : public testing::Test {
     return "";
   }
 
-  test::TempDir dir_;
+  test::TempFolder dir_;
   std::string path_ = dir_ / "some-idx2-ubyte";
   std::string good_ = idx({2, 3}, "abcdef");
 };

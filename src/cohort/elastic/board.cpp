@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include <atomic>
-#include <chrono>
 
 #include "cohort/core/error.h"
 
@@ -16,8 +15,6 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kMark = 0x636f686f7274'0002;  // and the version, in its last bytes
-
-int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 }  // namespace
 
@@ -28,7 +25,6 @@ struct Board::Page {
   std::atomic<int64_t> generation{0};
   struct alignas(64) Place {
     std::atomic<int64_t> committed{0};
-    std::atomic<int64_t> sign_ns{0};
   } places[kMostRanks];
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free);
@@ -73,11 +69,6 @@ void Board::commit(int rank, int64_t steps, int generation) {
   raise(page_->generation, generation);
   if (rank < 0 || rank >= kMostRanks) return;
   page_->places[rank].committed.store(steps);
-  beat(rank);
-}
-
-void Board::beat(int rank) {
-  if (rank >= 0 && rank < kMostRanks) page_->places[rank].sign_ns.store(now_ns());
 }
 
 int64_t Board::highest() const { return page_->highest.load(); }
@@ -86,10 +77,6 @@ int Board::generation() const { return static_cast<int>(page_->generation.load()
 
 int64_t Board::committed(int rank) const {
   return page_->places[rank].committed.load();
-}
-
-int64_t Board::last_sign_ns(int rank) const {
-  return page_->places[rank].sign_ns.load();
 }
 
 }  // namespace cohort

@@ -28,14 +28,10 @@ class Board {
 
   // Rank `rank` has committed `steps` steps in all, the last in that generation.
   void commit(int rank, int64_t steps, int generation = 0);
-  // It lives.
-  void beat(int rank);
 
   int64_t highest() const;  // that any rank ever committed
   int generation() const;   // the last in which one was
   int64_t committed(int rank) const;
-  // When the rank last said something, on the monotonic clock; 0: never.
-  int64_t last_sign_ns(int rank) const;
 
  private:
   struct Page;

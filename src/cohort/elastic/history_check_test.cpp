@@ -218,7 +218,7 @@ TEST_F(HistoryVerify, ARecordCutOutIsNamed) {
 
 TEST_F(HistoryVerify, TwoRunsThatAgreeHold) {
   write_history(path_, with_rollback());
-  const std::string other = dir_ + "/other.log";
+  const std::string other = folder_ / "other.log";
   auto undisturbed = small_history(7);
   undisturbed.push_back(HistoryEnd{7, 0, 107});
   write_history(other, undisturbed);
@@ -229,7 +229,7 @@ TEST_F(HistoryVerify, TwoRunsThatAgreeHold) {
 
 TEST_F(HistoryVerify, TwoRunsWithDifferentHashesAreNamed) {
   write_history(path_, small_history(3));
-  const std::string other = dir_ + "/other.log";
+  const std::string other = folder_ / "other.log";
   auto records = small_history(3);
   std::get<HistoryRun>(records[0]).seed = 9;
   std::get<HistoryStep>(records[3]).hash = 1;

@@ -17,7 +17,7 @@ namespace {
 
 // Kinds, in the order of the variant; part of the format.
 enum Kind : uint16_t { kRun = 1, kWorld, kStep, kRollback, kEnd };
-enum Flags : uint32_t { kHasLoss = 1, kHasHash = 2, kAfterwards = 4 };
+constexpr uint32_t kHasLoss = 1, kHasHash = 2, kAfterwards = 4;  // flags
 
 constexpr size_t kHeadBytes = 8;  // kind, length, hash of both
 constexpr size_t kHashBytes = 8;
@@ -122,7 +122,7 @@ std::string body(const HistoryEnd& end) {
   return BytesOut()
       .put(end.step)
       .put(end.signal)
-      .put(static_cast<uint32_t>(end.weights_hash ? kHasHash : 0))
+      .put(end.weights_hash ? kHasHash : 0u)
       .put(end.weights_hash.value_or(0))
       .take();
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <sstream>
 #include <unordered_map>
+#include <utility>
 
 #include "cohort/checkpoint/save.h"
 #include "cohort/core/error.h"
@@ -143,7 +144,34 @@ char* bytes_at(const StatePiece& piece, int64_t element) {
          element * static_cast<int64_t>(piece.data.element_size());
 }
 
-// One batch of moves between this rank and its peers, packed into one message each.
+// One message for, or from, each peer that has one: the bytes of its moves, in their
+// order. All are added before the messages are opened, and then taken one by one.
+class Letters {
+ public:
+  explicit Letters(int peers) : sizes_(peers, 0), next_(peers, nullptr) {}
+
+  void add(int peer, int64_t bytes) { sizes_[peer] += bytes; }
+
+  std::vector<Transfer> open() {
+    std::vector<Transfer> all;
+    for (size_t peer = 0; peer < sizes_.size(); ++peer) {
+      if (sizes_[peer] == 0) continue;
+      all.push_back({static_cast<int>(peer), at::empty({sizes_[peer]}, at::kByte)});
+      next_[peer] = static_cast<char*>(all.back().tensor.data_ptr());
+    }
+    return all;
+  }
+
+  char* take(int peer, int64_t bytes) {
+    return std::exchange(next_[peer], next_[peer] + bytes);
+  }
+
+ private:
+  std::vector<int64_t> sizes_;
+  std::vector<char*> next_;
+};
+
+// One batch of moves between this rank and its peers.
 class Mail {
  public:
   Mail(Communicator& comm, std::span<const StatePiece> have,
@@ -152,50 +180,32 @@ class Mail {
 
   void carry(std::span<const Move> moves) {
     const int self = comm_.rank();
-    std::vector<int64_t> out(comm_.size(), 0), in(comm_.size(), 0);
+    Letters out(comm_.size()), in(comm_.size());
     for (const auto& move : moves) {
-      if (move.from == self && move.to != self) out[move.to] += move.bytes;
-      if (move.to == self && move.from != self) in[move.from] += move.bytes;
+      if (move.from == move.to) continue;
+      if (move.from == self) out.add(move.to, move.bytes);
+      if (move.to == self) in.add(move.from, move.bytes);
     }
-    std::vector<Transfer> sends = letters(out), receives = letters(in);
-    pack(moves, sends);
+    auto sends = out.open(), receives = in.open();
+    for (const auto& move : moves)
+      if (move.from == self && move.to != self)
+        std::memcpy(out.take(move.to, move.bytes), source(move), move.bytes);
     comm_.exchange(sends, receives).wait();
-    unpack(moves, receives);
+    for (const auto& move : moves) {
+      if (move.to != self) continue;
+      if (move.from == self)
+        std::memmove(target(move), source(move), move.bytes);
+      else
+        std::memcpy(target(move), in.take(move.from, move.bytes), move.bytes);
+    }
   }
 
  private:
-  static std::vector<Transfer> letters(const std::vector<int64_t>& sizes) {
-    std::vector<Transfer> all;
-    for (size_t peer = 0; peer < sizes.size(); ++peer)
-      if (sizes[peer] > 0)
-        all.push_back({static_cast<int>(peer), at::empty({sizes[peer]}, at::kByte)});
-    return all;
+  const char* source(const Move& move) const {
+    return bytes_at(have_[move.from_piece], move.from_at);
   }
-
-  void pack(std::span<const Move> moves, std::vector<Transfer>& sends) {
-    for (auto& [peer, letter] : sends) {
-      char* at = static_cast<char*>(letter.data_ptr());
-      for (const auto& move : moves) {
-        if (move.from != comm_.rank() || move.to != peer) continue;
-        std::memcpy(at, bytes_at(have_[move.from_piece], move.from_at), move.bytes);
-        at += move.bytes;
-      }
-    }
-    for (const auto& move : moves)
-      if (move.from == comm_.rank() && move.to == comm_.rank())
-        std::memmove(bytes_at(want_[move.to_piece], move.to_at),
-                     bytes_at(have_[move.from_piece], move.from_at), move.bytes);
-  }
-
-  void unpack(std::span<const Move> moves, const std::vector<Transfer>& receives) {
-    for (const auto& [peer, letter] : receives) {
-      const char* at = static_cast<const char*>(letter.const_data_ptr());
-      for (const auto& move : moves) {
-        if (move.to != comm_.rank() || move.from != peer) continue;
-        std::memcpy(bytes_at(want_[move.to_piece], move.to_at), at, move.bytes);
-        at += move.bytes;
-      }
-    }
+  char* target(const Move& move) const {
+    return bytes_at(want_[move.to_piece], move.to_at);
   }
 
   Communicator& comm_;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "cohort/core/file.h"
+#include "cohort/core/testing_folder.h"
 #include "cohort/elastic/history_record.h"
 
 // For tests: histories written record by record, right or wrong.
@@ -18,15 +18,8 @@ namespace cohort::test {
 
 class HistoryFolder : public testing::Test {
  protected:
-  HistoryFolder() {
-    std::string name = testing::TempDir() + "/cohort_history_XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    dir_ = name;
-    path_ = dir_ + "/history.log";
-  }
-  ~HistoryFolder() override { std::filesystem::remove_all(dir_); }
-
-  std::string dir_, path_;
+  TempFolder folder_;
+  std::string path_ = folder_ / "history.log";
 };
 
 // 10 samples in batches of 4: steps of 4, 4 and 2 samples an epoch.

@@ -10,11 +10,11 @@
 #include "cohort/core/error.h"
 #include "cohort/core/fault_point.h"
 #include "cohort/engine/executor.h"
-#include "cohort/nn/models.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 #include "support/ranks.h"
+#include "support/small_net.h"
 
 namespace cohort {
 namespace {
@@ -46,21 +46,10 @@ std::vector<Way> every_way() {
 
 // With running statistics, and a frozen parameter in a bucket of its own.
 Chain make_chain() {
-  Chain chain = make_resnet({.depths = {1}, .width = 4, .classes = 10}, {.seed = 5});
+  Chain chain = test::make_small_net();
   Tensor frozen = chain.parameters().back().tensor;
   frozen.set_requires_grad(false);
   return chain;
-}
-
-Batch slice(int64_t step, int index) {
-  Batch batch{at::arange(2 * 3 * 16 * 16, at::kFloat)
-                  .mul(0.37)
-                  .add(11.0 * index + 101.0 * static_cast<double>(step))
-                  .sin()
-                  .reshape({2, 3, 16, 16}),
-              at::arange(2).add(index).remainder(10)};
-  batch.ids = {2 * index, 2 * index + 1};
-  return batch;
 }
 
 // One rank of a run.
@@ -87,7 +76,7 @@ class Rank {
 
   StepResult step(int64_t step) {
     return executor_.run({.step = step, .rate = 0.05, .batch = [=](int index) {
-                            return slice(step, index);
+                            return test::small_slice(step, index, 16);
                           }});
   }
   Executor& operator*() { return executor_; }

@@ -7,6 +7,7 @@
 #include <bit>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
@@ -156,9 +157,10 @@ std::vector<StatePiece> Executor::state(Holding which) {
                 {bucket.mirror->begin, bucket.mirror->begin + bucket.mirror->count});
   }
   if (which == Holding::kOwned && comm_.rank() != 0) return pieces;
-  for (const auto& [name, tensor] : chain_.buffers())
-    pieces.push_back({{.spec = spec_of(name, tensor), .kind = TensorKind::kBuffer},
-                      tensor.detach().view({-1})});
+  for (const auto& [name, tensor] : chain_.buffers()) {
+    StateTensor buffer{.spec = spec_of(name, tensor), .kind = TensorKind::kBuffer};
+    pieces.push_back({std::move(buffer), tensor.detach().view({-1})});
+  }
   return pieces;
 }
 

@@ -3,13 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <regex>
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/testing_folder.h"
 
 namespace cohort {
 namespace {
@@ -96,13 +96,8 @@ TEST(EventFile, AFlippedBitAnywhereIsNamedWithItsPlace) {
 
 class EventFolder : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "cohort_events_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  fs::path folder_;
+  test::TempFolder owner_;
+  fs::path folder_ = owner_.path();
 };
 
 TEST_F(EventFolder, WritesWhatIsReadBack) {

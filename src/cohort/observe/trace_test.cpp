@@ -3,12 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/testing_folder.h"
 
 namespace cohort {
 namespace {
@@ -62,11 +62,10 @@ TEST(Trace, AnEmptyTraceIsLegal) {
 }
 
 TEST(Trace, IsWrittenWhole) {
-  const auto path =
-      std::filesystem::temp_directory_path() / text("cohort_trace_", ::getpid());
+  const test::TempFolder folder;
+  const std::string path = folder / "trace";
   write_trace(path, two_ranks());
   EXPECT_EQ(read_file(path), trace_json(two_ranks()));
-  std::filesystem::remove(path);
   EXPECT_THROW(write_trace("/nonexistent/folder/t.json", {}), DataError);
 }
 

@@ -10,10 +10,14 @@
 #include "cohort/core/error.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/testing_mutants.h"
+#include "cohort/step/testing_schedule.h"
 
 namespace cohort {
 namespace {
 
+using test::bare;
+using test::find;
+using test::refusal;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -96,33 +100,6 @@ std::vector<Case> every_case() {
 }
 
 Schedule made(const Case& c) { return generate(odd_blocks(), c.layout, c.options); }
-
-// As a file without comments has it.
-Schedule bare(Schedule schedule) {
-  schedule.blocks.clear();
-  schedule.buckets.clear();
-  schedule.shard = 0;
-  schedule.elastic = false;
-  return schedule;
-}
-
-std::string refusal(const Schedule& schedule, const CheckOptions& options = {}) {
-  try {
-    check(schedule, options);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-int find(const Role& role, ActionKind kind, int bucket = kNone) {
-  for (size_t i = 0; i < role.actions.size(); ++i)
-    if (role.actions[i].kind == kind &&
-        (bucket == kNone || role.actions[i].buckets == std::vector{bucket}))
-      return static_cast<int>(i);
-  ADD_FAILURE() << "no " << name_of(kind);
-  return 0;
-}
 
 TEST(Checker, AcceptsWhatGeneratorsWrite) {
   for (const auto& c : every_case()) {

@@ -3,22 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "cohort/core/error.h"
-#include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
+#include "cohort/step/testing_schedule.h"
 
 namespace cohort {
 namespace {
 
+using test::count;
+using test::find;
 using testing::AllOf;
 using testing::HasSubstr;
 
 std::vector<BlockSpec> blocks() {
   std::vector<BlockSpec> blocks;
   for (int64_t numel : {3000, 200, 3000}) {
-    BlockSpec block{.name = "b" + std::to_string(blocks.size())};
+    BlockSpec block{.name = text("b", blocks.size())};
     block.parameters = {{.name = block.name + ".w", .shape = {numel}, .end = numel}};
     block.keeps_statistics = blocks.size() == 1;
     blocks.push_back(std::move(block));
@@ -26,28 +25,8 @@ std::vector<BlockSpec> blocks() {
   return blocks;
 }
 
-std::map<ActionKind, int> count(const Role& role) {
-  std::map<ActionKind, int> counts;
-  for (const auto& action : role.actions) ++counts[action.kind];
-  return counts;
-}
-
 std::string refusal(const Schedule& schedule) {
-  try {
-    check(schedule, {.elastic = true});
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-int find(const Role& role, ActionKind kind, int bucket = kNone) {
-  for (size_t i = 0; i < role.actions.size(); ++i)
-    if (role.actions[i].kind == kind &&
-        (bucket == kNone || role.actions[i].buckets == std::vector{bucket}))
-      return static_cast<int>(i);
-  ADD_FAILURE() << "no " << name_of(kind);
-  return 0;
+  return test::refusal(schedule, {.elastic = true});
 }
 
 // What is behind the Vote may be lost: nothing there is needed of others but parameters
@@ -87,13 +66,9 @@ TEST(ElasticSchedule, HasAHashOfItsOwn) {
 
 // With sharded state and statistics, where only the list says so.
 Schedule elastic_step(int shard) {
-  Schedule schedule =
+  return test::bare(
       generate(blocks(), {.dp = 3, .shard = shard},
-               {.slices = 4, .bucket_bytes = 4 * kChunk, .elastic = true});
-  schedule.elastic = false;
-  schedule.shard = 0;
-  schedule.buckets.clear();
-  return schedule;
+               {.slices = 4, .bucket_bytes = 4 * kChunk, .elastic = true}));
 }
 
 TEST(ElasticSchedule, ElasticNeedsAMirrorOfEveryShare) {

@@ -4,12 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "cohort/core/error.h"
+#include "cohort/step/testing_schedule.h"
 
 namespace cohort {
 namespace {
+
+using test::count;
 
 std::vector<BlockSpec> blocks_of(std::vector<int64_t> numels) {
   std::vector<BlockSpec> blocks;
@@ -20,12 +21,6 @@ std::vector<BlockSpec> blocks_of(std::vector<int64_t> numels) {
     blocks.push_back(std::move(block));
   }
   return blocks;
-}
-
-std::map<ActionKind, int> count(const Role& role) {
-  std::map<ActionKind, int> counts;
-  for (const auto& action : role.actions) ++counts[action.kind];
-  return counts;
 }
 
 class DataParallelSchedule : public testing::TestWithParam<int> {};
@@ -114,7 +109,8 @@ TEST(Generator, MoreRanksThanSlicesIsRefused) {
 }
 
 TEST(Generator, LayoutsWithoutAGeneratorAreRefused) {
-  EXPECT_THROW(generate(blocks_of({10}), {.dp = 1, .tp = 2}, {.slices = 2}), ConfigError);
+  EXPECT_THROW(generate(blocks_of({10}), {.dp = 1, .tp = 2}, {.slices = 2}),
+               ConfigError);
   EXPECT_THROW(
       generate(blocks_of({10}), {.dp = 3, .shard = 1, .replicate = 2}, {.slices = 3}),
       ConfigError);

@@ -13,7 +13,7 @@ using test::SmallRank;
 using test::SmallTask;
 using testing::HasSubstr;
 
-class KeeperSnapshotTest : public test::TempFolder {
+class KeeperSnapshotTest : public test::CheckpointFolder {
  protected:
   KeeperOptions taking(int64_t every) const { return {.snapshot_every = every}; }
 
@@ -38,7 +38,7 @@ class KeeperSnapshotTest : public test::TempFolder {
   }
 
   test::FakeAgent agent_;
-  test::Listener heard_;
+  test::Recorder heard_;
   int64_t went_on_from_ = -1;
 };
 

@@ -33,12 +33,11 @@ namespace {
 
 using test::expect_no_errors;
 using test::in_world;
-using test::Listener;
 using test::SmallRank;
 using test::SmallTask;
 using testing::HasSubstr;
 
-class KeeperTest : public test::TempFolder {
+class KeeperTest : public test::CheckpointFolder {
  protected:
   KeeperOptions saving(int64_t every, bool async = false) const {
     return {.dir = root_, .every_steps = every, .async = async};
@@ -68,7 +67,7 @@ class KeeperTest : public test::TempFolder {
     });
   }
 
-  Listener heard_;
+  test::Recorder heard_;
   std::atomic<int64_t> went_on_from_{-1};
 };
 

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
@@ -44,11 +45,12 @@ std::vector<Late> lateness_of(const Tensor& waits) {
 }  // namespace
 
 std::optional<std::string> LatenessWatch::look(Communicator& comm,
-                                               std::span<const ActionWait> waits,
-                                               int64_t steps, double seconds) {
+                                               std::span<const ActionWait> waits) {
+  const auto steps =
+      static_cast<double>(std::max<int64_t>(1, std::exchange(steps_, 0)));
   std::vector<double> mine;
   for (const auto& wait : waits) mine.push_back(wait.seconds);
-  mine.push_back(seconds);
+  mine.push_back(std::exchange(seconds_, 0));
   const auto columns = static_cast<int64_t>(mine.size());
   Tensor all = at::empty({comm.size(), columns}, at::kDouble);
   comm.all_gather(all, at::tensor(mine, at::kDouble)).wait();
@@ -60,16 +62,13 @@ std::optional<std::string> LatenessWatch::look(Communicator& comm,
   const Late& worst = late[order[0]];
   const double time = all.select(1, columns - 1).max().item<double>();
   const double margin = worst.seconds - late[order[1]].seconds;
-  const bool alone = margin > kWorthNaming * time &&
-                     margin > kLeastSeconds * static_cast<double>(steps);
+  const bool alone = margin > kWorthNaming * time && margin > kLeastSeconds * steps;
   const int suspect = alone ? static_cast<int>(order[0]) : -1;
   const bool twice = suspect >= 0 && std::exchange(suspect_, suspect) == suspect;
   suspect_ = suspect;
   if (!twice || suspect == named_) return std::nullopt;
   named_ = suspect;
-  const auto a_step = [&](double sum) {
-    return format_duration(sum / static_cast<double>(std::max<int64_t>(1, steps)));
-  };
+  const auto a_step = [&](double sum) { return format_duration(sum / steps); };
   return text("rank ", suspect, " is slow: the others wait ", a_step(worst.seconds),
               " of a step of ", a_step(time), " for it, most at ",
               waits[worst.where].action, " (", a_step(worst.most), ")");

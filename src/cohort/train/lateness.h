@@ -18,15 +18,22 @@ namespace cohort {
 // they wait more than he does, over all communications of many steps, is his lateness.
 class LatenessWatch {
  public:
-  // Collective: every rank says how long it waited in each communication of `steps`
-  // steps that took `seconds`. A line for people, on every rank alike, if one rank was
-  // late by a good part of that time, now and the time before, and was not named
-  // yet.
-  std::optional<std::string> look(Communicator& comm, std::span<const ActionWait> waits,
-                                  int64_t steps, double seconds);
+  // A world begins: newcomers have seen none of the steps before.
+  void enter() { steps_ = 0, seconds_ = 0; }
+
+  // A step of this rank that took so long.
+  void add(double seconds) { ++steps_, seconds_ += seconds; }
+
+  // Collective: every rank says how long it waited in each communication of the steps
+  // since the last look. A line for people, on every rank alike, if one rank was late
+  // by a good part of their time, now and the time before, and was not named yet.
+  std::optional<std::string> look(Communicator& comm,
+                                  std::span<const ActionWait> waits);
 
  private:
-  int suspect_ = -1;  // of the time before
+  int64_t steps_ = 0;   // since the last look
+  double seconds_ = 0;  // of them
+  int suspect_ = -1;    // of the time before
   int named_ = -1;
 };
 

@@ -2,23 +2,17 @@
 #include "cohort/train/sample_log.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
+#include <fstream>
 #include <sstream>
+
+#include "cohort/core/testing_folder.h"
 
 namespace cohort {
 namespace {
 
 class SampleLogTest : public testing::Test {
  protected:
-  SampleLogTest() {
-    std::string pattern = testing::TempDir() + "samplesXXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-    path_ = folder_ + "/log";
-  }
-  ~SampleLogTest() override { std::filesystem::remove_all(folder_); }
-
   void write(int64_t from, int64_t to) {
     SampleLog log(path_, sampler_, 2, from);
     for (int64_t step = from; step < to; ++step) log.write(step);
@@ -31,7 +25,8 @@ class SampleLogTest : public testing::Test {
   void set(const std::string& text) { std::ofstream(path_) << text; }
 
   Sampler sampler_{{.size = 50, .batch = 8, .slices = 4, .seed = 3}};
-  std::string folder_, path_;
+  test::TempFolder folder_;
+  std::string path_ = folder_ / "log";
 };
 
 TEST_F(SampleLogTest, GoesOnWhereverItsWriterWasKilled) {

@@ -19,6 +19,7 @@
 #include "cohort/nn/models.h"
 #include "cohort/step/generator.h"
 #include "cohort/train/keeper.h"
+#include "cohort/train/testing_reporter.h"
 
 // For tests: worlds of threads that train something small, and an agent's memory.
 namespace cohort::test {
@@ -45,25 +46,6 @@ class FakeAgent final : public PageKeeper {
  private:
   std::mutex mutex_;
   std::map<std::string, int> fds_;
-};
-
-class Listener final : public Reporter {
- public:
-  void start(const StartEvent&) override {}
-  void ranks(const std::vector<RankIdentity>&) override {}
-  void recovered(const RecoveredEvent&) override {}
-  void step(const StepEvent&) override {}
-  void valid(const ValidEvent&) override {}
-  void checkpoint(const CheckpointEvent& event) override { saved.push_back(event); }
-  void checkpoint_failed(const CheckpointFailedEvent& event) override {
-    failed.push_back(event);
-  }
-  void note(const std::string& line) override { notes += line + "\n"; }
-  void done(const DoneEvent&) override {}
-
-  std::vector<CheckpointEvent> saved;
-  std::vector<CheckpointFailedEvent> failed;
-  std::string notes;
 };
 
 struct SmallTask {

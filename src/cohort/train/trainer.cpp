@@ -2,18 +2,15 @@
 #include "cohort/train/trainer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
-#include "cohort/core/format.h"
 #include "cohort/core/memory.h"
-#include "cohort/engine/block_measure.h"
-#include "cohort/step/checker.h"
-#include "cohort/step/generator.h"
-#include "cohort/train/step_memory.h"
+#include "cohort/train/step_plan.h"
 
 namespace cohort {
 namespace {
@@ -21,23 +18,11 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 constexpr int64_t kValidBatch = 500;  // samples at once, a rank
-constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
 
 TrainerOptions completed(TrainerOptions options) {
   if (options.slices == 0) options.slices = options.layout.dp;
   require_slices(options.batch, options.slices);
   return options;
-}
-
-// The ranks of a later world are as many as there are.
-Layout layout_for(Layout layout, const Communicator& comm) {
-  if (layout.world() == comm.size()) return layout;
-  if (comm.generation() == 0)
-    throw ConfigError(text("[train] layout ", layout.text(), " is for ", layout.world(),
-                           " ranks; the world has ", comm.size()));
-  layout.dp = comm.size() / (layout.tp * layout.pp);
-  if (layout.dp % layout.replicate != 0) layout.replicate = 1;
-  return layout;
 }
 
 // A schedule ends with the last epoch, also when --max-steps stops the run before.
@@ -51,92 +36,6 @@ RateOptions rate_options(const TrainerOptions& options, const Sampler& sampler) 
 int64_t steps_of(const TrainerOptions& options, const Sampler& sampler) {
   const int64_t all = options.epochs * sampler.steps_per_epoch();
   return options.max_steps > 0 ? std::min(all, options.max_steps) : all;
-}
-
-Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
-                      std::span<const BlockMeasure> measures, int states,
-                      int64_t batch) {
-  GeneratorOptions step = options.step;
-  step.slices = options.slices;
-  step.optimizer_states = states;
-  step.shares_memory = options.shares_memory;
-  const int64_t samples = (batch + options.slices - 1) / options.slices;
-  set_bytes(measures, static_cast<double>(samples), step.precision.compute, specs);
-  return generate(specs, options.layout, step);
-}
-
-// The memory of the rank that needs most.
-MemoryParts memory_of(const Schedule& schedule, const TrainerOptions& options) {
-  return check(schedule, {.elastic = options.elastic}).largest().parts;
-}
-
-// Whatever it is, the limit a user gives is for each kind of memory.
-PlacedMemory limit_of(const TrainerOptions& options) {
-  const int64_t given = options.memory_limit;
-  return given > 0 ? PlacedMemory{given, given}
-                   : available_to_rank(options.ranks_here, options.execute);
-}
-
-// The largest batch whose step fits, 0 if none does.
-int64_t largest_batch(const std::vector<BlockSpec>& specs,
-                      const TrainerOptions& options,
-                      std::span<const BlockMeasure> measures, int states,
-                      const PlacedMemory& limit) {
-  const auto fit = [&](int64_t batch) {
-    const Schedule schedule = generate_for(specs, options, measures, states, batch);
-    return placed(schedule, memory_of(schedule, options), options.execute).fits(limit);
-  };
-  if (fit(options.batch)) return options.batch;
-  int64_t fits = 0, too_large = options.batch / options.slices;
-  while (fits + 1 < too_large) {
-    const int64_t middle = (fits + too_large) / 2;
-    (fit(middle * options.slices) ? fits : too_large) = middle;
-  }
-  return fits * options.slices;
-}
-
-std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions options,
-                      std::span<const BlockMeasure> measures, int states,
-                      const PlacedMemory& limit) {
-  const int64_t fits = largest_batch(specs, options, measures, states, limit);
-  const bool may_recompute = !options.step.recompute.is_all();
-  options.step.recompute = true;
-  const int64_t again =
-      may_recompute ? largest_batch(specs, options, measures, states, limit) : 0;
-  std::string out = fits > 0 ? text("batch=", fits) : "";
-  if (again > fits)
-    out +=
-        text(out.empty() ? "" : ", or ", "batch=", again, " with step.recompute=all");
-  return out.empty() ? "no batch with this layout" : out;
-}
-
-// The step, proved before anything is allocated for it.
-Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,
-                       const TrainerOptions& options, const UpdateRule& rule) {
-  const auto states = static_cast<int>(rule.states().size());
-  const auto specs = specs_of(chain);
-  Schedule schedule = generate_for(specs, options, measures, states, options.batch);
-  const PlacedMemory limit = limit_of(options);
-  const MemoryParts most = memory_of(schedule, options);
-  const PlacedMemory need = placed(schedule, most, options.execute);
-  if (need.fits(limit)) return schedule;
-  throw ConfigError(
-      text("[train] a rank would need ", need.text(), " (",
-           format_bytes(static_cast<double>(most.activations)), " of activations, ",
-           format_bytes(static_cast<double>(most.state)), " of state); it may have ",
-           (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
-           "; would fit: ", what_fits(specs, options, measures, states, limit),
-           "; more slices or a higher shard level need less"));
-}
-
-// Each rank looks at its own part of the validation set.
-Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options) {
-  return generate(specs_of(chain), options.layout,
-                  {.slices = options.layout.dp,
-                   .bucket_bytes = options.step.bucket_bytes,
-                   .offload_parameters = options.step.offload_parameters,
-                   .forward_only = true,
-                   .precision = options.step.precision});
 }
 
 ExecutorOptions executor_options(const TrainerOptions& options) {
@@ -163,20 +62,19 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       rule_(make_update_rule(options_.update)),
       measures_(measure_blocks(chain, train)),
       total_steps_(steps_of(options_, sampler_)),
+      journal_(options_, sampler_, rate_, train.size()),
       keeper_(options_.keep, options_.pages) {}
 
 Trainer::~Trainer() = default;
 
 void Trainer::enter(Communicator& comm, Reporter* reporter) {
   comm_ = &comm;
-  reporter_ = reporter;
   options_.layout = layout_for(options_.layout, comm);
   options_.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
-  sample_log_ = nullptr;
-  history_ = nullptr;
-  window_steps_ = 0;
-  window_seconds_ = 0;
-  if (comm.generation() > 0 && !lost_) lost_ = std::chrono::steady_clock::now();
+  journal_.enter(comm, reporter);
+  lateness_.enter();
+  if (comm.generation() > 0 && !progress_.lost)
+    progress_.lost = std::chrono::steady_clock::now();
   const auto stands = exchange_stands(comm, stand());
   ExecutorOptions execute = executor_options(options_);
   execute.takes_over = decide(stands, comm.rank()).committed >= 0;
@@ -189,32 +87,22 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
                  .sampler = &sampler_,
                  .layout = options_.layout.text(),
                  .data = train_.describe(),
-                 .reporter = reporter_});
+                 .reporter = reporter});
   settle(*runner, stands);
   runner_ = std::move(runner);
   if (committed_ == 0 && !options_.save_initial.empty()) save(options_.save_initial);
-  open_sample_log();
-}
-
-void Trainer::open_sample_log() {
-  sample_log_ = nullptr;
-  if (reporter_ && !options_.sample_log.empty())
-    sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
-                                              options_.layout.dp, committed_);
 }
 
 DoneEvent Trainer::fit() {
   try {
-    while (committed_ < total_steps_ && !stopping_) {
+    while (committed_ < total_steps_ && !progress_.stopping) {
       if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
       step();
     }
     if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
-    done_.saved = keeper_.finish(run_state());
-    if (!options_.save_final.empty()) save(options_.save_final);
-    return summarise();
+    return finish();
   } catch (const CommError&) {
-    lost_ = std::chrono::steady_clock::now();
+    progress_.lost = std::chrono::steady_clock::now();
     keeper_.end();
     throw;
   }
@@ -223,7 +111,7 @@ DoneEvent Trainer::fit() {
 // An epoch whose validation a lost rank has cut off is validated by the next world.
 bool Trainer::must_validate() const {
   const int64_t epoch = committed_ / sampler_.steps_per_epoch();
-  return valid_ && options_.valid_every_epochs > 0 && epoch > validated_ &&
+  return valid_ && options_.valid_every_epochs > 0 && epoch > progress_.validated &&
          committed_ % sampler_.steps_per_epoch() == 0 &&
          epoch % options_.valid_every_epochs == 0;
 }
@@ -248,43 +136,24 @@ void Trainer::step() {
                     .batch = [&](int slice) { return batch_of(position, slice); },
                     .stop = stop_.load() != 0});
   const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
-  window_seconds_ += seconds;
+  lateness_.add(seconds);
   conclude(result, seconds);
-  if (is_compared(committed_)) compare_replicas();
+  if (options_.compares_after(committed_)) compare_replicas();
   look_for_slow_rank();
   keeper_.after_step(run_state());
 }
 
 // The step is committed: it counts, and is spoken of.
 void Trainer::conclude(const StepResult& result, double seconds) {
-  const int64_t index = committed_++;
-  skipped_ = result.skipped;
+  ++committed_;
+  progress_.skipped = result.skipped;
   if (!std::isfinite(result.loss) && !result.skipped)
     throw Error(ErrorKind::kBug,
-                text("[train] step ", index + 1, ": the loss is ", result.loss,
+                text("[train] step ", committed_, ": the loss is ", result.loss,
                      ", so the run stops; a lower optim.lr or a warm-up may help"));
-  if (done_.steps == 0)
-    done_.first_step_s =
-        Seconds(std::chrono::system_clock::now() - options_.started).count();
-  else
-    step_seconds_.add(seconds);
-  speed_.add(result.count, seconds);
-  split_.add(result.split);
-  if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
-  done_.steps = index + 1;
-  done_.epoch = sampler_.position(index).epoch + 1;
-  done_.loss = result.loss;
-  stopping_ |= result.stop;
-  if (sample_log_) sample_log_->write(index);
-  if (history_ && !is_compared(committed_)) history_->step(committed_, result.loss);
-  if (!reporter_) return;
-  if (!was_reported(committed_))
-    reporter_->step({.step = committed_,
-                     .epoch = done_.epoch,
-                     .loss = result.loss,
-                     .rate = rate_.at(index),
-                     .samples_per_second = speed_.recent()});
-  report_recovery();
+  progress_.loss = result.loss;
+  progress_.stopping |= result.stop;
+  journal_.step(committed_, result, seconds, progress_);
 }
 
 // Every rank looks at its part, in equally many turns: a model that is sharded needs
@@ -306,11 +175,10 @@ void Trainer::validate(int64_t epoch) {
     values[2] += loss.correct;
   }
   comm_->all_reduce(sums, ReduceOp::kSum).wait();
-  validated_ = epoch;
-  done_.accuracy = values[2] / values[1];
-  if (reporter_)
-    reporter_->valid(
-        {.epoch = epoch, .loss = values[0] / values[1], .accuracy = *done_.accuracy});
+  progress_.validated = epoch;
+  progress_.accuracy = values[2] / values[1];
+  journal_.valid(
+      {.epoch = epoch, .loss = values[0] / values[1], .accuracy = *progress_.accuracy});
 }
 
 void Trainer::save(const std::string& path) {
@@ -318,24 +186,22 @@ void Trainer::save(const std::string& path) {
   if (comm_->rank() == 0) write_safetensors(path, weights);
 }
 
-DoneEvent Trainer::summarise() {
+DoneEvent Trainer::finish() {
+  const bool saved = keeper_.finish(run_state());
+  if (!options_.save_final.empty()) save(options_.save_final);
   const bool on_device = options_.execute.compute_on == ComputeOn::kCuda;
   Tensor peak = at::full(
       {1}, on_device ? runner_->device_peak_bytes() : process_peak_memory(), at::kLong);
   comm_->all_reduce(peak, ReduceOp::kMax).wait();
-  done_.samples_per_second = speed_.total();
-  done_.step_ms = 1e3 * (step_seconds_.weight() > 0 ? step_seconds_.mean() : 0);
-  done_.peak_memory_bytes = peak.item<int64_t>();
-  done_.restarts = comm_->generation();
-  done_.split = split_.mean();
-  done_.losses = losses_;
-  done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
+  DoneEvent done = journal_.summary(progress_);
+  done.saved = saved;
+  done.peak_memory_bytes = peak.item<int64_t>();
+  done.stop_signal = progress_.stopping ? std::max(1, stop_.load()) : 0;
   const auto weights = runner_->weights();
-  if (comm_->rank() == 0) done_.weights_hash = weights_hash(weights);
+  if (comm_->rank() == 0) done.weights_hash = weights_hash(weights);
   if (options_.membership && comm_->rank() == 0) options_.membership->finish();
-  if (history_) history_->end(done_.stop_signal, weights_hash_number(weights));
-  if (reporter_) reporter_->done(done_);
-  return done_;
+  journal_.done(done, weights);
+  return done;
 }
 
 }  // namespace cohort

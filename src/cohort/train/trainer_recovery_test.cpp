@@ -4,34 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <set>
 
 #include "cohort/comm/local/local.h"
 #include "cohort/core/error.h"
 #include "cohort/core/fault_point.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/nn/models.h"
+#include "cohort/train/testing_reporter.h"
 #include "cohort/train/trainer.h"
 #include "support/ranks.h"
 
 namespace cohort {
 namespace {
-
-class Silent final : public Reporter {
- public:
-  void start(const StartEvent&) override {}
-  void ranks(const std::vector<RankIdentity>&) override {}
-  void recovered(const RecoveredEvent& event) override { last = event; }
-  void step(const StepEvent& event) override { steps.insert(event.step); }
-  void valid(const ValidEvent&) override { ++valids; }
-  void note(const std::string&) override {}
-  void checkpoint(const CheckpointEvent&) override {}
-  void checkpoint_failed(const CheckpointFailedEvent&) override {}
-  void done(const DoneEvent&) override {}
-  std::multiset<int64_t> steps;
-  int valids = 0;
-  RecoveredEvent last;
-};
 
 TrainerOptions exact_run(int ranks, int shard) {
   TrainerOptions options;
@@ -63,7 +47,8 @@ struct Life {
 
 // Trains through every fault of `faults`, in a new world after each.
 DoneEvent train_through(const test::World& world, Communicator& first, Store& store,
-                        TrainerOptions options, FaultPlan& faults, Silent& reporter) {
+                        TrainerOptions options, FaultPlan& faults,
+                        test::Recorder& reporter) {
   options.execute.faults = &faults;
   auto life = std::make_unique<Life>(options, 2);
   std::vector<std::unique_ptr<Communicator>> worlds;
@@ -92,7 +77,7 @@ TEST_P(Recovery, WeightsAreThoseOfAnUndisturbedRun) {
     FaultPlan faults;
     for (int rank = 0; rank < comm.size(); ++rank)  // each dies once, at another place
       faults.arm({.name = "engine.action", .rank = rank, .count = 40 + 60 * rank});
-    Silent reporter;
+    test::Recorder reporter;
     const DoneEvent done =
         train_through(world, comm, store, exact_run(3, GetParam()), faults, reporter);
     EXPECT_EQ(done.steps, 8);
@@ -101,7 +86,7 @@ TEST_P(Recovery, WeightsAreThoseOfAnUndisturbedRun) {
     const auto alone = make_local(1, std::chrono::seconds(60));
     calm.trainer->enter(*alone[0], nullptr);
     EXPECT_EQ(done.weights_hash, calm.trainer->fit().weights_hash);
-    EXPECT_EQ(reporter.last.ranks, 3);
+    EXPECT_EQ(reporter.recovers.back().ranks, 3);
   });
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
 #include "cohort/elastic/state_exchange.h"
 #include "cohort/train/trainer.h"
@@ -16,27 +15,22 @@ namespace cohort {
 void Trainer::compare_replicas() {
   const ReplicaReport found = runner_->compare_replicas();
   if (found.what.empty()) {
-    note_compared_step();
-    known_good_ = committed_;
-    keeper_.pin(known_good_);
+    if (!options_.history.empty())
+      journal_.compared(committed_, progress_.loss, runner_->weights());
+    progress_.known_good = committed_;
+    keeper_.pin(progress_.known_good);
     return;
   }
   const std::string line =
       text("step ", committed_, ": replicas drifted apart: ", found.what);
   if (!options_.elastic) throw Error(ErrorKind::kBug, "[engine] " + line);
   if (heal(found)) {
-    if (history_) history_->step(committed_, done_.loss);
-    if (reporter_) reporter_->note(line + "; healed from the others");
+    journal_.healed(committed_, progress_.loss);
+    journal_.note(line + "; healed from the others");
     return;
   }
-  if (reporter_) reporter_->note(line);
+  journal_.note(line);
   if (!go_back(line)) throw Error(ErrorKind::kBug, "[engine] " + line);
-}
-
-void Trainer::note_compared_step() {
-  if (options_.history.empty()) return;
-  const auto weights = runner_->weights();
-  if (history_) history_->step(committed_, done_.loss, weights_hash_number(weights));
 }
 
 // From those who are the most. False, and nothing has changed, if nobody can tell who
@@ -54,27 +48,20 @@ bool Trainer::heal(const ReplicaReport& found) {
 
 // To the last state that was equal everywhere.
 bool Trainer::go_back(const std::string& why) {
-  const auto saved = keeper_.restore(known_good_);
+  const auto saved = keeper_.restore(progress_.known_good);
   if (!saved) return false;
   const int64_t before = std::exchange(committed_, saved->step);
-  skipped_ = false;
-  if (history_) {
-    history_->fill_up_to(before);
-    history_->rollback(committed_, why);
-  }
-  open_sample_log();
+  progress_.skipped = false;
+  journal_.rolled_back(before, committed_, why);
   return true;
 }
 
 // Only what the others say tells a slow rank from a long step.
 void Trainer::look_for_slow_rank() {
   constexpr int64_t kWindow = 50;
-  ++window_steps_;  // in this world: newcomers have none of those before
   if (comm_->size() == 1 || committed_ % kWindow != 0) return;
-  const auto line = lateness_.look(*comm_, runner_->take_waits(), window_steps_,
-                                   std::exchange(window_seconds_, 0));
-  window_steps_ = 0;
-  if (line && reporter_) reporter_->note(*line);
+  const auto line = lateness_.look(*comm_, runner_->take_waits());
+  if (line) journal_.note(*line);
 }
 
 }  // namespace cohort

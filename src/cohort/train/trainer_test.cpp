@@ -5,10 +5,8 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -16,39 +14,14 @@
 
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_folder.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/nn/models.h"
+#include "cohort/train/testing_reporter.h"
 #include "support/ranks.h"
 
 namespace cohort {
 namespace {
-
-class Recorder final : public Reporter {
- public:
-  void start(const StartEvent&) override {}
-  void ranks(const std::vector<RankIdentity>&) override {}
-  void recovered(const RecoveredEvent& event) override { recovers.push_back(event); }
-  void step(const StepEvent& event) override { steps.push_back(event); }
-  void valid(const ValidEvent& event) override { valids.push_back(event); }
-  void checkpoint(const CheckpointEvent&) override {}
-  void checkpoint_failed(const CheckpointFailedEvent&) override {}
-  void note(const std::string&) override {}
-  void done(const DoneEvent& event) override { dones.push_back(event); }
-  std::vector<StepEvent> steps;
-  std::vector<ValidEvent> valids;
-  std::vector<RecoveredEvent> recovers;
-  std::vector<DoneEvent> dones;
-};
-
-// A folder of its own that goes with the test.
-struct Folder {
-  Folder() {
-    std::string pattern = testing::TempDir() + "trainerXXXXXX";
-    path = ::mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string path;
-};
 
 TrainerOptions small_run(int ranks) {
   TrainerOptions options;
@@ -65,7 +38,7 @@ struct SmallRun {
   std::unique_ptr<Dataset> data = make_synthetic({.size = 100, .shape = {1, 28, 28}});
   std::unique_ptr<Dataset> valid = make_synthetic({.size = 37, .shape = {1, 28, 28}});
   Chain chain = make_cnn({.width = 4}, {.seed = 2});
-  Recorder recorder;
+  test::Recorder recorder;
   std::atomic<int> stop{0};
 
   DoneEvent fit(Communicator& comm, const TrainerOptions& options) {
@@ -111,8 +84,8 @@ TEST_P(TrainerTest, LossAndAccuracyDoNotDependOnTheNumberOfRanks) {
 }
 
 TEST_P(TrainerTest, SampleLogHasEachSampleOnceAnEpoch) {
-  const Folder folder;
-  const std::string path = folder.path + "/samples";
+  const test::TempFolder folder;
+  const std::string path = folder / "samples";
   test::run_ranks(world(), [&](Communicator& comm) {
     SmallRun run;
     TrainerOptions options = small_run(comm.size());
@@ -177,12 +150,12 @@ TEST_P(TrainerTest, CropsAndFlipsAreTheSameOnAnyNumberOfRanks) {
 }
 
 TEST_P(TrainerTest, SavedWeightsAreThoseOfTheHash) {
-  const Folder folder;
+  const test::TempFolder folder;
   test::run_ranks(world(), [&](Communicator& comm) {
     SmallRun run;
     TrainerOptions options = small_run(comm.size());
-    options.save_initial = folder.path + "/initial";
-    options.save_final = folder.path + "/final";
+    options.save_initial = folder / "initial";
+    options.save_final = folder / "final";
     const DoneEvent done = run.fit(comm, options);
     if (comm.rank() != 0) return;
     EXPECT_EQ(weights_hash(read_safetensors(options.save_final).tensors),

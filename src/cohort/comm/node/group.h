@@ -177,7 +177,6 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t posted_ = 0;
   uint64_t completed_ = 0;
   std::vector<uint8_t> seen_;  // ranks that have arrived at the oldest collective
-  int num_seen_ = 0;
   std::vector<Place> places_;
   std::vector<uint64_t> peers_completed_;  // as far as known
   uint64_t round_base_ = 0;                // rounds of staging before the oldest

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/train/journal.h"
+
+#include <chrono>
+#include <filesystem>
+#include <utility>
+
+#include "cohort/checkpoint/safetensors.h"
+
+namespace cohort {
+namespace {
+
+constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
+
+}  // namespace
+
+Journal::Journal(const TrainerOptions& options, const Sampler& sampler,
+                 const RateSchedule& rate, int64_t samples)
+    : options_(options), sampler_(sampler), rate_(rate), samples_(samples) {}
+
+void Journal::enter(const Communicator& comm, Reporter* reporter) {
+  comm_ = &comm;
+  reporter_ = reporter;
+  sample_log_ = nullptr;
+  history_ = nullptr;
+}
+
+// All that is known of a step is in the history before anybody hears of it.
+void Journal::begin(int64_t committed, const std::string& why) {
+  open_sample_log(committed);
+  if (!reporter_ || options_.history.empty()) return;
+  const bool fresh = comm_->generation() == 0 && !options_.keep.resume;
+  if (fresh) std::filesystem::remove(options_.history);  // of another run
+  const auto started = std::chrono::duration_cast<std::chrono::microseconds>(
+      options_.started.time_since_epoch());
+  history_ = std::make_unique<History>(options_.history,
+                                       HistoryRun{.seed = options_.seed,
+                                                  .samples = samples_,
+                                                  .batch = options_.batch,
+                                                  .slices = options_.slices,
+                                                  .exact = options_.step.exact});
+  history_->begin({.started_us = started.count(),
+                   .generation = comm_->generation(),
+                   .ranks = comm_->size(),
+                   .committed = committed,
+                   .layout = options_.layout.text()},
+                  why);
+}
+
+void Journal::open_sample_log(int64_t committed) {
+  sample_log_ = nullptr;
+  if (reporter_ && !options_.sample_log.empty())
+    sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
+                                              options_.layout.dp, committed);
+}
+
+void Journal::step(int64_t committed, const StepResult& result, double seconds,
+                   Progress& progress) {
+  if (progress.first_step_s)
+    step_seconds_.add(seconds);
+  else
+    progress.first_step_s = std::chrono::duration<double>(
+                                std::chrono::system_clock::now() - options_.started)
+                                .count();
+  speed_.add(result.count, seconds);
+  split_.add(result.split);
+  if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
+  steps_ = committed;
+  if (sample_log_) sample_log_->write(committed - 1);
+  if (history_ && !options_.compares_after(committed))
+    history_->step(committed, result.loss);
+  if (!reporter_) return;
+  tell_step(committed, result.loss);
+  tell_recovery(progress);
+}
+
+void Journal::catch_up(int64_t committed, double loss) {
+  if (!reporter_) return;
+  steps_ = committed;
+  if (committed > 0) tell_step(committed, loss);
+}
+
+void Journal::tell_step(int64_t committed, double loss) {
+  if (was_told(committed)) return;
+  reporter_->step({.step = committed,
+                   .epoch = sampler_.position(committed - 1).epoch + 1,
+                   .loss = loss,
+                   .rate = rate_.at(committed - 1),
+                   .samples_per_second = speed_.recent()});
+}
+
+// A step that is made again after a rollback, or that another process has spoken of
+// before it died. Noted first: rather not at all than twice.
+bool Journal::was_told(int64_t step) {
+  if (!options_.membership) return false;
+  const bool before = step <= options_.membership->committed_before();
+  options_.membership->committed(step);
+  return before;
+}
+
+void Journal::tell_recovery(Progress& progress) {
+  const auto lost = std::exchange(progress.lost, std::nullopt);
+  if (comm_->generation() == 0 || !lost) return;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - *lost;
+  reporter_->recovered({.generation = comm_->generation(),
+                        .ranks = comm_->size(),
+                        .seconds = took.count()});
+}
+
+void Journal::compared(int64_t committed, double loss,
+                       std::span<const NamedTensor> weights) {
+  if (history_) history_->step(committed, loss, weights_hash_number(weights));
+}
+
+void Journal::healed(int64_t committed, double loss) {
+  if (history_) history_->step(committed, loss);
+}
+
+void Journal::rolled_back(int64_t from, int64_t to, const std::string& why) {
+  if (history_) {
+    history_->fill_up_to(from);
+    history_->rollback(to, why);
+  }
+  open_sample_log(to);
+}
+
+void Journal::valid(const ValidEvent& event) {
+  if (reporter_) reporter_->valid(event);
+}
+
+void Journal::note(const std::string& line) {
+  if (reporter_) reporter_->note(line);
+}
+
+DoneEvent Journal::summary(const Progress& progress) const {
+  return {.steps = steps_,
+          .epoch = steps_ > 0 ? sampler_.position(steps_ - 1).epoch + 1 : 0,
+          .loss = progress.loss,
+          .accuracy = progress.accuracy,
+          .samples_per_second = speed_.total(),
+          .step_ms = 1e3 * (step_seconds_.weight() > 0 ? step_seconds_.mean() : 0),
+          .first_step_s = progress.first_step_s.value_or(0),
+          .restarts = comm_->generation(),
+          .split = split_.mean(),
+          .losses = losses_};
+}
+
+void Journal::done(const DoneEvent& event, std::span<const NamedTensor> weights) {
+  if (history_) history_->end(event.stop_signal, weights_hash_number(weights));
+  if (reporter_) reporter_->done(event);
+}
+
+}  // namespace cohort

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/core/tensor.h"
+#include "cohort/data/sampler.h"
+#include "cohort/elastic/history.h"
+#include "cohort/engine/step_runner.h"
+#include "cohort/observe/meter.h"
+#include "cohort/optim/rate_schedule.h"
+#include "cohort/train/progress.h"
+#include "cohort/train/reporter.h"
+#include "cohort/train/sample_log.h"
+#include "cohort/train/trainer_options.h"
+
+namespace cohort {
+
+// What a run tells of its steps: events for the reporter, the history, the log of
+// samples. Every rank has one, over all its worlds, and measures; only the rank that
+// has a reporter tells and writes.
+//
+// A world calls enter(), then begin() once it knows the step it goes on from; step()
+// after each commit. Failure: DataError and ConfigError of files that cannot be
+// written. Thread safety: none.
+class Journal {
+ public:
+  // Borrows all of them; `options.layout` is that of the world it is in. `samples`: of
+  // the training set.
+  Journal(const TrainerOptions& options, const Sampler& sampler,
+          const RateSchedule& rate, int64_t samples);
+
+  // The files of the world before are closed. `reporter` may be null.
+  void enter(const Communicator& comm, Reporter* reporter);
+
+  // Opens the files of this world. `why` it has fewer steps than the history, if so.
+  void begin(int64_t committed, const std::string& why);
+
+  // A step is committed; `committed` counts it. Notes in `progress` when the first one
+  // was; a recovery is over with it.
+  void step(int64_t committed, const StepResult& result, double seconds,
+            Progress& progress);
+  // The last step before this process came, which a lost one may have left to be told.
+  void catch_up(int64_t committed, double loss);
+
+  // A step whose replicas are compared is in the history only after that: they were
+  // equal, or were made so.
+  void compared(int64_t committed, double loss, std::span<const NamedTensor> weights);
+  void healed(int64_t committed, double loss);
+
+  void rolled_back(int64_t from, int64_t to, const std::string& why);
+  void valid(const ValidEvent& event);
+  void note(const std::string& line);
+
+  // What was measured; the rest is the caller's to fill in.
+  DoneEvent summary(const Progress& progress) const;
+  void done(const DoneEvent& event, std::span<const NamedTensor> weights);
+
+ private:
+  void open_sample_log(int64_t committed);
+  bool was_told(int64_t step);
+  void tell_step(int64_t committed, double loss);
+  void tell_recovery(Progress& progress);
+
+  const TrainerOptions& options_;
+  const Sampler& sampler_;
+  const RateSchedule& rate_;
+  int64_t samples_;
+
+  // Of this world.
+  const Communicator* comm_ = nullptr;
+  Reporter* reporter_ = nullptr;
+  std::unique_ptr<SampleLog> sample_log_;
+  std::unique_ptr<History> history_;
+
+  // Of the run, as this process has seen it.
+  int64_t steps_ = 0;  // committed when it last told or measured one
+  RateMeter speed_{1};
+  SplitMeter split_{1};
+  MeanMeter step_seconds_;
+  std::vector<double> losses_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+// What a run knows of itself beside its steps and their state. A rank that is new takes
+// it over from another.
+struct Progress {
+  int64_t known_good = 0;              // steps after which all replicas were equal
+  int64_t validated = 0;               // epochs
+  bool skipped = false;                // the last step changed nothing
+  bool stopping = false;               // somebody asked for it
+  double loss = 0;                     // of the last step
+  std::optional<double> accuracy;      // of the last validation
+  std::optional<double> first_step_s;  // from the start of the command
+  std::optional<std::chrono::steady_clock::time_point> lost;  // the world before
+
+  // It travels as it is: the ranks of a run are one program.
+  std::string bytes() const {
+    return {reinterpret_cast<const char*>(this), sizeof(*this)};
+  }
+  static Progress of(const std::string& bytes);
+};
+static_assert(std::is_trivially_copyable_v<Progress>);
+
+inline Progress Progress::of(const std::string& bytes) {
+  COHORT_CHECK(bytes.size() >= sizeof(Progress), "a peer's progress is cut short");
+  Progress progress;
+  std::memcpy(&progress, bytes.data(), sizeof(progress));
+  return progress;
+}
+
+}  // namespace cohort

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/train/step_plan.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/core/format.h"
+#include "cohort/step/checker.h"
+#include "cohort/step/generator.h"
+#include "cohort/train/step_memory.h"
+
+namespace cohort {
+namespace {
+
+Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
+                      std::span<const BlockMeasure> measures, int states,
+                      int64_t batch) {
+  GeneratorOptions step = options.step;
+  step.slices = options.slices;
+  step.optimizer_states = states;
+  step.shares_memory = options.shares_memory;
+  const int64_t samples = (batch + options.slices - 1) / options.slices;
+  set_bytes(measures, static_cast<double>(samples), step.precision.compute, specs);
+  return generate(specs, options.layout, step);
+}
+
+// The memory of the rank that needs most.
+MemoryParts memory_of(const Schedule& schedule, const TrainerOptions& options) {
+  return check(schedule, {.elastic = options.elastic}).largest().parts;
+}
+
+// Whatever it is, the limit a user gives is for each kind of memory.
+PlacedMemory limit_of(const TrainerOptions& options) {
+  const int64_t given = options.memory_limit;
+  return given > 0 ? PlacedMemory{given, given}
+                   : available_to_rank(options.ranks_here, options.execute);
+}
+
+// The largest batch whose step fits, 0 if none does.
+int64_t largest_batch(const std::vector<BlockSpec>& specs,
+                      const TrainerOptions& options,
+                      std::span<const BlockMeasure> measures, int states,
+                      const PlacedMemory& limit) {
+  const auto fit = [&](int64_t batch) {
+    const Schedule schedule = generate_for(specs, options, measures, states, batch);
+    return placed(schedule, memory_of(schedule, options), options.execute).fits(limit);
+  };
+  if (fit(options.batch)) return options.batch;
+  int64_t fits = 0, too_large = options.batch / options.slices;
+  while (fits + 1 < too_large) {
+    const int64_t middle = (fits + too_large) / 2;
+    (fit(middle * options.slices) ? fits : too_large) = middle;
+  }
+  return fits * options.slices;
+}
+
+std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions options,
+                      std::span<const BlockMeasure> measures, int states,
+                      const PlacedMemory& limit) {
+  const int64_t fits = largest_batch(specs, options, measures, states, limit);
+  const bool may_recompute = !options.step.recompute.is_all();
+  options.step.recompute = true;
+  const int64_t again =
+      may_recompute ? largest_batch(specs, options, measures, states, limit) : 0;
+  std::string out = fits > 0 ? text("batch=", fits) : "";
+  if (again > fits)
+    out +=
+        text(out.empty() ? "" : ", or ", "batch=", again, " with step.recompute=all");
+  return out.empty() ? "no batch with this layout" : out;
+}
+
+}  // namespace
+
+Layout layout_for(Layout layout, const Communicator& comm) {
+  if (layout.world() == comm.size()) return layout;
+  if (comm.generation() == 0)
+    throw ConfigError(text("[train] layout ", layout.text(), " is for ", layout.world(),
+                           " ranks; the world has ", comm.size()));
+  layout.dp = comm.size() / (layout.tp * layout.pp);
+  if (layout.dp % layout.replicate != 0) layout.replicate = 1;
+  return layout;
+}
+
+Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,
+                       const TrainerOptions& options, const UpdateRule& rule) {
+  const auto states = static_cast<int>(rule.states().size());
+  const auto specs = specs_of(chain);
+  Schedule schedule = generate_for(specs, options, measures, states, options.batch);
+  const PlacedMemory limit = limit_of(options);
+  const MemoryParts most = memory_of(schedule, options);
+  const PlacedMemory need = placed(schedule, most, options.execute);
+  if (need.fits(limit)) return schedule;
+  throw ConfigError(
+      text("[train] a rank would need ", need.text(), " (",
+           format_bytes(static_cast<double>(most.activations)), " of activations, ",
+           format_bytes(static_cast<double>(most.state)), " of state); it may have ",
+           (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
+           "; would fit: ", what_fits(specs, options, measures, states, limit),
+           "; more slices or a higher shard level need less"));
+}
+
+Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options) {
+  return generate(specs_of(chain), options.layout,
+                  {.slices = options.layout.dp,
+                   .bucket_bytes = options.step.bucket_bytes,
+                   .offload_parameters = options.step.offload_parameters,
+                   .forward_only = true,
+                   .precision = options.step.precision});
+}
+
+}  // namespace cohort

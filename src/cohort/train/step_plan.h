@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/engine/block_measure.h"
+#include "cohort/optim/update_rule.h"
+#include "cohort/step/block.h"
+#include "cohort/step/layout.h"
+#include "cohort/step/schedule.h"
+#include "cohort/train/trainer_options.h"
+
+namespace cohort {
+
+// The layout of a run in this world: a later one has as many ranks as there are.
+// ConfigError if it is the first, and has another number.
+Layout layout_for(Layout layout, const Communicator& comm);
+
+// The step, proved before anything is allocated for it. ConfigError if a rank has too
+// little memory, with what would fit.
+Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,
+                       const TrainerOptions& options, const UpdateRule& rule);
+
+// Validation: each rank looks at its own part of the set.
+Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options);
+
+}  // namespace cohort

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "cohort/data/augment.h"
+#include "cohort/elastic/membership.h"
+#include "cohort/engine/step_runner.h"
+#include "cohort/optim/rate_schedule.h"
+#include "cohort/optim/update_rule.h"
+#include "cohort/step/generator.h"
+#include "cohort/step/layout.h"
+#include "cohort/train/keeper.h"
+#include "cohort/train/page_keeper.h"
+
+namespace cohort {
+
+struct TrainerOptions {
+  int64_t epochs = 1;
+  int64_t max_steps = 0;  // in total; 0: as the epochs say
+  int64_t batch = 128;    // global
+  int slices = 0;         // 0: one a data-parallel rank
+  uint64_t seed = 0;
+  Layout layout;
+  UpdateOptions update;
+  RateOptions rate;
+  GeneratorOptions step;  // how the step is made; slices are those above
+  ExecutorOptions execute;
+  int64_t drift_every_steps = 100;  // between two comparisons of replicas; 0: never
+  int64_t memory_limit = 0;         // bytes a rank may hold; 0: what the machine has
+  int ranks_here = 1;               // ranks that share this machine's memory
+  bool shares_memory = false;       // the Trainer finds out
+  bool elastic = false;
+  Augment augment;                 // of training batches; none: as they are
+  int64_t valid_every_epochs = 1;  // 0: never
+
+  std::string save_initial;  // safetensors; empty: not written
+  std::string save_final;
+  std::string sample_log;
+  std::string history;  // what the run does, record by record
+
+  KeeperOptions keep;                             // snapshots and checkpoints
+  PageKeeper* pages = nullptr;                    // who keeps snapshots; null: nobody
+  Membership* membership = nullptr;               // of a rank of an elastic run
+  std::chrono::system_clock::time_point started;  // the command
+
+  // Replicas are compared when so many steps are committed.
+  bool compares_after(int64_t step) const {
+    return drift_every_steps > 0 && step % drift_every_steps == 0;
+  }
+};
+
+}  // namespace cohort
