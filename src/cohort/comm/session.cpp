@@ -7,6 +7,7 @@ namespace cohort {
 
 Session Session::from_env(const ConnectOptions& options) {
   describe_processor();
+  settle_vector_math();
   return Session(world_from_env(), options);
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/processor.h"
 
+#include <ATen/ATen.h>
+
 #include <cstdlib>
 
 #include "cohort/core/error.h"
@@ -24,5 +26,7 @@ void describe_processor() {
   if (!type.empty()) ::setenv("NVPL_BLAS_DEBUG_CPU_TYPE", type.c_str(), 0);
 #endif
 }
+
+void settle_vector_math() { at::zeros({1}).sin(); }
 
 }  // namespace cohort

@@ -12,6 +12,12 @@ namespace cohort {
 // kernel, unless the user has set it. To be called while the process has one thread.
 void describe_processor();
 
+// Lets LibTorch's vector functions (MKL's, on x86-64) choose their code for this
+// processor while the process has one thread. They choose at their first call, and write
+// the choice in two steps: a thread that comes in between computes with other code, whose
+// last bits differ (docs/decisions/0018).
+void settle_vector_math();
+
 // The value for that variable; empty where LibTorch needs no help. `cpuinfo` is the text
 // of /proc/cpuinfo.
 std::string blas_processor(std::string_view cpuinfo);
