@@ -194,7 +194,8 @@ std::string Group::last_words(int peer) {
                  " (collective ", posted - 1, ")");
   const Nanoseconds ago = std::max(time_by(spec_.clock) - stamp, 0ns);
   return text("rank ", peer, " is missing: ", last,
-              ", its last progress ", seconds(ago), " s ago",
+              stamp == 0ns ? std::string(" and made no progress yet")
+                           : text(", its last progress ", seconds(ago), " s ago"),
               waits_of(peer, [&](int r) { return status(r).waits_for.load(); }));
 }
 
