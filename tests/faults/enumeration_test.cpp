@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// One fault before each action of each rank of a step: killed, frozen, or its messages
-// lost. Whatever happens, the next world goes on to the weights of an undisturbed run.
-// COHORT_LONG=1: all cases; else some of each kind.
+// One fault before each action of each rank of a step: killed, frozen, or its next
+// message lost. Whatever happens, the next world goes on to the weights of an
+// undisturbed run. Who is frozen or lost is found by a deadline, on a clock that moves
+// only while all who can wait do. COHORT_LONG=1: all cases; else some of each kind.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <thread>
 
 #include "cohort/checkpoint/safetensors.h"
+#include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 #include "cohort/core/fault_point.h"
 #include "cohort/elastic/commit.h"
@@ -27,6 +31,7 @@ namespace {
 
 constexpr int kSlices = 3;
 constexpr int64_t kSteps = 3;  // the fault is in the second
+constexpr std::chrono::seconds kTimeout(120);
 
 struct Way {
   int ranks = 2;
@@ -70,16 +75,21 @@ class Worlds {
       : way_(way),
         faults_(faults),
         rule_(make_update_rule({.name = "adamw"})),
-        members_(way.ranks) {}
+        members_(way.ranks),
+        comms_(way.ranks),
+        errors_(way.ranks) {}
 
   // Trains in a new world until the end, or a fault. Whoever throws InjectedFault is
   // gone, and somebody new takes its place.
-  void live(int generation, const std::function<void(Communicator&)>& born = nullptr) {
-    left_ = 0;
-    test::run_local_ranks(way_.ranks, generation, [&](Communicator& comm) {
+  void live(int generation, Clock* clock = nullptr) {
+    const LocalOptions options{.timeout = kTimeout,
+                               .generation = generation,
+                               .clock = clock,
+                               .faults = faults_};
+    test::run_local_ranks(way_.ranks, options, [&](Communicator& comm) {
       at::set_num_threads(1);
       Member& member = members_[comm.rank()];
-      if (born) born(comm);
+      comms_[comm.rank()] = &comm;
       try {
         enter(member, comm);
         train(member);
@@ -87,6 +97,7 @@ class Worlds {
         if (comm.rank() == 0) hash_ = weights_hash(weights);
       } catch (const CommError& error) {
         EXPECT_EQ(generation, 0) << error.what();
+        errors_[comm.rank()] = error.what();
       } catch (const InjectedFault&) {
         member = Member();
       }
@@ -94,15 +105,23 @@ class Worlds {
     });
   }
 
-  // Blocks until all others have left the world.
-  void outlast_others() {
+  // Of the world that lives.
+  Communicator& comm(int rank) { return *comms_[rank]; }
+
+  // Blocks until so many ranks have left their world.
+  void wait_until_left(int count) {
     std::unique_lock lock(mutex_);
-    const bool all = change_.wait_for(lock, std::chrono::seconds(60),
-                                      [&] { return left_ + 1 >= way_.ranks; });
-    EXPECT_TRUE(all) << "a rank waits for one that is frozen";
+    const bool gone = change_.wait_for(lock, kTimeout, [&] { return left_ >= count; });
+    EXPECT_TRUE(gone) << left_ << " of " << count << " ranks have noticed";
+  }
+  bool is_whole() {
+    const std::lock_guard lock(mutex_);
+    return left_ == 0;
   }
 
   const std::string& hash() const { return hash_; }
+  // With which each rank left the first world.
+  const std::vector<std::string>& errors() const { return errors_; }
 
  private:
   void enter(Member& member, Communicator& comm) {
@@ -147,10 +166,12 @@ class Worlds {
   FaultPlan* faults_;
   std::unique_ptr<UpdateRule> rule_;
   std::vector<Member> members_;
+  std::vector<Communicator*> comms_;
+  std::vector<std::string> errors_;
   std::string hash_;
   std::mutex mutex_;
   std::condition_variable change_;
-  int left_ = 0;  // ranks that have left this world
+  int left_ = 0;  // ranks that have left their world
 };
 
 enum class Kind { kKilled, kFrozen, kLost };
@@ -163,17 +184,61 @@ struct Case {
   Kind kind = Kind::kKilled;
 };
 
-// What the agent does when it misses a rank is done in the rank's place: the world ends
-// for all of them.
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << "rank " << c.victim << " is " << kKindNames[static_cast<int>(c.kind)]
+             << " before action " << c.action;
+}
+
+// Moves the clock whenever so many ranks wait, in steps that none can take for a
+// deadline: whoever still has something to do does it in between. The first that gives
+// up breaks the group for all, and they need no clock any more.
+void keep_time(VirtualClock& clock, Worlds& worlds, int waiting) {
+  while (worlds.is_whole())
+    if (clock.wait_for_sleepers(waiting, std::chrono::milliseconds(5)))
+      clock.advance(kTimeout / 4);
+}
+
+// Every rank that is left must name the victim. One whose message was lost may be the
+// first to give up.
+void expect_noticed(const Worlds& worlds, const Case& c) {
+  using testing::HasSubstr;
+  const std::string victim = text("rank ", c.victim);
+  const bool lost = c.kind == Kind::kLost;
+  const auto named = testing::AnyOf(
+      HasSubstr(victim + " is missing"), HasSubstr("waits for " + victim),
+      HasSubstr(lost ? victim + " waited" : victim + " is missing"));
+  for (int rank = 0; rank < static_cast<int>(worlds.errors().size()); ++rank) {
+    const std::string& error = worlds.errors()[rank];
+    if (rank == c.victim && !lost) {
+      EXPECT_EQ(error, "");
+    } else if (c.kind == Kind::kKilled) {
+      EXPECT_THAT(error, HasSubstr("aborted by " + victim));
+    } else {
+      EXPECT_THAT(error, testing::AllOf(HasSubstr(" timeout 120 s: "), named));
+    }
+  }
+}
+
 std::string hash_after(const Way& way, const Case& c) {
+  SCOPED_TRACE(c);
   FaultPlan faults;
   Worlds worlds(way, &faults);
-  Communicator* victims = nullptr;
+  VirtualClock clock;
+  std::jthread time;
   const auto strike = [&] {
-    victims->abort("the test says so");
-    if (c.kind == Kind::kLost) return;  // its own calls fail from here on
-    if (c.kind == Kind::kFrozen) worlds.outlast_others();
-    throw InjectedFault("the rank is gone");
+    if (c.kind == Kind::kKilled) {  // and its agent ends the world for all
+      worlds.comm(c.victim).abort("the test says so");
+      throw InjectedFault("the rank is gone");
+    }
+    const bool freezes = c.kind == Kind::kFrozen;
+    const int waiting = freezes ? way.ranks - 1 : way.ranks;
+    time = std::jthread([&, waiting] { keep_time(clock, worlds, waiting); });
+    if (freezes) {
+      worlds.wait_until_left(way.ranks - 1);
+      throw InjectedFault("the rank is gone");
+    }
+    faults.arm(
+        {.name = "comm.message", .rank = c.victim, .action = Fault::Action::kDrop});
   };
   faults.arm({.name = "engine.action",
               .rank = c.victim,
@@ -181,10 +246,10 @@ std::string hash_after(const Way& way, const Case& c) {
               .count = 2,  // of the second step
               .action = Fault::Action::kCall,
               .call = strike});
-  worlds.live(0, [&](Communicator& comm) {
-    if (comm.rank() == c.victim) victims = &comm;
-  });
+  worlds.live(0, &clock);
   EXPECT_EQ(faults.pending(), 0) << "the fault was never reached";
+  expect_noticed(worlds, c);
+  if (time.joinable()) time.join();
   worlds.live(1);
   return worlds.hash();
 }
@@ -211,17 +276,14 @@ class FaultEnumeration : public testing::TestWithParam<Way> {};
 
 TEST_P(FaultEnumeration, EveryCaseEndsWithTheWeightsOfAnUndisturbedRun) {
   const auto cases = cases_of(GetParam());
-  constexpr size_t kAtOnce = 50;  // in one child
+  constexpr size_t kAtOnce = 25;  // in one child
   for (size_t first = 0; first < cases.size(); first += kAtOnce)
     test::run_in_child([&] {
       Worlds undisturbed(GetParam(), nullptr);
       undisturbed.live(0);
       ASSERT_EQ(undisturbed.hash().size(), 16u);
       for (size_t i = first; i < std::min(cases.size(), first + kAtOnce); ++i)
-        EXPECT_EQ(hash_after(GetParam(), cases[i]), undisturbed.hash())
-            << "rank " << cases[i].victim << " is "
-            << kKindNames[static_cast<int>(cases[i].kind)] << " before action "
-            << cases[i].action;
+        EXPECT_EQ(hash_after(GetParam(), cases[i]), undisturbed.hash()) << cases[i];
     });
   std::fprintf(stderr, "%zu faults\n", cases.size());
   RecordProperty("faults", static_cast<int>(cases.size()));

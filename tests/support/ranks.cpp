@@ -13,7 +13,6 @@
 #include <thread>
 
 #include "cohort/comm/gloo/gloo.h"
-#include "cohort/comm/local/local.h"
 #include "cohort/comm/shm/shm.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
@@ -236,7 +235,11 @@ void run_in_child(const std::function<void()>& body) {
 
 void run_local_ranks(int size, int generation, const RankBody& body) {
   constexpr auto kLateness = 120s;  // of a rank on a busy machine
-  const auto comms = make_local(size, kLateness, generation);
+  run_local_ranks(size, {.timeout = kLateness, .generation = generation}, body);
+}
+
+void run_local_ranks(int size, const LocalOptions& options, const RankBody& body) {
+  const auto comms = make_local(size, options);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] { run_rank(rank, [&] { body(*comms[rank]); }); });

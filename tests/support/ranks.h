@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/comm/local/local.h"
 #include "cohort/comm/store.h"
 
 namespace cohort::test {
@@ -52,6 +53,7 @@ void run_in_child(const std::function<void()>& body);
 // Within such a child: runs `body` on every rank of a new local world. Communicators
 // live until all ranks have returned.
 void run_local_ranks(int size, int generation, const RankBody& body);
+void run_local_ranks(int size, const LocalOptions& options, const RankBody& body);
 
 // Connects one more communicator of the same world, of another generation.
 std::unique_ptr<Communicator> connect_again(const World& world, int rank,

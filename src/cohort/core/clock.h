@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <set>
 
 namespace cohort {
 
@@ -29,6 +30,11 @@ class Clock {
                           std::condition_variable& condition, Time deadline,
                           const std::function<bool()>& ready) = 0;
 
+  // The same for a caller that sleeps in its own way: `sleep` returns after `most`, or
+  // earlier when somebody has changed what ready() looks at.
+  virtual bool wait_until(Time deadline, const std::function<bool()>& ready,
+                          const std::function<void(Duration most)>& sleep) = 0;
+
  protected:
   Clock() = default;
 };
@@ -41,6 +47,8 @@ class RealClock : public Clock {
   bool wait_until(std::unique_lock<std::mutex>& lock,
                   std::condition_variable& condition, Time deadline,
                   const std::function<bool()>& ready) override;
+  bool wait_until(Time deadline, const std::function<bool()>& ready,
+                  const std::function<void(Duration most)>& sleep) override;
 };
 
 // Stands still until a test advances it; sleepers whose time has come then wake.
@@ -51,18 +59,21 @@ class VirtualClock : public Clock {
   bool wait_until(std::unique_lock<std::mutex>& lock,
                   std::condition_variable& condition, Time deadline,
                   const std::function<bool()>& ready) override;
+  bool wait_until(Time deadline, const std::function<bool()>& ready,
+                  const std::function<void(Duration most)>& sleep) override;
 
   void advance(Duration duration);
 
   // Waits, in real time, until `count` threads sleep or wait on this clock: the
-  // moment to advance it. False if that takes longer than `limit`.
+  // moment to advance it. Those whose time has come do not count, though they may not
+  // have run yet. False if that takes longer than `limit`.
   bool wait_for_sleepers(int count, std::chrono::milliseconds limit);
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Time now_{};
-  int sleepers_ = 0;
+  Time now_{std::chrono::hours(1)};  // not 0, which may stand for never
+  std::multiset<Time> deadlines_;    // of the sleepers
 };
 
 }  // namespace cohort

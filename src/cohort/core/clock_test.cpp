@@ -33,6 +33,19 @@ TEST(RealClock, WaitEndsAtTheDeadlineOrWhenReady) {
       clock.wait_until(lock, condition, clock.now() + kLimit, [] { return true; }));
 }
 
+TEST(RealClock, WaitsByTheCallersOwnSleep) {
+  RealClock clock;
+  int sleeps = 0;
+  const auto sleep = [&](Clock::Duration most) {
+    EXPECT_GT(most, 0ns);
+    ++sleeps;
+  };
+  EXPECT_TRUE(clock.wait_until(
+      clock.now() + kLimit, [&] { return sleeps == 3; }, sleep));
+  EXPECT_FALSE(clock.wait_until(
+      clock.now() + 1ms, [] { return false; }, sleep));
+}
+
 TEST(VirtualClock, StandsStillUntilAdvanced) {
   VirtualClock clock;
   const auto start = clock.now();
@@ -95,6 +108,37 @@ TEST(VirtualClock, WaitEndsAtTheVirtualDeadline) {
   clock.advance(1h);
   waiter.join();
   EXPECT_FALSE(result);
+}
+
+TEST(VirtualClock, WaitsByTheCallersOwnSleepUntilTheVirtualDeadline) {
+  VirtualClock clock;
+  bool result = true;
+  std::jthread waiter([&] {
+    result = clock.wait_until(
+        clock.now() + 1h, [] { return false; },
+        [](Clock::Duration most) { std::this_thread::sleep_for(most); });
+  });
+  ASSERT_TRUE(clock.wait_for_sleepers(1, kLimit));
+  clock.advance(1h);
+  waiter.join();
+  EXPECT_FALSE(result);
+}
+
+// Or a test would advance the clock again before those it woke have run.
+TEST(VirtualClock, SleepersWhoseTimeHasComeNoLongerCount) {
+  VirtualClock clock;
+  std::mutex mutex;
+  std::condition_variable condition;
+  std::unique_lock held(mutex, std::defer_lock);
+  std::jthread waiter([&] {
+    std::unique_lock lock(mutex);
+    clock.wait_until(lock, condition, clock.now() + 1h, [] { return false; });
+  });
+  ASSERT_TRUE(clock.wait_for_sleepers(1, kLimit));
+  held.lock();  // it cannot leave its wait
+  clock.advance(1h);
+  EXPECT_FALSE(clock.wait_for_sleepers(1, 0ms));
+  held.unlock();
 }
 
 }  // namespace

@@ -73,6 +73,7 @@ void fire(const Fault& fault, int rank, int64_t index) {
       ::kill(::getpid(), SIGSTOP);
       return;
     case Fault::Action::kFlip:
+    case Fault::Action::kDrop:
       return;
     case Fault::Action::kCall:
       fault.call();
@@ -119,8 +120,9 @@ bool FaultPlan::pass(std::string_view name, int rank, int64_t index) {
     }
   }
   for (const Fault& fault : due) fire(fault, rank, index);
-  return std::ranges::any_of(
-      due, [](const Fault& f) { return f.action == Fault::Action::kFlip; });
+  return std::ranges::any_of(due, [](const Fault& f) {
+    return f.action == Fault::Action::kFlip || f.action == Fault::Action::kDrop;
+  });
 }
 
 }  // namespace cohort

@@ -21,14 +21,14 @@ class InjectedFault : public Error {
 
 // One fault: what happens at the `count`-th pass of a point.
 struct Fault {
-  enum class Action { kThrow, kKill, kFreeze, kFlip, kCall };
+  enum class Action { kThrow, kKill, kFreeze, kFlip, kDrop, kCall };
 
   std::string name;
   int rank = -1;       // -1: any
   int64_t index = -1;  // of the action at this point; -1: any
   int64_t count = 1;   // which of the passes that match; later ones do nothing
   // kKill is SIGKILL, kFreeze SIGSTOP, to ourselves; kFlip asks whoever passes to flip
-  // a bit of what it holds.
+  // a bit of what it holds, kDrop to lose the message that it is about to send.
   Action action = Action::kThrow;
   std::function<void()> call = {};  // for kCall
 };
@@ -48,7 +48,7 @@ class FaultPlan {
 
   void arm(Fault fault);
 
-  // True: flip a bit.
+  // True: flip the bit, or drop the message.
   bool reach(std::string_view name, int rank, int64_t index = -1) {
     if (armed_.load(std::memory_order_acquire)) [[unlikely]]
       return pass(name, rank, index);

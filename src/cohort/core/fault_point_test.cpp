@@ -53,6 +53,14 @@ TEST(FaultPlan, AFlipIsAskedOfWhoeverPasses) {
   EXPECT_FALSE(plan.reach("a", 1));
 }
 
+TEST(FaultPlan, ADropIsAskedOfWhoeverPasses) {
+  FaultPlan plan;
+  plan.arm({.name = "a", .count = 2, .action = Fault::Action::kDrop});
+  EXPECT_FALSE(plan.reach("a", 1));
+  EXPECT_TRUE(plan.reach("a", 1));
+  EXPECT_FALSE(plan.reach("a", 1));
+}
+
 TEST(FaultPlan, SpecArmsSeveral) {
   FaultPlan plan("a@1:2=throw; b@*=throw;");
   plan.reach("a", 1);

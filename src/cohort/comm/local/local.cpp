@@ -43,6 +43,11 @@ class LocalMemory final : public node::Memory {
 std::vector<std::unique_ptr<Communicator>> make_local(int size,
                                                       std::chrono::milliseconds timeout,
                                                       int generation) {
+  return make_local(size, {.timeout = timeout, .generation = generation});
+}
+
+std::vector<std::unique_ptr<Communicator>> make_local(int size,
+                                                      const LocalOptions& options) {
   if (size < 1 || size > node::kMaxRanks) {
     throw ConfigError(
         text("[comm.local] ", size, " ranks; legal: 1 to ", node::kMaxRanks));
@@ -58,10 +63,12 @@ std::vector<std::unique_ptr<Communicator>> make_local(int size,
                                                       .control = control,
                                                       .owns_control = rank == 0,
                                                       .rank = rank,
-                                                      .generation = generation,
-                                                      .timeout = timeout,
+                                                      .generation = options.generation,
+                                                      .timeout = options.timeout,
                                                       .world_ranks = ranks,
-                                                      .world = nullptr});
+                                                      .world = nullptr,
+                                                      .clock = options.clock,
+                                                      .faults = options.faults});
     group->set_spinning(size <= node::available_cores().count());
     comms.push_back(std::make_unique<node::NodeCommunicator>(std::move(group)));
   }

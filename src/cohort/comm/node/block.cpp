@@ -19,6 +19,29 @@ constexpr Nanoseconds kCheckEvery = 50ms;  // for dead peers and deadlines
 constexpr Nanoseconds kQuiesce = 1s;
 constexpr int kSpinsAClock = 64;
 
+// What deadlines and stamps are read from.
+Nanoseconds time_by(const Clock* clock) {
+  return clock ? clock->now().time_since_epoch() : now();
+}
+
+Nanoseconds coarse_time_by(const Clock* clock) {
+  return clock ? clock->now().time_since_epoch() : coarse_now();
+}
+
+// The one to blame for a late rank may be at the end of a chain of those who wait.
+template <typename WaitsFor>
+std::string waits_of(int rank, const WaitsFor& waits_for) {
+  std::vector<int> chain = {rank};
+  std::string said;
+  while (const uint32_t next = waits_for(chain.back())) {
+    const int r = static_cast<int>(next) - 1;
+    said += text(said.empty() ? ", while it" : ", which", " waits for rank ", r);
+    if (std::find(chain.begin(), chain.end(), r) != chain.end()) break;
+    chain.push_back(r);
+  }
+  return said;
+}
+
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
@@ -27,11 +50,11 @@ double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).co
 void Group::block(Goal& goal) {
   try {
     if (spin(goal)) return;
-    const Nanoseconds since = now();
+    const Nanoseconds since = time_by(spec_.clock);
     next_check_ = since + std::min(kCheckEvery, spec_.timeout);
     while (true) {
       const int missing = goal.attempt();
-      if (missing == kDone) return;
+      if (missing == kDone) return mine_->waits_for.store(0, std::memory_order_relaxed);
       // Only now: what all ranks had finished before one aborted still counts.
       check_abort();
       check_peers(goal, since);
@@ -45,6 +68,7 @@ void Group::block(Goal& goal) {
   }
 }
 
+// Always by the machine's clock: what it limits is the use of a core.
 bool Group::spin(Goal& goal) {
   const Nanoseconds limit = spins_ ? kSpin : kSpinOversubscribed;
   Nanoseconds end{};
@@ -64,6 +88,7 @@ bool Group::spin(Goal& goal) {
 // that rank publishes first and looks for sleepers after.
 void Group::nap(Goal& goal, int missing) {
   Status& theirs = status(missing);
+  mine_->waits_for.store(missing + 1, std::memory_order_relaxed);
   theirs.sleepers.fetch_add(1);
   const uint32_t bell = theirs.bell.load();
   int still = kDone;
@@ -74,9 +99,13 @@ void Group::nap(Goal& goal, int missing) {
     throw;
   }
   if (still == missing && !is_aborted()) {
-    const Nanoseconds most =
-        std::clamp<Nanoseconds>(next_check_ - now(), 0ns, kCheckEvery);
-    sleep_on(theirs.bell, bell, most);
+    const auto sleep = [&](Nanoseconds most) { sleep_on(theirs.bell, bell, most); };
+    const auto woken = [&] { return theirs.bell.load() != bell || is_aborted(); };
+    if (spec_.clock) {
+      spec_.clock->wait_until(Clock::Time(next_check_), woken, sleep);
+    } else {
+      sleep(std::clamp<Nanoseconds>(next_check_ - now(), 0ns, kCheckEvery));
+    }
   }
   theirs.sleepers.fetch_sub(1);
 }
@@ -85,7 +114,7 @@ bool Group::poll_goal(Goal& goal) {
   try {
     if (goal.attempt() == kDone) return true;
     check_abort();
-    const Nanoseconds time = coarse_now();
+    const Nanoseconds time = coarse_time_by(spec_.clock);
     if (polled_at_ != completed_) {
       polled_at_ = completed_;
       polled_since_ = time;
@@ -120,7 +149,7 @@ void Group::check_abort() {
 // A peer that is late counts from its own last sign of progress, in whichever group
 // it showed one: a slow step is not a dead rank.
 void Group::check_peers(Goal& goal, Nanoseconds since) {
-  const Nanoseconds time = now();
+  const Nanoseconds time = time_by(spec_.clock);
   if (time < next_check_) return;
   next_check_ = time + std::min(kCheckEvery, spec_.timeout);
   const std::vector<int> missing = goal.missing();
@@ -156,15 +185,18 @@ bool Group::check_lost(Goal& goal, int peer) {
 }
 
 std::string Group::last_words(int peer) {
-  const Nanoseconds ago = now() - Nanoseconds(progress_of_[peer]->stamp.load());
+  const Nanoseconds stamp(progress_of_[peer]->stamp.load());
   const uint64_t posted = status(peer).posted.load();
   const std::string last =
       posted == 0
           ? std::string("it has called no collective")
           : text("its last call was ", describe(slot(peer, posted - 1).print.load()),
                  " (collective ", posted - 1, ")");
-  return text("rank ", peer, " is missing: ", last, ", its last progress ",
-              seconds(std::max(ago, 0ns)), " s ago");
+  const Nanoseconds ago = std::max(time_by(spec_.clock) - stamp, 0ns);
+  return text("rank ", peer, " is missing: ", last,
+              stamp == 0ns ? std::string(" and made no progress yet")
+                           : text(", its last progress ", seconds(ago), " s ago"),
+              waits_of(peer, [&](int r) { return status(r).waits_for.load(); }));
 }
 
 void Group::abort(std::string_view reason) {
@@ -192,7 +224,8 @@ void Group::fail(const std::string& what) {
 }
 
 // The caller may free its tensors once it has the error: let peers that work on
-// them finish. Those that start later see that the group is broken.
+// them finish. Those that start later see that the group is broken. By
+// the machine's clock: they are not late, they work.
 void Group::quiesce() {
   const Nanoseconds end = now() + kQuiesce;
   for (int r = 0; r < size_; ++r) {
@@ -210,7 +243,8 @@ void Group::ring_bell(Status& status) {
 }
 
 void Group::touch() {
-  progress_of_[rank_]->stamp.store(coarse_now().count(), std::memory_order_relaxed);
+  progress_of_[rank_]->stamp.store(coarse_time_by(spec_.clock).count(),
+                                   std::memory_order_relaxed);
 }
 
 }  // namespace cohort::node

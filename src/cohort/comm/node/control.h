@@ -56,10 +56,11 @@ struct alignas(kLine) Slot {
 
 struct Status {
   // Written by the rank itself when it starts or finishes something.
-  alignas(kLine) std::atomic<int64_t> stamp;  // CLOCK_MONOTONIC, nanoseconds
+  alignas(kLine) std::atomic<int64_t> stamp;  // of the group's clock; 0: never yet
   std::atomic<uint64_t> posted;               // collectives started
   std::atomic<uint32_t> left;                 // the group is destroyed on this rank
   std::atomic<uint32_t> busy;                 // touches memory of its peers
+  std::atomic<uint32_t> waits_for;            // a rank + 1, while it sleeps
   // How far it is: what peers wait for.
   alignas(kLine) std::atomic<uint64_t> filled;  // rounds of staging written
   std::atomic<uint64_t> taken;                  // rounds of staging read

@@ -120,9 +120,11 @@ bool Group::step_transfer(Pending& transfer) {
     if (transfer.sends && ticket.place == 0 && transfer.bytes > 0) {
       mine.buffer.store(channel_buffer(transfer.peer));
     }
-    mine.posted.store(ordinal + 1);
     transfer.posted = true;
-    ring();
+    if (!spec_.loses_message(ordinal)) [[likely]] {
+      mine.posted.store(ordinal + 1);
+      ring();
+    }
   }
   if (mine.finished.load() == ordinal && agree(transfer, mine, theirs)) {
     move_data(transfer, channel);

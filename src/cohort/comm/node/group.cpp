@@ -108,6 +108,8 @@ uint64_t Group::post(Call& call) {
   mine_->posted.store(posted_, std::memory_order_relaxed);
   polled_at_ = ~uint64_t{0};
   touch();
+  if (spec_.loses_message(sequence)) [[unlikely]]
+    return sequence;
   slot.arrived.store(sequence + 1);
   ring();
   return sequence;
@@ -163,13 +165,13 @@ int Group::step(Call& call) {
 }
 
 // Looks at every rank that was not there yet: a wrong call is refused at once, even
-// while another rank is missing.
+// while another rank is missing. This rank has come, whatever its peers see of it.
 int Group::check_arrivals(Call& call) {
   int missing = kDone;
   for (int r = 0; r < size_; ++r) {
     if (seen_[r]) continue;
     const Slot& theirs = slot(r, completed_);
-    if (theirs.arrived.load() != completed_ + 1) {
+    if (r != rank_ && theirs.arrived.load() != completed_ + 1) {
       if (missing == kDone) missing = r;
       continue;
     }

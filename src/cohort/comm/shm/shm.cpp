@@ -218,7 +218,9 @@ std::unique_ptr<Communicator> make_shm(const World& world, Store& store,
                       .generation = world.generation,
                       .timeout = options.timeout,
                       .world_ranks = std::move(ranks),
-                      .world = nullptr});
+                      .world = nullptr,
+                      .clock = nullptr,
+                      .faults = nullptr});
   group->set_spinning(world.size <= cores.count());
   auto comm = std::make_unique<node::NodeCommunicator>(std::move(group));
   // No rank may leave while another has yet to open its memory.
