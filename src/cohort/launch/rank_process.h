@@ -16,8 +16,10 @@
 
 namespace cohort::process {
 
-// The exit code of a rank of ours that lost a peer (docs/commands.md).
+// Exit codes of ranks of ours (docs/commands.md): one that lost a peer, one whose state
+// could not be saved, one that was asked to stop and has saved it.
 inline constexpr int kLostPeer = 4;
+inline constexpr int kNotSaved = 5;
 inline constexpr int kStoppedOnRequest = 75;
 
 // Everything ranks of one node need to start, the same in each generation.

@@ -236,6 +236,12 @@ Batch Trainer::batch_of(const Position& position, int slice) const {
   return batch;
 }
 
+// By a signal to this process, or to the agent before there was this process.
+int Trainer::asked_to_stop() const {
+  const int signal = stop_.load();
+  return signal || !options_.membership ? signal : options_.membership->stop_signal();
+}
+
 void Trainer::step() {
   // A world of one waits for nobody who could tell it.
   if (options_.membership && options_.membership->is_over())
@@ -246,7 +252,7 @@ void Trainer::step() {
       runner_->run({.step = committed_,
                     .rate = rate_.at(committed_),
                     .batch = [&](int slice) { return batch_of(position, slice); },
-                    .stop = stop_.load() != 0});
+                    .stop = asked_to_stop() != 0});
   const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
   window_seconds_ += seconds;
   conclude(result, seconds);
@@ -329,7 +335,7 @@ DoneEvent Trainer::summarise() {
   done_.restarts = comm_->generation();
   done_.split = split_.mean();
   done_.losses = losses_;
-  done_.stop_signal = stopping_ ? std::max(1, stop_.load()) : 0;
+  done_.stop_signal = stopping_ ? std::max(1, asked_to_stop()) : 0;
   const auto weights = runner_->weights();
   if (comm_->rank() == 0) done_.weights_hash = weights_hash(weights);
   if (options_.membership && comm_->rank() == 0) options_.membership->finish();

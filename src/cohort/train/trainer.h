@@ -111,6 +111,7 @@ class Trainer {
   void speak_of_last_step();
   void report_recovery();
   bool must_validate() const;
+  int asked_to_stop() const;
   void step();
   void conclude(const StepResult& result, double seconds);
   void validate(int64_t epoch);
