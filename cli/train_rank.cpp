@@ -341,6 +341,8 @@ class RankRun {
 
 int run_train_rank(const TrainPlan& plan) {
   keep_freed_memory();
+  const bool locks = plan.locks.empty() && world_from_env().rank == 0;
+  const auto own = locks ? lock_folders(plan) : std::vector<FolderLock>{};
   return RankRun(plan).run();
 }
 
