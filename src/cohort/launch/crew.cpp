@@ -174,7 +174,7 @@ void Crew::on_end(RankProcess& process) {
   if (process.is_spare()) return on_spare_end(process, member.mapped());
   Place& place = places_[process.local_rank()];
   place = Place{-1, process.status(), ended_well(process)};
-  if (process.local_rank() == 0) finished_ = false;
+  if (process.local_rank() == 0 && !is_last_word(process)) finished_ = false;
   if (place.ended_well) {
     finishing_ = true;
     dismiss_spares();
@@ -206,6 +206,12 @@ bool Crew::ended_by_request(const RankProcess& process) const {
 bool Crew::hears(const RankProcess& process) const {
   const auto member = members_.find(process.index());
   return !process.is_spare() && member != members_.end() && member->second.ready;
+}
+
+// It has said that the run is done, and then what of it could not be written or saved.
+bool Crew::is_last_word(const RankProcess& process) const {
+  return finished_ && WIFEXITED(process.status()) &&
+         (process.code() == kNotWritten || process.code() == kNotSaved);
 }
 
 // Nothing is lost with it but time.

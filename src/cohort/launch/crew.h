@@ -80,6 +80,7 @@ class Crew : public RankGroup {
   void on_end(RankProcess& process) override;
   void on_spare_end(RankProcess& process, const Member& member);
   bool ended_well(const RankProcess& process) const;
+  bool is_last_word(const RankProcess& process) const;
   bool ended_by_request(const RankProcess& process) const;
   void settle();
   void recover(const std::vector<Failure>& dead);

@@ -16,8 +16,8 @@
 
 namespace cohort::process {
 
-// Exit codes of ranks of ours (docs/commands.md): one that lost a peer, one whose state
-// could not be saved, one that was asked to stop and has saved it.
+// Exit codes of ranks of ours (docs/commands.md).
+inline constexpr int kNotWritten = 3;  // records of a run that is done
 inline constexpr int kLostPeer = 4;
 inline constexpr int kNotSaved = 5;
 inline constexpr int kStoppedOnRequest = 75;

@@ -54,7 +54,8 @@ struct TrainerOptions {
   std::string save_initial;  // safetensors; empty: not written
   std::string save_final;
   std::string sample_log;
-  std::string history;  // what the run does, record by record
+  std::string history;         // what the run does, record by record
+  Backlog* backlog = nullptr;  // of it, when the disk is full; null: the run ends
 
   KeeperOptions keep;                             // snapshots and checkpoints
   PageKeeper* pages = nullptr;                    // who keeps snapshots; null: nobody

@@ -120,7 +120,8 @@ void Trainer::begin_history(const std::string& why) {
                                                   .samples = train_.size(),
                                                   .batch = options_.batch,
                                                   .slices = options_.slices,
-                                                  .exact = options_.step.exact});
+                                                  .exact = options_.step.exact},
+                                       options_.backlog);
   history_->begin({.started_us = started.count(),
                    .generation = comm_->generation(),
                    .ranks = comm_->size(),
