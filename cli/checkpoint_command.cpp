@@ -166,9 +166,14 @@ int show(const CheckpointArgs& args, std::ostream& out) {
 
 int verify(const CheckpointArgs& args, std::ostream& out) {
   std::vector<std::string> paths;
-  if (!fs::exists(args.path + "/manifest.json"))
+  if (fs::exists(args.path + "/manifest.json"))
+    paths.push_back(args.path);
+  else
     for (const auto& info : list_checkpoints(args.path)) paths.push_back(info.path);
-  if (paths.empty()) paths.push_back(args.path);
+  if (paths.empty())
+    throw CheckpointError(text("[checkpoint.verify] ", args.path,
+                               ": is no checkpoint, nor has it one; legal: a "
+                               "checkpoint, or a folder of them"));
   bool whole = true;
   for (const auto& path : paths) {
     std::vector<std::string> troubles;

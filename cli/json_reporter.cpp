@@ -84,6 +84,7 @@ void JsonReporter::note(const std::string& line) {
 }
 
 void JsonReporter::done(const DoneEvent& event) {
+  scalars_.finish();
   JsonObject line;
   line.add("event", "done").add("steps", event.steps).add("epoch", event.epoch);
   line.add("loss", event.loss);

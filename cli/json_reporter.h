@@ -13,8 +13,8 @@ namespace cohort::cli {
 // The contract's lines on stdout, each one JSON object, flushed at once.
 class JsonReporter final : public Reporter {
  public:
-  JsonReporter(int64_t log_every, const std::string& out)
-      : log_every_(log_every), scalars_(out, log_every) {}
+  JsonReporter(int64_t log_every, const std::string& out, Backlog* backlog)
+      : log_every_(log_every), scalars_(out, log_every, backlog) {}
 
   void start(const StartEvent& event) override;
   void ranks(const std::vector<RankIdentity>& ranks) override;

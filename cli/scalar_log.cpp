@@ -5,9 +5,9 @@
 
 namespace cohort::cli {
 
-ScalarLog::ScalarLog(const std::string& out, int64_t log_every)
+ScalarLog::ScalarLog(const std::string& out, int64_t log_every, Backlog* backlog)
     : log_every_(log_every) {
-  if (!out.empty()) file_ = std::make_unique<EventFile>(out + "/tensorboard");
+  if (!out.empty()) file_ = std::make_unique<EventFile>(out + "/tensorboard", backlog);
 }
 
 void ScalarLog::step(const StepEvent& event) {
@@ -28,6 +28,10 @@ void ScalarLog::valid(const ValidEvent& event) {
       Scalar{"validation/accuracy", static_cast<float>(event.accuracy)}};
   file_->add(last_step_, scalars);
   file_->flush();
+}
+
+void ScalarLog::finish() {
+  if (file_) file_->flush();
 }
 
 }  // namespace cohort::cli

@@ -14,9 +14,11 @@ namespace cohort::cli {
 // without it. Tags are torchtitan's where it has one.
 class ScalarLog {
  public:
-  ScalarLog(const std::string& out, int64_t log_every);
+  ScalarLog(const std::string& out, int64_t log_every, Backlog* backlog);
   void step(const StepEvent& event);
   void valid(const ValidEvent& event);
+  // At the end: what had no room before may have it now.
+  void finish();
 
  private:
   int64_t log_every_;

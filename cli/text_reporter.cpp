@@ -54,7 +54,7 @@ void print_result(const std::string& line) {
 
 TextReporter::TextReporter(const TextReporterOptions& options)
     : options_(options),
-      scalars_(options.out, options.log_every),
+      scalars_(options.out, options.log_every, options.backlog),
       terminal_(stderr_is_terminal()),
       began_(Clock::now()) {}
 
@@ -136,6 +136,7 @@ void TextReporter::note(const std::string& line) {
 }
 
 void TextReporter::done(const DoneEvent& event) {
+  scalars_.finish();
   clear_line();
   const bool ascii = ascii_only();
   if (!options_.quiet && event.losses.size() > 1)

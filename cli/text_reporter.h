@@ -17,6 +17,7 @@ struct TextReporterOptions {
   int64_t epochs = 1;
   bool quiet = false;  // no progress: results alone
   std::string out;
+  Backlog* backlog = nullptr;  // of what is written there
 };
 
 // For people: progress on stderr (a line that redraws itself on a terminal, plain

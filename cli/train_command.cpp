@@ -184,7 +184,7 @@ void write_config(const TrainPlan& plan) {
 
 TrainPlan make_plan(const TrainArgs& args) {
   const Recipe& recipe = find_recipe(args.recipe);
-  TrainPlan plan{args, &recipe, recipe.defaults(), process_start()};
+  TrainPlan plan{args, &recipe, recipe.defaults(), process_start(), {}};
   if (!args.config.empty()) plan.config.load_file(args.config);
   for (const auto& assignment : args.set) plan.config.set_assignment(assignment);
   find_backend(args.backend, World{});
@@ -194,6 +194,18 @@ TrainPlan make_plan(const TrainArgs& args) {
   require_writable("--sample-log", args.sample_log);
   require_folder("checkpoint.dir", plan.config.get_string("checkpoint.dir"));
   return plan;
+}
+
+std::vector<FolderLock> lock_folders(const TrainPlan& plan) {
+  const std::string saved = plan.config.get_string("checkpoint.dir");
+  const std::string& out = plan.args.out;
+  std::vector<FolderLock> locks;
+  if (!saved.empty()) locks.emplace_back(saved);
+  if (out.empty()) return locks;
+  make_folder(out, ErrorKind::kConfig);
+  if (saved.empty() || !std::filesystem::equivalent(saved, out))
+    locks.emplace_back(out);
+  return locks;
 }
 
 int run_train(const TrainArgs& args) {
@@ -214,6 +226,8 @@ int run_train(const TrainArgs& args) {
   LaunchOptions options = launch_options(plan);
   check_world(plan, options);
   require_blocks(*plan.recipe, plan.config);
+  // Over several nodes it is the first rank that does.
+  if (options.max_nodes == 1) plan.locks = lock_folders(plan);
   settle_slices(plan, options);
   if (options.elastic.max_ranks == 0)
     options.elastic.max_ranks = step_options(plan.config, args.exact).slices;

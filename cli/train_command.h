@@ -8,6 +8,7 @@
 
 #include "cli/launch_command.h"
 #include "cohort/config/config.h"
+#include "cohort/core/folder_lock.h"
 #include "recipes/recipe.h"
 
 namespace cohort::cli {
@@ -42,11 +43,16 @@ struct TrainPlan {
   const Recipe* recipe = nullptr;
   Config config;
   std::chrono::system_clock::time_point started;
+  std::vector<FolderLock> locks;  // of the agent, for its ranks
 };
 
 // Resolves recipe, file and --set, and refuses what cannot be had, before any rank
 // starts. ConfigError.
 TrainPlan make_plan(const TrainArgs& args);
+
+// Takes the folders that the run writes to for itself alone. ConfigError if another run
+// has one of them.
+std::vector<FolderLock> lock_folders(const TrainPlan& plan);
 
 // Starts the ranks, or is one of them where a launcher's variables say so. Returns
 // the exit code.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -56,15 +57,17 @@ void stop_on_signals(bool launched_by_us) {
   ::signal(SIGPIPE, SIG_IGN);  // a closed stdout is not a crash
 }
 
-std::unique_ptr<Reporter> make_reporter(const TrainPlan& plan) {
+std::unique_ptr<Reporter> make_reporter(const TrainPlan& plan, Backlog* backlog) {
   const int64_t every = plan.config.get_int("log.every_steps");
-  if (plan.args.json) return std::make_unique<JsonReporter>(every, plan.args.out);
+  if (plan.args.json)
+    return std::make_unique<JsonReporter>(every, plan.args.out, backlog);
   return std::make_unique<TextReporter>(
       TextReporterOptions{.recipe = plan.args.recipe,
                           .log_every = every,
                           .epochs = plan.config.get_int("epochs"),
                           .quiet = plan.args.quiet,
-                          .out = plan.args.out});
+                          .out = plan.args.out,
+                          .backlog = backlog});
 }
 
 KeeperOptions keeper_options(const TrainPlan& plan) {
@@ -222,6 +225,7 @@ class RankRun {
                                planned_ranks(plan_, given, membership_ != nullptr));
     options_.membership = membership_.get();
     options_.pages = pages_ ? &*pages_ : nullptr;
+    options_.backlog = &backlog_;
     options_.execute.faults = &faults_;
     choose_gpu(plan_, given, options_.execute);
     options_.execute.faults = &faults_;
@@ -263,14 +267,23 @@ class RankRun {
       const auto node = world.num_nodes > 1 ? comm->split(world.node_rank) : nullptr;
       prepare(node ? node.get() : comm);
     }
-    if (world.rank == 0 && !reporter_) reporter_ = make_reporter(plan_);
+    if (world.rank == 0 && !reporter_) reporter_ = make_reporter(plan_, &backlog_);
     Reporter* const reporter = world.rank == 0 ? reporter_.get() : nullptr;
     trainer_->enter(*comm, reporter);
     past_.clear();
     introduce(*comm, reporter);
     const DoneEvent done = trainer_->fit();
     leave(*comm);
-    return code_of(done, options_.keep);
+    return with_backlog(code_of(done, options_.keep));
+  }
+
+  // What this rank could not write is told last, when all else is done and saved.
+  int with_backlog(int code) {
+    const std::string trouble = backlog_.trouble();
+    if (trouble.empty()) return code;
+    if (code == 0) throw DataError(trouble + "; the run is done, its records are not");
+    reporter_->note(trouble);
+    return code;
   }
 
   // Nobody leaves while others still look at its memory. Once the run is done, losing
@@ -327,6 +340,11 @@ class RankRun {
   std::optional<AgentPages> pages_;
   ConnectOptions connecting_;
   FaultPlan faults_ = FaultPlan::from_env();
+  // A reporter that is being made cannot tell.
+  Backlog backlog_{[this](const std::string& line) {
+    if (reporter_) return reporter_->note(line);
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }};
   TrainerOptions options_;
   std::unique_ptr<DataLoading> loading_;
   Chain chain_;
@@ -341,6 +359,8 @@ class RankRun {
 
 int run_train_rank(const TrainPlan& plan) {
   keep_freed_memory();
+  const bool locks = plan.locks.empty() && world_from_env().rank == 0;
+  const auto own = locks ? lock_folders(plan) : std::vector<FolderLock>{};
   return RankRun(plan).run();
 }
 

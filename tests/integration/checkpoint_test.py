@@ -103,6 +103,8 @@ class CheckpointCommand(unittest.TestCase):
         self.assertIn("nothing", self.refused(5, "show", self.dir / "nothing"))
         self.assertIn("nothing", self.refused(5, "list", self.dir / "nothing"))
         self.refused(5, "diff", self.source, self.dir / "nothing")
+        for path in (self.dir, self.source, self.dir / "nothing"):
+            self.assertIn(f"{path}: is no checkpoint", self.refused(5, "verify", path))
         self.assertIn("legal: safetensors, pt, hf",
                       self.refused(2, "export", self.source, "x", "--to", "zip"))
         self.assertIn("legal: F64", self.refused(2, "export", self.source, "x", "--dtype", "I8"))

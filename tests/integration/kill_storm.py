@@ -205,7 +205,7 @@ def check_train(command, code, output, errors, speechless, expectation):
 def check_folder(folder):
     """Only what was asked for by name."""
     legal = {"initial", "final", "samples", "out", "out/config.json", "out/history.log", "out/logs",
-             "out/tensorboard"}
+             "out/run.lock", "out/tensorboard"}
     for root, folders, files in os.walk(folder):
         for name in folders + files:
             path = os.path.relpath(os.path.join(root, name), folder)

@@ -20,13 +20,6 @@ CUT, END = 6, 10
 WAYS = [(1, "shard=0"), (3, "shard=0"), (2, "shard=1")]
 
 
-def mounts_work():
-    """A disk as small as a test wants it needs the right to mount one."""
-    probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"],
-                           capture_output=True)
-    return probe.returncode == 0
-
-
 class ResumeTest(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -189,7 +182,7 @@ class ResumeTest(unittest.TestCase):
                               env=train_run.clean_environment())
 
     def test_a_full_or_read_only_disk_loses_nothing_and_is_reported(self):
-        if not mounts_work():
+        if not train_run.mounts_work():
             return  # the case before this one, and those of Disk, hold what they can
         keys = train_run.assignments({**SMALL, **self.saving(
             **{"checkpoint.every_steps": 1, "checkpoint.keep": 10})})

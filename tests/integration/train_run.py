@@ -85,6 +85,13 @@ def train(ranks, *args, keys={}):
                   *args)
 
 
+def mounts_work():
+    """A disk as small as a test wants it needs the right to mount one."""
+    probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"],
+                           capture_output=True)
+    return probe.returncode == 0
+
+
 def process_state(pid):
     """State and parent as /proc has them; ("Z", 0) once it is gone."""
     try:

@@ -24,6 +24,7 @@ struct LinkMessage {
     kRunEnds,    // text: why; there is no next world
     kFinished,   // the answer to kFinish: there is no world after this one
     kKept,       // text: name, fd: memory; without fd: there is no further one
+    kStop,       // text: a signal; the user asks for the end of the run
     // The rank's.
     kWaiting,   // a spare is ready to be used
     kFinish,    // rank 0 is about to say that the run is done

@@ -26,7 +26,7 @@ std::string facts(const HistoryRun& run) {
 
 }  // namespace
 
-History::History(const std::string& path, HistoryRun run)
+History::History(const std::string& path, HistoryRun run, Backlog* backlog)
     : path_(path),
       run_(std::move(run)),
       sampler_({.size = run_.samples,
@@ -34,25 +34,17 @@ History::History(const std::string& path, HistoryRun run)
                 .slices = run_.slices,
                 .seed = run_.seed}) {
   run_.steps_per_epoch = sampler_.steps_per_epoch();
-  try {
-    open();
-  } catch (...) {
-    if (fd_ >= 0) ::close(fd_);
-    throw;
-  }
+  open(backlog);
 }
 
-History::~History() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-void History::open() {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail("open", path_, errno);
+void History::open(Backlog* backlog) {
+  UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!fd) fail("open", path_, errno);
+  file_ = PatientFile(std::move(fd), path_, backlog);
   const std::string bytes = read_file(path_);
   if (!bytes.empty()) take_up(bytes);
   // Cuts off what a killed writer could not finish.
-  if (::ftruncate(fd_, bytes_) != 0) fail("cut", path_, errno);
+  if (::ftruncate(file_.fd(), bytes_) != 0) fail("cut", path_, errno);
 }
 
 // Where those before have left off.
@@ -88,14 +80,13 @@ void History::take_in(const HistoryRecord& record) {
 void History::append(const HistoryRecord& record) {
   const std::string prefix = bytes_ == 0 ? std::string(kHistoryMagic) : "";
   const std::string bytes = prefix + history_bytes(record, last_hash_);
-  ssize_t written = 0;
-  do {
-    written = ::write(fd_, bytes.data(), bytes.size());
-  } while (written < 0 && errno == EINTR);
-  if (written != static_cast<ssize_t>(bytes.size())) {
-    const int code = written < 0 ? errno : ENOSPC;
-    if (::ftruncate(fd_, bytes_) != 0) fail("cut", path_, errno);
-    fail("write", path_, code);
+  try {
+    file_.append(bytes);
+  } catch (const DataError&) {
+    file_.forget();
+    const bool longer = ::lseek(file_.fd(), 0, SEEK_END) > bytes_;
+    if (longer && ::ftruncate(file_.fd(), bytes_) != 0) fail("cut", path_, errno);
+    throw;
   }
   bytes_ += static_cast<int64_t>(bytes.size());
   std::memcpy(&last_hash_, bytes.data() + bytes.size() - sizeof last_hash_,
@@ -128,6 +119,7 @@ HistoryStep History::step_record(int64_t step) const {
 void History::step(int64_t step, std::optional<double> loss,
                    std::optional<uint64_t> hash) {
   COHORT_CHECK(step > committed_, "step ", step, " is noted; ", committed_, " are");
+  if (!file_.has_room()) return;  // the next one fills up
   fill_up_to(step - 1);
   HistoryStep record = step_record(step);
   record.loss = loss;
@@ -153,7 +145,8 @@ void History::rollback(int64_t to, const std::string& why) {
 
 void History::end(int signal, std::optional<uint64_t> weights_hash) {
   append(HistoryEnd{committed_, signal, weights_hash});
-  if (::fdatasync(fd_) != 0 && errno != EINVAL) fail("sync", path_, errno);
+  if (::fdatasync(file_.fd()) != 0 && errno != EINVAL && !is_full_disk(errno))
+    fail("sync", path_, errno);
 }
 
 }  // namespace cohort

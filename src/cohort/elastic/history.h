@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "cohort/core/patient_file.h"
 #include "cohort/data/sampler.h"
 #include "cohort/elastic/history_record.h"
 
@@ -20,7 +21,9 @@ namespace cohort {
 //
 // Failure: DataError if the file cannot be written, or is damaged other than by such a
 // tear; ConfigError if it is the history of another run. After a failed write the file
-// is as before the call, and a later call makes up for it.
+// is as before the call, and a later call makes up for it. With a backlog a full disk
+// is no failure: records wait for room. Steps beyond its limit are noted without their
+// loss.
 //
 // Thread safety: none. A record costs one write() of about 64 bytes; it is on disk when
 // the system gets to it, and at end().
@@ -28,8 +31,7 @@ class History {
  public:
   // Opens or creates. `run.base` is set by the first begin(); `run.steps_per_epoch` is
   // computed.
-  History(const std::string& path, HistoryRun run);
-  ~History();
+  History(const std::string& path, HistoryRun run, Backlog* backlog = nullptr);
   History(const History&) = delete;
   History& operator=(const History&) = delete;
 
@@ -51,7 +53,7 @@ class History {
   void end(int signal, std::optional<uint64_t> weights_hash);
 
  private:
-  void open();
+  void open(Backlog* backlog);
   void take_up(std::string_view bytes);
   void take_in(const HistoryRecord& record);
   void append(const HistoryRecord& record);
@@ -60,8 +62,8 @@ class History {
   std::string path_;
   HistoryRun run_;
   Sampler sampler_;
-  int fd_ = -1;
-  int64_t bytes_ = 0;  // of whole records
+  PatientFile file_;
+  int64_t bytes_ = 0;  // of whole records, also those that wait
   uint64_t last_hash_ = 0;
   int64_t committed_ = 0;
   int32_t generation_ = 0;

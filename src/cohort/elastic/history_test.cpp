@@ -210,5 +210,28 @@ TEST_F(HistoryLog, AFullDiskLeavesWholeRecordsAndIsMadeUpForLater) {
   EXPECT_EQ(report.steps, 3);
 }
 
+TEST_F(HistoryLog, WithABacklogAFullDiskIsWaitedForAndStepsBeyondItAreFilledUp) {
+  std::vector<std::string> told;
+  Backlog backlog([&](const std::string& line) { told.push_back(line); }, 200);
+  History history(path_, small_run(), &backlog);
+  history.begin(small_world(), "");
+
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{std::filesystem::file_size(path_) + 20, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  for (int step = 1; step <= 8; ++step) history.step(step, 0.5);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+
+  EXPECT_LT(history.committed(), 8);
+  history.step(9, 0.5);
+  EXPECT_EQ(told.size(), 3u);  // no room, records lost, room again
+  const auto report = verify_history(path_);
+  EXPECT_TRUE(report.holds()) << report.breaches[0];
+  EXPECT_EQ(report.steps, 9);
+}
+
 }  // namespace
 }  // namespace cohort

@@ -112,6 +112,9 @@ void Membership::handle(LinkMessage& message) {
       case LinkMessage::kDismissed:
         dismissed_ = true;
         break;
+      case LinkMessage::kStop:
+        stop_signal_.store(std::atoi(message.text.c_str()));
+        break;
       case LinkMessage::kRunEnds:
         ended_ = "the run ends: " + message.text;
         break;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -85,6 +86,10 @@ class Membership {
   void finish(std::chrono::milliseconds limit = std::chrono::seconds(120));
   bool finished() const;
 
+  // The signal by which the user asked the agent for the end of the run; 0: none did. A
+  // rank that came after it hears of it here alone, before its first world.
+  int stop_signal() const { return stop_signal_.load(); }
+
   // On the board: the agent's measure of progress.
   void committed(int64_t steps);
   // The highest that any rank of the run noted, in any generation.
@@ -114,6 +119,7 @@ class Membership {
   UniqueFd wake_;  // ends the thread
   std::unique_ptr<Board> board_;
   std::optional<World> first_;
+  std::atomic<int> stop_signal_{0};
 
   mutable std::mutex mutex_;  // of all below
   std::condition_variable news_;

@@ -53,7 +53,7 @@ int Crew::fork(int local_rank) {
                        "TORCHELASTIC_ERROR_FILE=" + process.error_path()};
   }
   RankGroup::start(process, std::move(spawn), theirs.fd());
-  members_.emplace(index, Member{std::move(ours)});
+  members_.emplace(index, Member{std::move(ours), local_rank >= 0 && generation_ == 0});
   return index;
 }
 
@@ -82,6 +82,7 @@ void Crew::open(int size) {
     if (places_[r].index < 0) fill(r);
     Member& member = members_.at(places_[r].index);
     member.reported = false;
+    tell_stop(member);
     member.link.send(LinkMessage::kWorld, generation_, encode(world_of(r)));
   }
   lost_since_.reset();
@@ -105,7 +106,7 @@ int Crew::take_spare() {
   for (const auto& [index, member] : members_) {
     const RankProcess& process = *processes_.at(index);
     if (!process.is_spare() || member.leaving || process.given_up()) continue;
-    if (member.waiting) return index;
+    if (member.ready) return index;
     if (found < 0) found = index;
   }
   return found;
@@ -172,13 +173,14 @@ void Crew::on_end(RankProcess& process) {
   if (member.mapped().leaving) return;
   if (process.is_spare()) return on_spare_end(process, member.mapped());
   Place& place = places_[process.local_rank()];
-  place = Place{-1, process.status(), process.is_fine()};
-  if (process.local_rank() == 0) finished_ = false;
-  if (stopping()) {
-    if (!process.is_fine()) tell_end("a rank was lost while the run was being stopped");
-  } else if (process.is_fine()) {
+  place = Place{-1, process.status(), ended_well(process)};
+  if (process.local_rank() == 0 && !is_last_word(process)) finished_ = false;
+  if (place.ended_well) {
     finishing_ = true;
     dismiss_spares();
+  } else if (ending_ || ended_by_request(process)) {
+    ending_ = true;
+    tell_end("a rank was lost while the run was being stopped");
   } else if (finished() && (process.killed_from_outside() || process.given_up())) {
     note(text(process.name(), " failed: ", describe_cause(process.failure()),
               "; the run was done"));
@@ -188,20 +190,44 @@ void Crew::on_end(RankProcess& process) {
   }
 }
 
+bool Crew::ended_well(const RankProcess& process) const {
+  return process.is_fine() || (stopping() && WIFEXITED(process.status()) &&
+                               process.code() == 128 + stop_signal_);
+}
+
+// It had nothing to save yet, or could not: another one would do no better.
+bool Crew::ended_by_request(const RankProcess& process) const {
+  if (!stopping() || process.given_up()) return false;
+  return WIFSIGNALED(process.status()) ? !process.killed_by_others()
+                                       : process.code() == kNotSaved;
+}
+
+// One that is on its way to its first world hears of a stop by its link.
+bool Crew::hears(const RankProcess& process) const {
+  const auto member = members_.find(process.index());
+  return !process.is_spare() && member != members_.end() && member->second.ready;
+}
+
+// It has said that the run is done, and then what of it could not be written or saved.
+bool Crew::is_last_word(const RankProcess& process) const {
+  return finished_ && WIFEXITED(process.status()) &&
+         (process.code() == kNotWritten || process.code() == kNotSaved);
+}
+
 // Nothing is lost with it but time.
 void Crew::on_spare_end(RankProcess& process, const Member& member) {
   if (stopping() || finishing_) return;
   Failure failure = process.failure();
   failure.rank = 0;  // or there would be no cause
   note(text(process.name(), " failed: ", describe_cause(failure)));
-  if (!member.waiting && ++spare_deaths_ == kMostSpareDeaths)
+  if (!member.ready && ++spare_deaths_ == kMostSpareDeaths)
     note("there are no more spares");
   spares_at_ = Clock::now() + kSpareDelay;
 }
 
 // What the deaths and complaints since the last call come to.
 void Crew::settle() {
-  if (stopping()) dead_.clear();
+  if (ending_) dead_.clear();
   if (lost_since_ && finished()) {
     for (Place& place : places_) {  // there is nobody to go on with
       if (place.index < 0 || !members_.at(place.index).reported) continue;
@@ -212,13 +238,14 @@ void Crew::settle() {
   }
   if (!dead_.empty()) {
     recover(std::exchange(dead_, {}));
-  } else if (!stopping() && lost_since_ && all_reported()) {
+  } else if (!ending_ && lost_since_ && all_reported()) {
     Failure group;
     group.exit_code = kLostPeer;
     group.host = host_name();
     group.message = "all ranks lost one another: " + lost_why_;
     recover({group});
   }
+  if (stopping() && running() == 0) dismiss_spares();
 }
 
 void Crew::recover(const std::vector<Failure>& dead) {
@@ -240,13 +267,15 @@ void Crew::give_up(const Failure& cause, const std::string& why) {
     note(cause.rank < 0 ? text("no recovery: ", why)
                         : text("no recovery of rank ", cause.rank, ": ", why));
   }
+  ending_ = true;
   tell_end(describe_cause(cause));
+  dismiss_spares();
   stop(SIGTERM);
 }
 
 // A rank waits for another one that shows no sign of life, though it is not dead.
 void Crew::end_the_silent(Clock::time_point now) {
-  if (!lost_since_ || stopping() || now < *lost_since_ + elastic_.detect) return;
+  if (!lost_since_ || ending_ || now < *lost_since_ + elastic_.detect) return;
   if (all_reported()) return;
   for (const Place& place : places_) {
     if (place.index < 0 || members_.at(place.index).reported) continue;
@@ -306,8 +335,10 @@ void Crew::move_towards_goal(Clock::time_point now) {
             ", on request"));
 }
 
+// Spares stay: until the ranks are done, one may be needed.
 void Crew::stop(int signal) {
-  dismiss_spares();
+  if (stop_signal_ == 0) stop_signal_ = signal;
+  for (const auto& [index, member] : members_) tell_stop(member);
   RankGroup::stop(signal);
 }
 
@@ -316,6 +347,7 @@ void Crew::forget_ended() {
 }
 
 std::optional<int> Crew::common_code() const {
+  if (places_[0].ended_well) return WEXITSTATUS(*places_[0].status);
   std::optional<int> code;
   for (const Place& place : places_) {
     if (!place.status || WIFSIGNALED(*place.status)) return std::nullopt;

@@ -21,6 +21,7 @@ namespace cohort::process {
 // A rank's number is a place. When the process in it dies, or is killed because it
 // froze, a spare takes the place, and everyone is sent a World with a store of its own;
 // what the ranks make of it is theirs. The memory they hand over outlives all of them.
+// So it is while the run is being stopped: what it has is saved by all ranks together.
 class Crew : public RankGroup {
  public:
   // `plan` belongs to the crew while it lives, as does the store of its first world.
@@ -50,7 +51,7 @@ class Crew : public RankGroup {
  private:
   struct Member {
     AgentLink link;
-    bool waiting = false;   // a spare that is ready
+    bool ready = false;     // of the first world, or it has come to where spares wait
     bool reported = false;  // a rank whose world is broken
     bool leaving = false;   // was told to
     Clock::time_point leave_by = Clock::time_point::max();
@@ -75,8 +76,12 @@ class Crew : public RankGroup {
   void promise_no_world(const Member& member);
   void answer_kept(const Member& member, const std::string& name) const;
 
+  bool hears(const RankProcess& process) const override;
   void on_end(RankProcess& process) override;
   void on_spare_end(RankProcess& process, const Member& member);
+  bool ended_well(const RankProcess& process) const;
+  bool is_last_word(const RankProcess& process) const;
+  bool ended_by_request(const RankProcess& process) const;
   void settle();
   void recover(const std::vector<Failure>& dead);
   void give_up(const Failure& cause, const std::string& why);
@@ -88,6 +93,7 @@ class Crew : public RankGroup {
   void move_towards_goal(Clock::time_point now);
   void dismiss(int index, std::chrono::milliseconds limit);
   void dismiss_spares();
+  void tell_stop(const Member& member) const;
   void tell_end(const std::string& why) const;
   void forget_ended();
 
@@ -114,8 +120,9 @@ class Crew : public RankGroup {
   std::optional<Clock::time_point> lost_since_;  // a rank reported its world broken
   std::string lost_why_;
   Clock::time_point spares_at_ = Clock::time_point::max();
-  std::optional<int> goal_;  // of a resize that is under way: ranks
+  std::optional<int> goal_;                      // of a resize that is under way: ranks
   std::optional<Clock::time_point> last_leave_;  // in that resize
+  int stop_signal_ = 0;                          // that the run was asked to stop by
   int spare_deaths_ = 0;  // on the way to where they could wait, one after another
 };
 

@@ -12,7 +12,7 @@ void Crew::read_link(int index, Member& member) {
 void Crew::handle(int index, Member& member, LinkMessage& message) {
   switch (message.kind) {
     case LinkMessage::kWaiting:
-      member.waiting = true;
+      member.ready = true;
       spare_deaths_ = 0;
       break;
     case LinkMessage::kFinish:
@@ -75,7 +75,7 @@ void Crew::dismiss_spares() {
   for (const auto& [index, member] : members_) {
     if (!processes_.at(index)->is_spare() || member.leaving) continue;
     dismiss(index, plan_.options.grace);
-    if (!member.waiting) processes_.at(index)->give_up("the run does not need it");
+    if (!member.ready) processes_.at(index)->give_up("the run does not need it");
   }
 }
 
@@ -85,6 +85,11 @@ void Crew::dismiss(int index, std::chrono::milliseconds limit) {
   member.leave_by = Clock::now() + limit;
   processes_.at(index)->ask_to_end();
   member.link.send(LinkMessage::kDismissed, generation_);
+}
+
+void Crew::tell_stop(const Member& member) const {
+  if (stop_signal_ == 0) return;
+  member.link.send(LinkMessage::kStop, generation_, std::to_string(stop_signal_));
 }
 
 void Crew::tell_end(const std::string& why) const {

@@ -14,7 +14,7 @@ namespace {
 constexpr std::chrono::seconds kKillLimit{10};
 
 // One that a process which waits, and knows of nothing, may get as well.
-bool is_for_spares(int signal) {
+bool is_for_all(int signal) {
   return signal == SIGKILL || signal == SIGSTOP || signal == SIGCONT;
 }
 
@@ -97,7 +97,7 @@ void RankGroup::handle(const Report& report) {
 }
 
 void RankGroup::lost() {
-  stopping_ = true;
+  stopping_ = ending_ = true;
   for (const auto& [index, process] : processes_) {
     if (process->ended()) continue;
     process->ask_to_end();
@@ -109,7 +109,7 @@ void RankGroup::lost() {
 void RankGroup::signal_running(int signal) {
   sent_ |= uint64_t{1} << signal;
   for (const auto& [index, process] : processes_) {
-    if (process->ended() || (process->is_spare() && !is_for_spares(signal))) continue;
+    if (process->ended() || (!hears(*process) && !is_for_all(signal))) continue;
     process->signal(signal);
   }
 }
@@ -124,7 +124,7 @@ void RankGroup::stop(int signal) {
 }
 
 void RankGroup::kill() {
-  stopping_ = true;
+  stopping_ = ending_ = true;
   kill_at_ = Clock::time_point::max();
   abandon_at_ = std::min(abandon_at_, Clock::now() + kKillLimit);
   for (const auto& [index, process] : processes_) process->ask_to_end();

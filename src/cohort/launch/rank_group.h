@@ -46,6 +46,8 @@ class RankGroup {
   RankGroup(const RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
             std::chrono::milliseconds rest_limit);
 
+  // Whether a signal may reach it that ends a process which knows of nothing.
+  virtual bool hears(const RankProcess& process) const { return !process.is_spare(); }
   // It has ended, just now.
   virtual void on_end(RankProcess& process) = 0;
 
@@ -55,6 +57,8 @@ class RankGroup {
 
   using Processes = std::map<int, std::unique_ptr<RankProcess>>;
   Processes processes_;  // by index
+  // No rank is worth another one: they were killed, lost, or given up.
+  bool ending_ = false;
 
  private:
   void signal_running(int signal);

@@ -12,6 +12,7 @@
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <system_error>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
@@ -200,20 +201,21 @@ EventLog read_event_file(const std::filesystem::path& path) {
   return decode_events(read_file(path), path.string());
 }
 
-EventFile::EventFile(const std::filesystem::path& folder) {
+EventFile::EventFile(const std::filesystem::path& folder, Backlog* backlog) {
   make_folder(folder);
-  fd_ = create_event_file(folder, path_);
+  UniqueFd fd(create_event_file(folder, path_));
+  file_ = PatientFile(std::move(fd), path_, backlog);
   add({.wall_time = seconds_now(), .file_version = "brain.Event:2", .scalars = {}});
   flush();
 }
 
 EventFile::~EventFile() {
+  if (pending_.empty()) return;
   try {
     flush();
   } catch (const DataError&) {
     // Nobody is left to tell; whoever must know calls flush().
   }
-  ::close(fd_);
 }
 
 void EventFile::add(int64_t step, std::string_view tag, float value) {
@@ -229,23 +231,14 @@ void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
 }
 
 void EventFile::add(const Event& event) {
+  if (!file_.has_room()) return;
   pending_ += encode_event(event);
   if (pending_.size() >= kFlushBytes) flush();
 }
 
 void EventFile::flush() {
-  std::string_view bytes = pending_;
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int code = errno;
-      pending_.erase(0, pending_.size() - bytes.size());  // the rest may still go
-      fail("write", path_, code);
-    }
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  pending_.clear();
+  const std::string bytes = std::exchange(pending_, {});
+  file_.append(bytes);
 }
 
 }  // namespace cohort

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/core/patient_file.h"
+
 namespace cohort {
 
 struct Scalar {
@@ -27,11 +29,12 @@ struct Event {
 // events.out.tfevents.<seconds>.<host>.<pid>.<n> of `folder`, which is made.
 //
 // Failure: DataError with the path. What was flushed survives a crash of the
-// process; a record cut short at the end is skipped by readers.
+// process; a record cut short at the end is skipped by readers. With a backlog a full
+// disk is no failure: records wait for room.
 // Thread safety: none.
 class EventFile {
  public:
-  explicit EventFile(const std::filesystem::path& folder);
+  explicit EventFile(const std::filesystem::path& folder, Backlog* backlog = nullptr);
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
@@ -45,7 +48,7 @@ class EventFile {
 
  private:
   std::filesystem::path path_;
-  int fd_ = -1;
+  PatientFile file_;
   std::string pending_;
 };
 

@@ -38,7 +38,8 @@ void Journal::begin(int64_t committed, const std::string& why) {
                                                   .samples = samples_,
                                                   .batch = options_.batch,
                                                   .slices = options_.slices,
-                                                  .exact = options_.step.exact});
+                                                  .exact = options_.step.exact},
+                                       options_.backlog);
   history_->begin({.started_us = started.count(),
                    .generation = comm_->generation(),
                    .ranks = comm_->size(),

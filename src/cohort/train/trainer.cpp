@@ -124,6 +124,12 @@ Batch Trainer::batch_of(const Position& position, int slice) const {
   return batch;
 }
 
+// By a signal to this process, or to the agent before there was this process.
+int Trainer::asked_to_stop() const {
+  const int signal = stop_.load();
+  return signal || !options_.membership ? signal : options_.membership->stop_signal();
+}
+
 void Trainer::step() {
   // A world of one waits for nobody who could tell it.
   if (options_.membership && options_.membership->is_over())
@@ -134,7 +140,7 @@ void Trainer::step() {
       runner_->run({.step = committed_,
                     .rate = rate_.at(committed_),
                     .batch = [&](int slice) { return batch_of(position, slice); },
-                    .stop = stop_.load() != 0});
+                    .stop = asked_to_stop() != 0});
   const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
   lateness_.add(seconds);
   conclude(result, seconds);
@@ -196,7 +202,7 @@ DoneEvent Trainer::finish() {
   DoneEvent done = journal_.summary(progress_);
   done.saved = saved;
   done.peak_memory_bytes = peak.item<int64_t>();
-  done.stop_signal = progress_.stopping ? std::max(1, stop_.load()) : 0;
+  done.stop_signal = progress_.stopping ? std::max(1, asked_to_stop()) : 0;
   const auto weights = runner_->weights();
   if (comm_->rank() == 0) done.weights_hash = weights_hash(weights);
   if (options_.membership && comm_->rank() == 0) options_.membership->finish();

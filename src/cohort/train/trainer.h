@@ -67,6 +67,7 @@ class Trainer {
   bool go_back(const std::string& why);
   void look_for_slow_rank();
   bool must_validate() const;
+  int asked_to_stop() const;
   void step();
   void conclude(const StepResult& result, double seconds);
   void validate(int64_t epoch);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cohort/core/patient_file.h"
 #include "cohort/data/augment.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/engine/step_runner.h"
@@ -39,7 +40,8 @@ struct TrainerOptions {
   std::string save_initial;  // safetensors; empty: not written
   std::string save_final;
   std::string sample_log;
-  std::string history;  // what the run does, record by record
+  std::string history;         // what the run does, record by record
+  Backlog* backlog = nullptr;  // of it, when the disk is full; null: the run ends
 
   KeeperOptions keep;                             // snapshots and checkpoints
   PageKeeper* pages = nullptr;                    // who keeps snapshots; null: nobody

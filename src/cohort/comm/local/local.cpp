@@ -9,6 +9,7 @@
 
 #include "cohort/comm/node/communicator.h"
 #include "cohort/core/error.h"
+#include "cohort/core/processor.h"
 
 namespace cohort {
 namespace {
@@ -52,6 +53,7 @@ std::vector<std::unique_ptr<Communicator>> make_local(int size,
     throw ConfigError(
         text("[comm.local] ", size, " ranks; legal: 1 to ", node::kMaxRanks));
   }
+  settle_vector_math();
   auto memory = std::make_shared<LocalMemory>();
   auto* control = static_cast<std::byte*>(memory->allocate(node::Layout(size).bytes()));
   std::vector<int> ranks(size);

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A full disk below --out does not end a run, and its history is whole afterwards."""
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import train_run
+
+KEYS = {"data.synthetic": "true", "model.width": 2, "batch": 24, "slices": 4,
+        "log.every_steps": 1, "valid.every_epochs": 0, "epochs": 100_000}
+FULL = "No space left on device"
+
+
+@unittest.skipUnless(train_run.mounts_work(), "needs the right to mount a file system")
+class FullOutTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.scratch = Path(scratch.name)
+        (self.scratch / "disk").mkdir()
+
+    def start(self, *args):
+        """A run with a small disk of its own, which is seen through its process."""
+        keys = {**KEYS, "checkpoint.dir": self.scratch / "saved"}
+        train = [train_run.COHORT, "train", "fashion-mnist", "-n", "2", "--json", "--grace",
+                 "60", "--out", f"{self.scratch}/disk/out", *args,
+                 *train_run.assignments(keys)]
+        mount = f"mount -t tmpfs -o size=32m none {self.scratch}/disk; exec \"$@\""
+        self.run_ = subprocess.Popen(
+            ["unshare", "-m", "sh", "-ec", mount, "sh", *map(str, train)], text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=train_run.clean_environment())
+        for cleanup in (self.run_.stdout.close, self.run_.stderr.close, self.run_.kill):
+            self.addCleanup(cleanup)
+        self.events = []
+
+    def read_steps(self, steps):
+        """So many more of them."""
+        while steps > 0:
+            line = self.run_.stdout.readline()
+            self.assertTrue(line, "the run ended by itself")
+            self.events.append(json.loads(line))
+            steps -= self.events[-1]["event"] == "step"
+
+    def read_said(self, words):
+        """Up to the line that has these words."""
+        while words not in (line := self.run_.stderr.readline()):
+            self.assertTrue(line, "the run ended by itself")
+
+    def fill(self):
+        """The disk stays for as long as it is open here."""
+        disk = os.open(f"/proc/{self.run_.pid}/root{self.scratch}/disk", os.O_RDONLY)
+        self.addCleanup(os.close, disk)
+        self.disk = Path(f"/proc/{os.getpid()}/fd/{disk}")
+        with open(self.disk / "ballast", "wb", buffering=0) as ballast:
+            with self.assertRaises(OSError):
+                while True:
+                    ballast.write(bytes(1 << 20))
+
+    def test_a_disk_that_was_full_for_a_while(self):
+        self.start()
+        self.read_steps(5)
+        self.fill()
+        self.read_said(FULL)
+        self.read_steps(200)
+        victim = [e["pid"] for e in self.events if e["event"] == "rank"][0]
+        os.kill(victim, signal.SIGKILL)  # what it kept is made up for by the next
+        self.read_said(FULL)
+        self.read_steps(200)
+        (self.disk / "ballast").unlink()
+        self.read_said("there is room again: what was kept is written, nothing is lost")
+        self.read_steps(200)
+        self.run_.send_signal(signal.SIGTERM)
+        ended = train_run.finish(self.run_)
+        self.assertEqual(ended.code, 75, ended.err)
+        checked = train_run.cohort("history", "verify", self.disk / "out/history.log")
+        self.assertEqual(checked.code, 0, checked.out + checked.err)
+        self.assertIn(f"{ended.done['steps']} steps", checked.out)
+
+    def test_a_disk_that_is_full_at_the_end(self):
+        self.start("--max-steps", 1500)
+        self.read_steps(5)
+        self.fill()
+        ended = train_run.finish(self.run_)
+        self.assertEqual(ended.code, 3, ended.err)
+        (done,) = [e for e in ended.events if e["event"] == "done"]
+        self.assertEqual(done["steps"], 1500)
+        self.assertEqual([e["step"] for e in ended.events if e["event"] == "checkpoint"],
+                         [1500])
+        self.assertEqual(ended.err.count("the run goes on, and writes"), 1, ended.err)
+        self.assertEqual(ended.err.count("the run is done, its records are not"), 1,
+                         ended.err)
+        self.assertEqual([e for e in ended.events if e["event"] == "recovered"], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
