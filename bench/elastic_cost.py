@@ -7,22 +7,22 @@
   elastic_cost.py --case sharded    cifar-resnet50v2, 4 ranks, shard=3: a second copy of
                                     each share besides
 
-Runs elastic=off and elastic=on in turns, each with few and with many steps: the
+Runs elastic=off and elastic=on side by side, each with few and with many steps: the
 difference is what steps cost, without starting and ending. Processor seconds are those
-of all processes of a run, user and system; wall times vary by more than the cost.
+of all processes of a run, user and system; wall times vary by more than the cost. Where
+there are cores for both they have their own, and change places from round to round.
 
 One round alone may be off by several percent, for a processor's clock and caches are
-shared. --lanes K measures on K sets of cores at once, and the median over all rounds is
-printed with the interval in which it lies, 19 times of 20.
+shared. The median over all rounds is printed with the interval in which it lies, 19
+times of 20.
 """
 import argparse
 import json
 import math
-import multiprocessing
 import os
-import resource
 import statistics
 import subprocess
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,46 +33,42 @@ CASES = {
 }
 
 
-def processor_seconds():
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def run(args, elastic, steps):
+def start(args, elastic, steps, cores, out):
     what, keys, _ = CASES[args.case]
-    keys = {**keys, "threads": 1, "data.synthetic": "true", "valid.every_epochs": 0, "epochs": 1000,
-            "elastic": elastic}
+    keys = {**keys, "threads": 1, "data.synthetic": "true", "valid.every_epochs": 0,
+            "epochs": 1000, "elastic": elastic}
     command = [args.cohort, "train", *what, "--json", "--max-steps", str(steps)]
     for key, value in keys.items():
         command += ["--set", f"{key}={value}"]
-    before = processor_seconds()
-    out = subprocess.run(command, capture_output=True, text=True, check=True,
-                         stdin=subprocess.DEVNULL).stdout
-    done = json.loads(out.splitlines()[-1])
-    return processor_seconds() - before, done["step_ms"]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
+                            preexec_fn=lambda: os.sched_setaffinity(0, cores))
 
 
-def a_step(args, elastic):
+def side_by_side(args, steps, cores):
+    """{elastic: processor seconds} of two runs at once, each on its cores."""
+    with tempfile.TemporaryFile() as out:
+        runs = {elastic: start(args, elastic, steps, cores[elastic], out) for elastic in cores}
+        seconds = {}
+        for elastic, run in runs.items():
+            _, status, usage = os.wait4(run.pid, 0)
+            run.returncode = os.waitstatus_to_exitcode(status)
+            if run.returncode != 0:
+                raise SystemExit(f"elastic={elastic}: exit code {run.returncode}")
+            seconds[elastic] = usage.ru_utime + usage.ru_stime
+    return seconds
+
+
+def a_round(args, number):
+    """Milliseconds of processor a step, off and on."""
     few, many = CASES[args.case][2]
-    short, _ = run(args, elastic, few)
-    long, wall_ms = run(args, elastic, many)
-    return 1e3 * (long - short) / (many - few), wall_ms
-
-
-def lane(args, cores):
-    """All rounds on these cores: pairs of milliseconds a step, off and on."""
-    os.sched_setaffinity(0, cores)
-    pairs = []
-    for i in range(args.rounds):
-        seen = {elastic: a_step(args, elastic)
-                for elastic in (("off", "on"), ("on", "off"))[i % 2]}
-        (off, off_wall), (on, on_wall) = seen["off"], seen["on"]
-        pairs.append((off, on))
-        if not args.json:
-            print(f"round {i + 1}: {on:.2f} against {off:.2f} ms of processor a step, "
-                  f"{100 * (on / off - 1):+.2f} % ({on_wall:.2f}, {off_wall:.2f} ms wall)",
-                  flush=True)
-    return pairs
+    cores = sorted(os.sched_getaffinity(0))
+    ranks = int(CASES[args.case][0][2])
+    halves = [cores[:len(cores) // 2], cores[len(cores) // 2:]]
+    if len(cores) < 2 * ranks:
+        halves = [cores, cores]
+    sides = dict(zip(("off", "on"), halves[::-1] if number % 2 else halves))
+    short, long = (side_by_side(args, steps, sides) for steps in (few, many))
+    return tuple(1e3 * (long[side] - short[side]) / (many - few) for side in ("off", "on"))
 
 
 def interval(values):
@@ -89,16 +85,16 @@ def main():
     parser.add_argument("--cohort", default=os.environ.get(
         "COHORT_BIN", str(ROOT / "build/release/bin/cohort")))
     parser.add_argument("--case", choices=CASES, default="plain")
-    parser.add_argument("--rounds", type=int, default=5, help="of each lane")
-    parser.add_argument("--lanes", type=int, default=1, help="measured at once")
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    cores = sorted(os.sched_getaffinity(0))
-    lanes = min(args.lanes, len(cores))
-    width = len(cores) // lanes
-    sets = [cores[i * width:(i + 1) * width] for i in range(lanes)]
-    with multiprocessing.Pool(lanes) as pool:
-        pairs = sum(pool.starmap(lane, [(args, chosen) for chosen in sets]), [])
+    pairs = []
+    for number in range(args.rounds):
+        off, on = a_round(args, number)
+        pairs.append((off, on))
+        if not args.json:
+            print(f"round {number + 1}: {on:.2f} against {off:.2f} ms of processor a step, "
+                  f"{100 * (on / off - 1):+.2f} %", flush=True)
     costs = [100 * (on / off - 1) for off, on in pairs]
     low, high = interval(costs)
     row = {"case": args.case, "rounds": len(costs),
