@@ -3,6 +3,7 @@
 """A bit that flips in one rank's weights is found, with its rank, tensor and step."""
 import json
 import os
+import tempfile
 import unittest
 from unittest import mock
 
@@ -28,42 +29,62 @@ def train(ranks, damaged, step, every, *args):
             *train_run.assignments({**KEYS, "drift.every_steps": every}))
 
 
-def train_on(ranks, damaged, step, every, layout="shard=0"):
+def train_on(ranks, fault, layout, *args, **keys):
     """An elastic run that goes on: what it says, and its hash."""
-    keys = {**KEYS, "elastic": "on", "slices": 6}
-    fault = f"engine.action[{last_action(ranks, keys, layout)}]@{damaged}:{step}=flip"
+    keys = {**KEYS, "elastic": "on", "slices": 6, "drift.every_steps": 4,
+            "snapshot.every_steps": 2, **keys}
     with mock.patch.dict(os.environ, {"COHORT_FAULT": fault}):
         return train_run.cohort(
             "train", "fashion-mnist", "-n", ranks, "--layout", layout, "--max-steps", 12,
-            "--json", "--exact",
-            *train_run.assignments({**keys, "drift.every_steps": every}))
+            "--json", *args, *train_run.assignments(keys))
+
+
+def flip(rank, step, action=0):
+    return f"engine.action[{action}]@{rank}:{step}=flip"
 
 
 class HealingTest(unittest.TestCase):
-    def test_a_damaged_rank_is_healed_from_the_others(self):
-        run = train_on(3, damaged=1, step=6, every=2)
-        self.assertEqual(run.code, 0, run.err)
-        self.assertRegex(run.err, r"step 6: .* of rank 1 differs .*healed")
-        calm = train_on(3, damaged=7, step=6, every=2)
-        self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
 
-    def test_of_two_ranks_both_go_back_to_what_was_good(self):
-        run = train_on(2, damaged=0, step=6, every=2)
+    def check(self, ranks, fault, layout, said, went_on_from):
+        """The weights are those of a run that nobody disturbed, and history knows."""
+        out = f"{self.folder.name}/{layout}{ranks}{fault}"
+        run = train_on(ranks, fault, layout, "--exact", "--out", out,
+                       **{"checkpoint.dir": f"{out}/saved", "checkpoint.every_steps": 5})
         self.assertEqual(run.code, 0, run.err)
-        self.assertIn("step 6: replicas drifted apart", run.err)
-        self.assertIn("goes on from the snapshot of step 4", run.err)
-        calm = train_on(2, damaged=7, step=6, every=2)
+        self.assertRegex(run.err, said)
+        self.assertIn(f"goes on from the snapshot of step {went_on_from}", run.err)
+        calm = train_on(ranks, "", layout, "--exact")
         self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
         steps = [event["step"] for event in run.of("step")]
         self.assertEqual(len(steps), len(set(steps)))
+        verified = train_run.cohort("history", "verify", f"{out}/history.log")
+        self.assertEqual(verified.code, 0, verified.out + verified.err)
 
-    def test_a_share_is_compared_with_its_second_copy(self):
-        run = train_on(3, damaged=1, step=6, every=2, layout="shard=3")
+    def test_before_anything_was_compared_the_run_begins_again(self):
+        self.check(2, flip(0, 2), "shard=0", "step 4: .* differs between ranks 0-1", 0)
+
+    def test_what_a_damaged_rank_computed_is_made_again(self):
+        self.check(3, flip(1, 7), "shard=0", "step 8: .* of rank 1 differs", 5)
+
+    def test_what_is_saved_is_compared_before(self):
+        self.check(2, flip(0, 9), "shard=0", "step 10: .* differs between ranks 0-1", 8)
+
+    def test_the_owners_share_is_compared_with_its_second_copy(self):
+        for layout in ("shard=1", "shard=2", "shard=3"):
+            with self.subTest(layout=layout):
+                self.check(3, flip(1, 7), layout, "step 8: .* differs between ranks 1-2", 5)
+
+    def test_the_last_step_is_compared_too(self):
+        self.check(2, flip(1, 11), "shard=0", "step 12: .* differs between ranks 0-1", 10)
+
+    def test_a_run_that_is_not_exact_is_healed_from_the_others(self):
+        action = last_action(3, {**KEYS, "elastic": "on", "slices": 6})
+        run = train_on(3, flip(1, 8, action), "shard=0")
         self.assertEqual(run.code, 0, run.err)
-        self.assertRegex(run.err, "step 6: .* differs between ranks 1-2")
-        self.assertIn("goes on from the snapshot of step 4", run.err)
-        calm = train_on(3, damaged=7, step=6, every=2, layout="shard=3")
-        self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
+        self.assertRegex(run.err, r"step 8: .* of rank 1 differs .*healed from the others")
 
 
 class DriftTest(unittest.TestCase):

@@ -137,9 +137,9 @@ void History::fill_up_to(int64_t committed) {
   }
 }
 
-void History::rollback(int64_t to, const std::string& why) {
+void History::rollback(int64_t to, const std::string& why, bool damaged) {
   COHORT_CHECK(to < committed_, "back to step ", to, " from ", committed_);
-  append(HistoryRollback{committed_, to, why});
+  append(HistoryRollback{committed_, to, why, damaged});
   committed_ = to;
 }
 

@@ -48,7 +48,8 @@ class History {
   // Notes steps up to and with `committed` that are missing.
   void fill_up_to(int64_t committed);
   // Undoes the steps after `to`.
-  void rollback(int64_t to, const std::string& why);
+  // `damaged`: what the undone steps left was wrong.
+  void rollback(int64_t to, const std::string& why, bool damaged = false);
   // The command ends by itself; synced.
   void end(int signal, std::optional<uint64_t> weights_hash);
 

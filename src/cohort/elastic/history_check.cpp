@@ -196,6 +196,7 @@ void HistoryCheck::take(const HistoryRollback& rollback) {
                            "; expected to one before it"));
   ++report.rollbacks;
   report.steps_undone += rollback.from - rollback.to;
+  if (rollback.damaged) seen_.erase(seen_.upper_bound(rollback.to), seen_.end());
   at_ = rollback.to;
   next_ = place_of(at_);
 }

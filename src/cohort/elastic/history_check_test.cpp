@@ -115,6 +115,14 @@ TEST_F(HistoryVerify, AWrongLossAfterARollbackIsNamed) {
               ElementsAre(HasSubstr("record 11, step 6: loss 0.125 (bits")));
 }
 
+TEST_F(HistoryVerify, StepsThatWereUndoneForDamageMayBeMadeWithOtherBits) {
+  auto records = with_rollback();
+  std::get<HistoryRollback>(records[8]).damaged = true;
+  std::get<HistoryStep>(records[10]).hash = 1;
+  std::get<HistoryStep>(records[11]).loss = 0.125;
+  EXPECT_THAT(breaches(records), IsEmpty());
+}
+
 TEST_F(HistoryVerify, ARunThatIsNotExactMayMakeAStepWithOtherBits) {
   auto records = with_rollback();
   std::get<HistoryRun>(records[0]).exact = false;

@@ -17,7 +17,7 @@ namespace {
 
 // Kinds, in the order of the variant; part of the format.
 enum Kind : uint16_t { kRun = 1, kWorld, kStep, kRollback, kEnd };
-constexpr uint32_t kHasLoss = 1, kHasHash = 2, kAfterwards = 4;  // flags
+constexpr uint32_t kHasLoss = 1, kHasHash = 2, kAfterwards = 4, kDamaged = 8;  // flags
 
 constexpr size_t kHeadBytes = 8;  // kind, length, hash of both
 constexpr size_t kHashBytes = 8;
@@ -114,6 +114,7 @@ std::string body(const HistoryRollback& rollback) {
   return BytesOut()
       .put(rollback.from)
       .put(rollback.to)
+      .put(rollback.damaged ? kDamaged : 0u)
       .put(std::string_view(rollback.why))
       .take();
 }
@@ -167,6 +168,9 @@ void read(BytesIn& in, HistoryStep& step) {
 void read(BytesIn& in, HistoryRollback& rollback) {
   in.get(rollback.from);
   in.get(rollback.to);
+  uint32_t flags = 0;
+  in.get(flags);
+  rollback.damaged = (flags & kDamaged) != 0;
   in.get(rollback.why);
 }
 

@@ -58,6 +58,7 @@ struct HistoryRollback {
   int64_t from = 0;
   int64_t to = 0;
   std::string why;
+  bool damaged = false;  // what they left was wrong: made again, they may be others
 
   bool operator==(const HistoryRollback&) const = default;
 };

@@ -238,9 +238,7 @@ std::vector<Executor::Copy> Executor::mirrored_copies() {
       all.push_back({std::move(name), part_of(place, mine, own.begin), comm_.size(),
                      part_of(place, theirs, mirror.begin)});
     };
-    // Among whole parameters they are compared with all others' copies.
-    if (!mirror.master.is_alias_of(own.whole))
-      add(place.name, own.master, mirror.master);
+    add(place.name, own.master, mirror.master);
     for (size_t i = 0; i < own.states.size(); ++i)
       add(moment_name(rule_.states()[i], place.name), own.states[i], mirror.states[i]);
   }

@@ -150,10 +150,8 @@ void FlatState::fill(int bucket, const Schedule& schedule, Communicator* world,
 void FlatState::fill_mirror(BucketState& state, const Tensor& full,
                             Communicator& shard) {
   ShareState& mirror = *state.mirror;
-  const Tensor share = full.narrow(0, mirror.begin, mirror.count);
-  const bool in_parameters = state.whole.is_alias_of(full);
-  mirror.master = in_parameters ? share : shard.allocate({mirror.count}, at::kFloat);
-  if (!in_parameters) mirror.master.copy_(share);
+  mirror.master = shard.allocate({mirror.count}, at::kFloat);
+  mirror.master.copy_(full.narrow(0, mirror.begin, mirror.count));
 }
 
 Tensor FlatState::view(const Tensor& flat, const Place& place) {

@@ -50,8 +50,8 @@ struct BucketState : ShareState {
 
   Tensor whole;    // parameters as they are computed with; blocks have views of it
   Tensor travels;  // the share in the dtype of `whole`, to be gathered (level 3)
-  // The share of the rank before this one, the same bits a second time. Among whole
-  // float32 parameters its weights are those.
+  // The share of the rank before this one, the same bits a second time, in memory of
+  // its own: that a bit of one of the two has flipped shows only then.
   std::optional<ShareState> mirror;
 };
 

@@ -156,9 +156,7 @@ int64_t mirror_bytes(const Schedule& schedule, const Bucket& bucket,
                      int optimizer_states) {
   if (!has_mirrors(schedule)) return 0;
   const int64_t share = bucket.numel / shard_ranks(schedule);
-  const bool in_parameters =
-      schedule.shard < 3 && schedule.precision.compute == at::kFloat;
-  int64_t bytes = in_parameters ? 0 : share * kFloatBytes;  // masters
+  int64_t bytes = share * kFloatBytes;  // masters
   if (bucket.trained)
     bytes += share * (kFloatBytes * optimizer_states + size_of(sum_type(schedule)));
   return bytes;

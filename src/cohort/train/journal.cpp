@@ -52,11 +52,12 @@ void Journal::open_sample_log(int64_t committed) {
   sample_log_ = nullptr;
   if (reporter_ && !options_.sample_log.empty())
     sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
-                                              options_.layout.dp, committed);
+                                              options_.layout.dp, committed,
+                                              options_.backlog);
 }
 
 void Journal::step(int64_t committed, const StepResult& result, double seconds,
-                   Progress& progress) {
+                   bool is_compared, Progress& progress) {
   if (progress.first_step_s)
     step_seconds_.add(seconds);
   else
@@ -68,7 +69,7 @@ void Journal::step(int64_t committed, const StepResult& result, double seconds,
   if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
   steps_ = committed;
   if (sample_log_) sample_log_->write(committed - 1);
-  if (history_ && !options_.compares_after(committed))
+  if (history_ && !is_compared)
     history_->step(committed, result.loss);
   if (!reporter_) return;
   tell_step(committed, result.loss);
@@ -120,7 +121,7 @@ void Journal::healed(int64_t committed, double loss) {
 void Journal::rolled_back(int64_t from, int64_t to, const std::string& why) {
   if (history_) {
     history_->fill_up_to(from);
-    history_->rollback(to, why);
+    history_->rollback(to, why, /*damaged=*/true);
   }
   open_sample_log(to);
 }

@@ -42,9 +42,9 @@ class Journal {
   void begin(int64_t committed, const std::string& why);
 
   // A step is committed; `committed` counts it. Notes in `progress` when the first one
-  // was; a recovery is over with it.
+  // was; a recovery is over with it. `is_compared`: compared() or healed() follows.
   void step(int64_t committed, const StepResult& result, double seconds,
-            Progress& progress);
+            bool is_compared, Progress& progress);
   // The last step before this process came, which a lost one may have left to be told.
   void catch_up(int64_t committed, double loss);
 

@@ -19,8 +19,6 @@ constexpr int64_t kFree = 0;
 constexpr int64_t kBusy = 1;
 constexpr int64_t kThere = 2;  // that step is saved already
 
-bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
-
 }  // namespace
 
 Keeper::Keeper(KeeperOptions options, PageKeeper* pages, std::unique_ptr<Disk> disk)
@@ -92,10 +90,10 @@ RunState Keeper::complete(RunState run) const {
 
 void Keeper::after_step(const RunState& given) {
   if (const auto outcome = saving_.take_outcome()) report(*outcome);
-  const bool saves_now = saves() && is_due(given.step, options_.every_steps);
+  const bool saves_now = options_.is_due(given.step);
   const bool takes =
       pages_ && options_.snapshot_every > 0 &&
-      (is_due(given.step, options_.snapshot_every) || given.step == pinned_);
+      (given.step % options_.snapshot_every == 0 || given.step == pinned_);
   if (!saves_now && !takes) return;
   const RunState run = complete(given);
   const bool writes = saves_now && may_write(run.step);
@@ -109,6 +107,11 @@ void Keeper::after_step(const RunState& given) {
 void Keeper::pin(int64_t step) {
   pinned_ = step;
   snapshots_->pin(step);
+}
+
+void Keeper::forget_after(int64_t step) {
+  saving_.wait();  // it reads one
+  snapshots_->forget_after(step);
 }
 
 void Keeper::start(const RunState& run) {

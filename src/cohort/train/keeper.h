@@ -29,6 +29,11 @@ struct KeeperOptions {
   bool async = true;
   int64_t snapshot_every = 0;  // steps; 0: none. Costs memory for three states.
   int64_t memory = 0;  // bytes that all ranks here may take for that; 0: what is free
+
+  // A checkpoint is written after that step.
+  bool is_due(int64_t step) const {
+    return !dir.empty() && every_steps > 0 && step % every_steps == 0;
+  }
 };
 
 // What a keeper sees of a world; borrowed until end() or the next begin().
@@ -71,14 +76,18 @@ class Keeper {
   // there are some and nobody asked for --resume. CheckpointError if there are some and
   // none can be loaded.
   // `at_most`: steps that what it finds may have.
-  std::optional<RunState> restore(
-      int64_t at_most = std::numeric_limits<int64_t>::max());
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  std::optional<RunState> restore(int64_t at_most = kNoLimit);
 
   // The state after that step is known to be good: a snapshot is taken of it in
   // after_step(), and kept until another is.
   void pin(int64_t step);
 
-  // A run that begins: the state it begins with, so that it can begin again.
+  // Snapshots of later steps are damaged.
+  void forget_after(int64_t step);
+
+  // A run that begins, or goes on from a file: the state it begins with, so that it can
+  // begin again.
   void start(const RunState& run);
 
   // `run` has the step, metrics, and what the trainer wants back in `state`; the keeper

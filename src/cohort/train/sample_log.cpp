@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/train/sample_log.h"
 
+#include <fcntl.h>
+
 #include <filesystem>
+#include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/step/slices.h"
@@ -10,14 +14,17 @@
 namespace cohort {
 
 SampleLog::SampleLog(const std::string& path, const Sampler& sampler, int ranks,
-                     int64_t committed)
+                     int64_t committed, Backlog* backlog)
     : sampler_(sampler), ranks_(ranks), path_(path) {
   const int64_t kept = keep_whole_steps(committed);
-  file_.open(path, kept > 0 ? std::ios::app : std::ios::trunc);
-  if (!file_)
+  UniqueFd file(::open(path.c_str(),
+                       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (kept > 0 ? 0 : O_TRUNC),
+                       0666));
+  if (!file)
     throw ConfigError(text("[train] --sample-log ", path,
                            ": cannot be written; legal: a file in a folder that is "
                            "there and writable"));
+  file_ = PatientFile(std::move(file), path, backlog);
   for (int64_t step = kept; step < committed; ++step) write(step);
 }
 
@@ -46,16 +53,17 @@ int64_t SampleLog::keep_whole_steps(int64_t committed) const {
 }
 
 void SampleLog::write(int64_t step) {
+  if (!file_.has_room()) return;
   const Position position = sampler_.position(step);
+  std::ostringstream lines;
   for (int rank = 0; rank < ranks_; ++rank) {
     const SliceRange mine = slices_of(rank, ranks_, sampler_.options().slices);
     for (int slice = mine.begin; slice < mine.end; ++slice)
       for (int64_t id : sampler_.slice(position, slice))
-        file_ << position.epoch + 1 << ' ' << step + 1 << ' ' << rank << ' ' << id
+        lines << position.epoch + 1 << ' ' << step + 1 << ' ' << rank << ' ' << id
               << '\n';
   }
-  file_.flush();
-  if (!file_) throw ConfigError(text("[train] --sample-log ", path_, ": write failed"));
+  file_.append(lines.str());
 }
 
 }  // namespace cohort

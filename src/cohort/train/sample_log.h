@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 
+#include "cohort/core/patient_file.h"
 #include "cohort/data/sampler.h"
 
 namespace cohort {
@@ -18,9 +18,10 @@ class SampleLog {
   // those, loses all others, and gets those that a killed writer left out. ConfigError
   // if it cannot be written.
   SampleLog(const std::string& path, const Sampler& sampler, int ranks,
-            int64_t committed);
+            int64_t committed, Backlog* backlog = nullptr);
 
-  // After the commit of that step; `step` counts from 0. Lines are flushed.
+  // After the commit of that step; `step` counts from 0. What a full disk does not take
+  // waits in `backlog`; without one, and for other troubles: DataError.
   void write(int64_t step);
 
  private:
@@ -29,7 +30,7 @@ class SampleLog {
   const Sampler& sampler_;
   int ranks_;
   std::string path_;
-  std::ofstream file_;
+  PatientFile file_;
 };
 
 }  // namespace cohort

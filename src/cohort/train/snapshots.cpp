@@ -205,6 +205,13 @@ int Snapshots::choose() const {
   return best;
 }
 
+void Snapshots::forget_after(int64_t step) {
+  for (const auto& slot : slots_)
+    if (slot && slot->title() && slot->title()->step > step) slot->clear();
+  if (safe_ && safe_->step > step) safe_.reset();
+  if (last_ && last_->step > step) last_.reset();
+}
+
 std::shared_ptr<SnapshotPages> Snapshots::take(const RunState& run,
                                                std::span<const StatePiece> pieces) {
   if (last_) {

@@ -63,6 +63,9 @@ class Snapshots {
   // The snapshot of that step is not overwritten, until another is pinned.
   void pin(int64_t step) { pinned_ = step; }
 
+  // Lets go of what this rank has of later steps.
+  void forget_after(int64_t step);
+
   // What is kept now.
   SnapshotSet kept() const;
 

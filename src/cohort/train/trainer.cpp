@@ -108,6 +108,14 @@ DoneEvent Trainer::fit() {
   }
 }
 
+// What goes to a disk is compared before.
+bool Trainer::must_compare() const {
+  if (options_.drift_every_steps == 0) return false;
+  return committed_ % options_.drift_every_steps == 0 ||
+         options_.keep.is_due(committed_) || committed_ == total_steps_ ||
+         progress_.stopping;
+}
+
 // An epoch whose validation a lost rank has cut off is validated by the next world.
 bool Trainer::must_validate() const {
   const int64_t epoch = committed_ / sampler_.steps_per_epoch();
@@ -144,7 +152,7 @@ void Trainer::step() {
   const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
   lateness_.add(seconds);
   conclude(result, seconds);
-  if (options_.compares_after(committed_)) compare_replicas();
+  if (must_compare()) compare_replicas();
   look_for_slow_rank();
   keeper_.after_step(run_state());
 }
@@ -159,7 +167,7 @@ void Trainer::conclude(const StepResult& result, double seconds) {
                      ", so the run stops; a lower optim.lr or a warm-up may help"));
   progress_.loss = result.loss;
   progress_.stopping |= result.stop;
-  journal_.step(committed_, result, seconds, progress_);
+  journal_.step(committed_, result, seconds, must_compare(), progress_);
 }
 
 // Every rank looks at its part, in equally many turns: a model that is sharded needs

@@ -63,7 +63,8 @@ class Trainer {
   RunState run_state() const;
   void adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands);
   void compare_replicas();
-  bool heal(const ReplicaReport& found);
+  bool must_compare() const;
+  bool heal(const std::string& line, const ReplicaReport& found);
   bool go_back(const std::string& why);
   void look_for_slow_rank();
   bool must_validate() const;

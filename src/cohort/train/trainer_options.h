@@ -47,11 +47,6 @@ struct TrainerOptions {
   PageKeeper* pages = nullptr;                    // who keeps snapshots; null: nobody
   Membership* membership = nullptr;               // of a rank of an elastic run
   std::chrono::system_clock::time_point started;  // the command
-
-  // Replicas are compared when so many steps are committed.
-  bool compares_after(int64_t step) const {
-    return drift_every_steps > 0 && step % drift_every_steps == 0;
-  }
 };
 
 }  // namespace cohort

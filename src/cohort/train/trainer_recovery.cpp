@@ -51,11 +51,11 @@ void Trainer::take_from_keeper(const std::string& why) {
   committed_ = progress_.known_good = saved ? saved->step : 0;
   progress_.skipped = false;
   progress_.validated = committed_ / sampler_.steps_per_epoch();
-  if (saved) return;
-  if (comm_->generation() > 0)
+  keeper_.pin(committed_);
+  keeper_.start(run_state());
+  if (!saved && comm_->generation() > 0)
     journal_.note(
         text("[train] ", why, ", and nothing is saved: the run starts again"));
-  keeper_.start(run_state());
 }
 
 RunState Trainer::run_state() const {

@@ -24,30 +24,33 @@ void Trainer::compare_replicas() {
   const std::string line =
       text("step ", committed_, ": replicas drifted apart: ", found.what);
   if (!options_.elastic) throw Error(ErrorKind::kBug, "[engine] " + line);
-  if (heal(found)) {
-    journal_.healed(committed_, progress_.loss);
-    journal_.note(line + "; healed from the others");
-    return;
-  }
-  journal_.note(line);
-  if (!go_back(line)) throw Error(ErrorKind::kBug, "[engine] " + line);
+  keeper_.forget_after(progress_.known_good);
+  // What the odd ones computed since is in everyone's weights: an exact run makes those
+  // steps again, if it can.
+  const bool mended = options_.step.exact ? go_back(line) || heal(line, found)
+                                          : heal(line, found) || go_back(line);
+  if (!mended) throw Error(ErrorKind::kBug, "[engine] " + line);
 }
 
 // From those who are the most. False, and nothing has changed, if nobody can tell who
 // is right, or nobody else has what the odd ones hold.
-bool Trainer::heal(const ReplicaReport& found) {
+bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
   if (found.odd.empty()) return false;
   const bool odd =
       std::find(found.odd.begin(), found.odd.end(), comm_->rank()) != found.odd.end();
   const auto held = runner_->state(Holding::kHeld);
   const std::string lost =
       exchange_state(*comm_, odd ? std::vector<StatePiece>{} : held, held);
-  if (lost.empty()) runner_->refresh();
-  return lost.empty();
+  if (!lost.empty()) return false;
+  runner_->refresh();
+  journal_.healed(committed_, progress_.loss);
+  journal_.note(line + "; healed from the others");
+  return true;
 }
 
 // To the last state that was equal everywhere.
 bool Trainer::go_back(const std::string& why) {
+  journal_.note(why);
   const auto saved = keeper_.restore(progress_.known_good);
   if (!saved) return false;
   const int64_t before = std::exchange(committed_, saved->step);
