@@ -92,7 +92,8 @@ std::shared_ptr<SnapshotPages> SnapshotPages::create(int64_t bytes) {
     ::close(fd);
     fail("no memory for a snapshot", bytes);
   }
-  return map(fd);
+  if (auto pages = map(fd)) return pages;
+  fail("no memory for a snapshot", bytes);
 }
 
 std::shared_ptr<SnapshotPages> SnapshotPages::map(int fd) {

@@ -9,6 +9,7 @@
 
 #include <cstring>
 
+#include "cohort/core/error.h"
 #include "cohort/core/unique_fd.h"
 #include "cohort/train/testing_keeper.h"
 
@@ -51,6 +52,11 @@ TEST(SnapshotPages, GiveBackWhatWasWrittenToWhoeverMapsThem) {
     EXPECT_EQ(back[i].tensor.order, pieces[i].tensor.order);
     EXPECT_TRUE(at::equal(back[i].data, pieces[i].data));
   }
+}
+
+// More than any process can map, though a file may be as long.
+TEST(SnapshotPages, ThatTheSystemCannotGiveAreAnError) {
+  EXPECT_THROW(SnapshotPages::create(int64_t{1} << 60), CheckpointError);
 }
 
 TEST(SnapshotPages, OfWhichAnyByteOfTheTextIsAnotherAreNotTaken) {
