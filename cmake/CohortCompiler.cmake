@@ -15,8 +15,16 @@ if(COHORT_SANITIZE)
   if(NOT COHORT_SANITIZE MATCHES "^(thread|address)$")
     message(FATAL_ERROR "COHORT_SANITIZE is '${COHORT_SANITIZE}'; legal: thread, address")
   endif()
-  add_compile_options(-fsanitize=${COHORT_SANITIZE} -fno-omit-frame-pointer -g)
-  add_link_options(-fsanitize=${COHORT_SANITIZE})
+  set(sanitize -fsanitize=${COHORT_SANITIZE})
+  if(COHORT_SANITIZE STREQUAL "address")
+    # Of undefined behaviour, what does not look at every pointer again: that would
+    # compile half as long again.
+    list(APPEND sanitize -fno-sanitize-recover=all
+      -fsanitize=signed-integer-overflow,shift,bounds,float-cast-overflow,integer-divide-by-zero,bool,enum,return,unreachable)
+  endif()
+  # Of debug information, lines for the stacks alone.
+  add_compile_options(${sanitize} -fno-omit-frame-pointer -g1)
+  add_link_options(${sanitize})
 endif()
 
 # ccache understands a precompiled header only with -fpch-preprocess and these
