@@ -202,7 +202,9 @@ class AgentPages final : public PageKeeper {
 
 // Stopped on request with its state saved, it can be run again.
 int code_of(const DoneEvent& done, const KeeperOptions& keep) {
-  if (!keep.dir.empty() && !done.saved) return kExitCheckpoint;
+  if (!keep.dir.empty() && !done.saved)
+    throw CheckpointError(text("[train.checkpoint] ", keep.dir, ": step ", done.steps,
+                               ", the last, is not saved; what is there is older"));
   if (done.stop_signal == 0) return 0;
   return done.saved ? kExitStopped : 128 + done.stop_signal;
 }
@@ -226,7 +228,6 @@ class RankRun {
     options_.membership = membership_.get();
     options_.pages = pages_ ? &*pages_ : nullptr;
     options_.backlog = &backlog_;
-    options_.execute.faults = &faults_;
     choose_gpu(plan_, given, options_.execute);
     options_.execute.faults = &faults_;
     if (!spare) loading_ = plan_.recipe->load(plan_.config, given.local_rank == 0);

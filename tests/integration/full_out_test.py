@@ -24,9 +24,9 @@ class FullOutTest(unittest.TestCase):
         self.scratch = Path(scratch.name)
         (self.scratch / "disk").mkdir()
 
-    def start(self, *args):
+    def start(self, *args, saved="saved"):
         """A run with a small disk of its own, which is seen through its process."""
-        keys = {**KEYS, "checkpoint.dir": self.scratch / "saved"}
+        keys = {**KEYS, "checkpoint.dir": self.scratch / saved}
         train = [train_run.COHORT, "train", "fashion-mnist", "-n", "2", "--json", "--grace",
                  "60", "--out", f"{self.scratch}/disk/out", *args,
                  *train_run.assignments(keys)]
@@ -61,6 +61,15 @@ class FullOutTest(unittest.TestCase):
             with self.assertRaises(OSError):
                 while True:
                     ballast.write(bytes(1 << 20))
+
+    def test_what_could_not_be_saved_is_the_cause_that_is_named(self):
+        self.start("--max-steps", 1500, saved="disk/saved")
+        self.read_steps(5)
+        self.fill()
+        said, err = self.run_.communicate(timeout=120)
+        self.assertEqual(self.run_.returncode, 5, err)
+        fault = [json.loads(line) for line in said.splitlines() if '"fault"' in line][-1]
+        self.assertRegex(fault["cause"], "disk/saved: step 1500, the last, is not saved")
 
     def test_a_disk_that_was_full_for_a_while(self):
         self.start()
