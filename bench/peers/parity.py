@@ -10,6 +10,7 @@ from itself, or exit code 1.
 Needs PyTorch (see README.md here) and a built `cohort` ($COHORT_BIN).
 """
 import argparse
+import copy
 import gzip
 import hashlib
 import json
@@ -226,8 +227,10 @@ def check_resnet50(folder, layout, ranks):
     keys = {**RESNET50_KEYS, "data.dir": folder, "model.weights": start,
             "slices": ranks, "layout": layout}
     run = run_cohort(folder, ranks, RESNET_STEPS, keys, "cifar-resnet50v2")
+    other = run_pytorch(run, model=copy.deepcopy(model), apart=True,
+                        form=torch.channels_last)
     expected = run_pytorch(run, model=model, apart=True)
-    return report(f"ResNet-50, {layout}", ranks, run, *expected)
+    return report(f"ResNet-50, {layout}", ranks, run, *expected, [other])
 
 
 def check_case(folder, steps, name, ranks, keys):
