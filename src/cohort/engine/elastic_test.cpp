@@ -52,11 +52,55 @@ Chain make_chain() {
   return chain;
 }
 
+// A block whose gradient of one parameter is not finite, in its last element alone.
+class SpoiltBlock final : public Block {
+ public:
+  SpoiltBlock(std::unique_ptr<Block> block, Tensor parameter)
+      : block_(std::move(block)), parameter_(std::move(parameter)) {}
+
+  const std::string& name() const override { return block_->name(); }
+  std::span<const NamedTensor> parameters() const override {
+    return block_->parameters();
+  }
+  std::span<const NamedTensor> buffers() const override { return block_->buffers(); }
+
+  Values forward(const Values& inputs, Context& context) override {
+    context.grads = nullptr;
+    Values outputs = block_->forward(inputs, context);
+    const Tensor last = parameter_.reshape(-1)[-1];
+    outputs[0] = outputs[0] + (last - last.detach()).sqrt();  // its slope is infinite
+    return outputs;
+  }
+
+ private:
+  std::unique_ptr<Block> block_;
+  Tensor parameter_;
+};
+
+Chain make_spoilt_chain(const std::string& name) {
+  Chain chain = make_chain();
+  for (auto& block : chain.blocks)
+    for (const auto& parameter : block->parameters())
+      if (parameter.name == name) {
+        block = std::make_unique<SpoiltBlock>(std::move(block), parameter.tensor);
+        break;
+      }
+  return chain;
+}
+
+std::vector<std::string> trained_names() {
+  std::vector<std::string> names;
+  for (const auto& parameter : make_chain().parameters())
+    if (parameter.tensor.requires_grad()) names.push_back(parameter.name);
+  return names;
+}
+
 // One rank of a run.
 class Rank {
  public:
-  Rank(const Way& way, Communicator& comm, FaultPlan* faults = nullptr)
-      : chain_(make_chain()),
+  Rank(const Way& way, Communicator& comm, FaultPlan* faults = nullptr,
+       Chain chain = make_chain())
+      : chain_(std::move(chain)),
         rule_(make_update_rule({.name = "adamw"})),
         executor_(chain_, schedule_of(chain_, way), *rule_, comm,
                   {.decay = {.weight_decay = 0.01}, .clip = 0.5, .faults = faults}) {}
@@ -242,6 +286,47 @@ TEST(ElasticStep, CutOffBehindItsVoteEachRankFinishesAlone) {
         });
       }
     }
+  });
+}
+
+// At level 0 each rank looks at a part of the sums alone, and the last one is gone.
+TEST(ElasticStep, CutOffInItsVoteEachRankKnowsOfABadSum) {
+  test::run_in_child([] {
+    const Way way;
+    for (const std::string& name : trained_names()) {
+      SCOPED_TRACE(name);
+      FaultPlan faults;
+      faults.arm({.name = "engine.action",
+                  .rank = way.ranks - 1,
+                  .index = find(way, ActionKind::kVote, true)});
+      std::barrier all_cut(way.ranks);
+      test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
+        Rank rank(way, comm, &faults, make_spoilt_chain(name));
+        try {
+          rank.step(0);
+        } catch (const InjectedFault&) {
+          comm.abort("the test says so");
+        } catch (const CommError&) {
+          EXPECT_EQ(rank->standing().phase, Phase::kVoted);
+          EXPECT_TRUE(rank->standing().against);
+        }
+        all_cut.arrive_and_wait();
+      });
+      EXPECT_EQ(faults.pending(), 0);
+    }
+  });
+}
+
+TEST(ElasticStep, ABadSumIsLeftOutByAll) {
+  test::run_in_child([] {
+    for (const auto& way : every_way())
+      for (const std::string& name : trained_names()) {
+        SCOPED_TRACE(testing::Message() << way << ' ' << name);
+        test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
+          Rank rank(way, comm, nullptr, make_spoilt_chain(name));
+          EXPECT_TRUE(rank.step(0).skipped);
+        });
+      }
   });
 }
 

@@ -51,7 +51,7 @@ class Executor final : public StepRunner {
   void refresh() override;
   std::string small_state() override;
   void set_small_state(const std::string& text) override;
-  Standing standing() const override { return standing_; }
+  Standing standing() const override;
   StepResult finish(bool skip) override;
   int64_t device_peak_bytes() const override;
 
@@ -98,7 +98,8 @@ class Executor final : public StepRunner {
 
   void visit_share(int bucket, int64_t begin, int64_t count, float* sum);
   void check_sum(int bucket, int64_t begin, int64_t count, const float* sum);
-  bool sums_are_finite() const;
+  // All of what this rank has, or one part of as many.
+  bool sums_are_finite(int part = 0, int parts = 1) const;
   void check_stretch(int bucket, const ShareState& share, const Tensor& sum,
                      int64_t at);
   [[noreturn]] void stop_for_bad_sum();

@@ -152,13 +152,14 @@ void Executor::norm() {
 }
 
 // Padding between parameters is left out.
-bool Executor::sums_are_finite() const {
+bool Executor::sums_are_finite(int part, int parts) const {
   std::vector<float> widened;
   const auto finite = [&](const Place& place, const ShareState& share,
                           const Tensor& sum) {
-    const int64_t from = std::max<int64_t>(0, place.offset - share.begin);
-    const int64_t to =
-        std::min(share.count, place.offset + place.parameter.numel() - share.begin);
+    const int64_t from =
+        std::max(share.count * part / parts, place.offset - share.begin);
+    const int64_t to = std::min(share.count * (part + 1) / parts,
+                                place.offset + place.parameter.numel() - share.begin);
     for (int64_t at = from; at < to; at += kStretch) {
       const int64_t count = std::min(kStretch, to - at);
       if (!all_finite(widen_part(sum, at, count, widened), count)) return false;
@@ -178,7 +179,10 @@ bool Executor::sums_are_finite() const {
 PendingWork Executor::vote() {
   settle_all();
   int64_t* const against = votes_.data_ptr<int64_t>();
-  *against = sums_are_finite() ? 0 : 1;
+  // What all have summed alike each rank looks at in part: the vote joins the findings.
+  const bool alike = schedule_.shard == 0 && options_.communicate;
+  *against =
+      (alike ? sums_are_finite(comm_.rank(), comm_.size()) : sums_are_finite()) ? 0 : 1;
   standing_ = {.phase = Standing::Phase::kVoted, .against = *against > 0};
   const auto count = [this, against] {
     skipped_ = *against > 0;
@@ -190,6 +194,15 @@ PendingWork Executor::vote() {
     return {};
   }
   return {comm_.all_reduce(votes_, ReduceOp::kSum), count};
+}
+
+// Who does not know the outcome of a vote looks at everything: whoever looked at the
+// rest may be gone.
+Standing Executor::standing() const {
+  Standing now = standing_;
+  if (now.phase == Standing::Phase::kVoted && !now.against)
+    now.against = !sums_are_finite();
+  return now;
 }
 
 // All that the step needs of others came before its vote (law 2).
