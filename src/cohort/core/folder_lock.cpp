@@ -12,17 +12,12 @@
 #include <thread>
 
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 
 namespace cohort {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{20};  // between two looks at a lock
-
-std::string host_name() {
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof(host) - 1);
-  return host;
-}
 
 struct Holder {
   pid_t pid = 0;

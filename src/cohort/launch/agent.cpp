@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 #include "cohort/launch/agent_loop.h"
 #include "cohort/launch/error_file.h"
 #include "cohort/launch/preparation.h"

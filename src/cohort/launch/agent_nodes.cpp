@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's part in a run of several nodes.
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 #include "cohort/launch/agent_loop.h"
 
 namespace cohort::process {

@@ -7,6 +7,7 @@
 
 #include "cohort/comm/join.h"
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 #include "cohort/launch/cores.h"
 #include "cohort/launch/preparation.h"
 

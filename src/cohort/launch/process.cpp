@@ -82,12 +82,6 @@ std::string signal_name(int signal) {
   return text("signal ", signal);
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-  return name.data();
-}
-
 std::string random_hex(int bytes) {
   std::vector<unsigned char> raw(bytes);
   size_t filled = 0;

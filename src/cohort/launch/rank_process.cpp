@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 #include "cohort/launch/cores.h"
 
 namespace cohort::process {
