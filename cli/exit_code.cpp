@@ -4,12 +4,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
-#include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 #include "cohort/launch/error_file.h"
 
 namespace cohort::cli {
@@ -43,21 +41,15 @@ std::function<int()> as_rank(std::function<int()> body) {
   };
 }
 
-// Field 22 of /proc/self/stat: clock ticks since the machine started. Fields are
-// counted behind the program's name, which may hold blanks and parentheses.
 std::chrono::system_clock::time_point process_start() {
   const auto now = std::chrono::system_clock::now();
-  std::ifstream file("/proc/self/stat");
-  std::string line;
-  std::getline(file, line);
-  std::istringstream fields(line.substr(line.rfind(')') + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
-  if (!fields) return now;
+  const auto stat = process_stat(0);
+  if (!stat) return now;
   timespec boot{};
   clock_gettime(CLOCK_BOOTTIME, &boot);
   const double since_boot = static_cast<double>(boot.tv_sec) + 1e-9 * boot.tv_nsec;
-  const double started = std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const double started = static_cast<double>(stat->start_ticks) /
+                         static_cast<double>(sysconf(_SC_CLK_TCK));
   return now - std::chrono::duration_cast<std::chrono::system_clock::duration>(
                    std::chrono::duration<double>(since_boot - started));
 }

@@ -5,15 +5,9 @@
 #include <exception>
 #include <functional>
 
-namespace cohort::cli {
+#include "cohort/core/exit_code.h"
 
-// The contract's exit codes.
-inline constexpr int kExitBug = 1;
-inline constexpr int kExitConfig = 2;
-inline constexpr int kExitData = 3;
-inline constexpr int kExitLostPeer = 4;
-inline constexpr int kExitCheckpoint = 5;
-inline constexpr int kExitStopped = 75;  // on request, with the state saved
+namespace cohort::cli {
 
 // By the kind of error; what is not ours counts as our bug.
 int exit_code_of(const std::exception& error);

@@ -99,13 +99,14 @@ Shown shown(const HistoryStep& step) {
 }
 
 Shown shown(const HistoryRollback& rollback) {
-  return {text("rollback  from step ", rollback.from, " to ", rollback.to, ": ",
-               printable(rollback.why)),
+  return {text("rollback  from step ", rollback.from, " to ", rollback.to,
+               rollback.damaged ? ", damaged: " : ": ", printable(rollback.why)),
           JsonObject()
               .add("record", "rollback")
               .add("from", rollback.from)
               .add("to", rollback.to)
-              .add("why", rollback.why)};
+              .add("why", rollback.why)
+              .add("damaged", rollback.damaged)};
 }
 
 Shown shown(const HistoryEnd& end) {

@@ -76,9 +76,18 @@ TEST_F(HistoryCommand, EveryRecordIsALine) {
 
 TEST_F(HistoryCommand, OnlyTheLastAreShownIfAsked) {
   EXPECT_EQ(shown(2, true),
-            "{\"record\":\"rollback\",\"from\":4,\"to\":3,\"why\":\"a\\nsnapshot\"}\n"
+            "{\"record\":\"rollback\",\"from\":4,\"to\":3,\"why\":\"a\\nsnapshot\","
+            "\"damaged\":false}\n"
             "{\"record\":\"end\",\"step\":3,\"signal\":15,\"weights_hash\":"
             "\"0000000000000067\"}\n");
+}
+
+TEST_F(HistoryCommand, ARollbackOfDamagedStepsSaysSo) {
+  auto records = small_history(4);
+  records.emplace_back(HistoryRollback{4, 3, "drift", /*damaged=*/true});
+  write_history(path_, records);
+  EXPECT_EQ(shown(1), "rollback  from step 4 to 3, damaged: drift\n");
+  EXPECT_THAT(shown(1, true), HasSubstr("\"why\":\"drift\",\"damaged\":true}"));
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace cohort::cli {
 // float32, bf16 or fp16; `otherwise` for any other name.
 at::ScalarType parse_dtype(const std::string& name, at::ScalarType otherwise);
 
-// How the keys of a run say that its step is made. `exact` is the flag; slices are those
-// of the key, or with --exact 8, or 0: one a data-parallel rank.
+// How the keys of a run say that its step is made. `exact` is the flag; slices are
+// those of the key, or with --exact 8, or 0: one a data-parallel rank.
 GeneratorOptions step_options(const Config& config, bool exact);
 
 // The rule of an update, and how the step is run.

@@ -20,6 +20,7 @@
 #include "cohort/core/fault_point.h"
 #include "cohort/core/kept_memory.h"
 #include "cohort/core/parse.h"
+#include "cohort/core/process.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/elastic/watched_store.h"
 #include "cohort/engine/cuda/cuda_lane.h"
@@ -156,7 +157,7 @@ std::vector<RankIdentity> identities(Communicator& comm) {
   auto* bytes = reinterpret_cast<char*>(mine.data_ptr<uint8_t>());
   const int64_t pid = ::getpid();
   std::memcpy(bytes, &pid, sizeof(pid));
-  ::gethostname(bytes + sizeof(pid), kBytes - sizeof(pid) - 1);
+  host_name().copy(bytes + sizeof(pid), kBytes - sizeof(pid) - 1);
   Tensor all = at::zeros({comm.size() * kBytes}, at::kByte);
   comm.all_gather(all, mine).wait();
   std::vector<RankIdentity> ranks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/single.cpp with the optimizer's state and gradients cut over the ranks, by the
-// lines marked (1) to (5):
+// examples/single.cpp with the optimizer's state and gradients cut over the ranks, by
+// the lines marked (1) to (5):
 //   cohort launch -n 2 -- build/release/bin/sharded
 #include <cohort/engine/sharded.h>  // (1)
 #include <torch/nn/functional/loss.h>

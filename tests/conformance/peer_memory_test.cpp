@@ -74,7 +74,8 @@ TEST_P(PeerMemoryTest, EachRankWorksOnItsShareOfAllRanksMemory) {
         ++calls;
         Tensor sum = at::zeros({share.end - share.begin});
         for (const auto& in : inputs) sum += in.slice(0, share.begin, share.end);
-        for (const auto& copy : copies) copy.slice(0, share.begin, share.end).copy_(sum);
+        for (const auto& copy : copies)
+          copy.slice(0, share.begin, share.end).copy_(sum);
       });
       work.wait();
       EXPECT_EQ(calls, 1);

@@ -73,7 +73,8 @@ TEST_P(Mutants, AreRefusedOrTrainToTheSameWeights) {
   test::run_ranks({.backend = "local", .size = ranks}, [&](Communicator& comm) {
     at::set_num_threads(1);
     const Schedule valid = schedule_of(GetParam(), ranks);
-    const MutantVerdicts verdicts = judge_mutants(valid, {.most_exchanges = 400, .seed = 7});
+    const MutantVerdicts verdicts =
+        judge_mutants(valid, {.most_exchanges = 400, .seed = 7});
     const std::string wanted = train(valid, comm);
     for (const auto& mutant : verdicts.accepted)
       EXPECT_EQ(train(mutant.schedule, comm), wanted) << mutant.what;

@@ -4,48 +4,29 @@
 import json
 import os
 import signal
-import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
 import train_run
 
-KEYS = {"data.synthetic": "true", "model.width": 2, "batch": 24, "slices": 4,
-        "log.every_steps": 1, "valid.every_epochs": 0, "epochs": 100_000}
 FULL = "No space left on device"
 
 
 @unittest.skipUnless(train_run.mounts_work(), "needs the right to mount a file system")
-class FullOutTest(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.scratch = Path(scratch.name)
-        (self.scratch / "disk").mkdir()
-
-    def start(self, *args, saved="saved"):
+class FullOutTest(train_run.TrainTest):
+    def start_on_disk(self, *args, saved="saved"):
         """A run with a small disk of its own, which is seen through its process."""
-        keys = {**KEYS, "checkpoint.dir": self.scratch / saved}
-        train = [train_run.COHORT, "train", "fashion-mnist", "-n", "2", "--json", "--grace",
-                 "60", "--out", f"{self.scratch}/disk/out", *args,
-                 *train_run.assignments(keys)]
+        (self.scratch / "disk").mkdir()
         mount = f"mount -t tmpfs -o size=32m none {self.scratch}/disk; exec \"$@\""
-        self.run_ = subprocess.Popen(
-            ["unshare", "-m", "sh", "-ec", mount, "sh", *map(str, train)], text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=train_run.clean_environment())
-        for cleanup in (self.run_.stdout.close, self.run_.stderr.close, self.run_.kill):
-            self.addCleanup(cleanup)
+        self.run_ = self.start(
+            2, "--grace", 60, "--out", self.scratch / "disk/out", *args,
+            keys={"checkpoint.dir": self.scratch / saved},
+            under=["unshare", "-m", "sh", "-ec", mount, "sh"])
         self.events = []
 
-    def read_steps(self, steps):
-        """So many more of them."""
-        while steps > 0:
-            line = self.run_.stdout.readline()
-            self.assertTrue(line, "the run ended by itself")
-            self.events.append(json.loads(line))
-            steps -= self.events[-1]["event"] == "step"
+    def read_more(self, steps):
+        for _ in range(steps):
+            self.events += self.read_until(self.run_, lambda e: e["event"] == "step")
 
     def read_said(self, words):
         """Up to the line that has these words."""
@@ -63,8 +44,8 @@ class FullOutTest(unittest.TestCase):
                     ballast.write(bytes(1 << 20))
 
     def test_what_could_not_be_saved_is_the_cause_that_is_named(self):
-        self.start("--max-steps", 1500, saved="disk/saved")
-        self.read_steps(5)
+        self.start_on_disk("--max-steps", 1500, saved="disk/saved")
+        self.read_more(5)
         self.fill()
         said, err = self.run_.communicate(timeout=120)
         self.assertEqual(self.run_.returncode, 5, err)
@@ -72,18 +53,18 @@ class FullOutTest(unittest.TestCase):
         self.assertRegex(fault["cause"], "disk/saved: step 1500, the last, is not saved")
 
     def test_a_disk_that_was_full_for_a_while(self):
-        self.start()
-        self.read_steps(5)
+        self.start_on_disk()
+        self.read_more(5)
         self.fill()
         self.read_said(FULL)
-        self.read_steps(200)
-        victim = [e["pid"] for e in self.events if e["event"] == "rank"][0]
+        self.read_more(200)
+        victim = train_run.pids_of(self.events)[0]
         os.kill(victim, signal.SIGKILL)  # what it kept is made up for by the next
         self.read_said(FULL)
-        self.read_steps(200)
+        self.read_more(200)
         (self.disk / "ballast").unlink()
         self.read_said("there is room again: what was kept is written, nothing is lost")
-        self.read_steps(200)
+        self.read_more(200)
         self.run_.send_signal(signal.SIGTERM)
         ended = train_run.finish(self.run_)
         self.assertEqual(ended.code, 75, ended.err)
@@ -92,8 +73,8 @@ class FullOutTest(unittest.TestCase):
         self.assertIn(f"{ended.done['steps']} steps", checked.out)
 
     def test_a_disk_that_is_full_at_the_end(self):
-        self.start("--max-steps", 1500)
-        self.read_steps(5)
+        self.start_on_disk("--max-steps", 1500)
+        self.read_more(5)
         self.fill()
         ended = train_run.finish(self.run_)
         self.assertEqual(ended.code, 3, ended.err)

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "cohort/comm/endpoint.h"
+#include "cohort/core/process.h"
 #include "process.h"
 
 namespace cohort::test {
@@ -201,18 +202,15 @@ TEST(ControlZ, StopsRanksToo) {
   Program run(shell({"-n", "2", "--stopped-limit", "0.1"}, "echo ready; exec sleep 60"),
               {}, Program::Streams::kTerminal);
   ASSERT_TRUE(both_ready(run));
-  const auto state_of = [&](pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string stat;
-    std::getline(file, stat);
-    return stat.substr(stat.rfind(')') + 2, 1);
+  const auto state_of = [](pid_t pid) {
+    return process_stat(pid).value_or(ProcessStat()).state;
   };
   const pid_t rank = rank_of(run);
   run.type("\x1a");
-  EXPECT_TRUE(run.wait_until([&] { return state_of(run.pid()) == "T"; }));
-  EXPECT_TRUE(run.wait_until([&] { return state_of(rank) == "T"; }));
+  EXPECT_TRUE(run.wait_until([&] { return state_of(run.pid()) == 'T'; }));
+  EXPECT_TRUE(run.wait_until([&] { return state_of(rank) == 'T'; }));
   run.signal(SIGCONT);
-  EXPECT_TRUE(run.wait_until([&] { return state_of(rank) == "S"; }));
+  EXPECT_TRUE(run.wait_until([&] { return state_of(rank) == 'S'; }));
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait(), 128 + SIGTERM) << run.out();
 }

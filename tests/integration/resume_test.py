@@ -6,27 +6,17 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
 import train_run
+from train_run import ENDLESS, SMALL
 
-SMALL = {"data.synthetic": "true", "model.width": 2, "batch": 24, "slices": 4,
-         "log.every_steps": 1, "valid.every_epochs": 0}
-ENDLESS = {**SMALL, "epochs": 100_000}
 CUT, END = 6, 10
 # What a run saved by 4 ranks at shard level 3 goes on with.
 WAYS = [(1, "shard=0"), (3, "shard=0"), (2, "shard=1")]
 
 
-class ResumeTest(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.scratch = Path(scratch.name)
-        self.root = self.scratch / "run"
-
+class ResumeTest(train_run.TrainTest):
     def train(self, ranks, layout, steps, *args, keys={}, code=0):
         run = train_run.train(ranks, "--exact", "--layout", layout, "--max-steps", steps,
                               *args, keys={**SMALL, **keys})
@@ -43,18 +33,6 @@ class ResumeTest(unittest.TestCase):
         shutil.copytree(self.root, copy)
         return self.train(ranks, layout, steps, "--resume", *args, code=code,
                           keys={**keys, "checkpoint.dir": copy})
-
-    def start(self, *args, steps):
-        """A run that has done some steps, and its lines so far."""
-        run = train_run.start(*args)
-        self.addCleanup(run.stdout.close)
-        self.addCleanup(run.stderr.close)
-        self.addCleanup(run.kill)
-        lines = []
-        while not lines or json.loads(lines[-1]).get("step", 0) < steps:
-            lines.append(run.stdout.readline())
-            self.assertTrue(lines[-1], "the run ended by itself")
-        return run, lines
 
     def test_any_layout_goes_on_to_the_same_weights(self):
         for precision, optimizer in (("float32", "sgd"), ("float32", "adamw"),
@@ -86,14 +64,12 @@ class ResumeTest(unittest.TestCase):
         for name in ("SIGTERM", "SIGUSR1"):
             with self.subTest(signal=name):
                 shutil.rmtree(self.root, ignore_errors=True)
-                keys = {**ENDLESS, **self.saving()}
-                run, lines = self.start(
-                    "train", "fashion-mnist", "-n", 2, "--json", "--exact", "--grace", 60,
-                    *train_run.assignments(keys), steps=4)
+                run = self.start(2, "--exact", "--grace", 60, keys=self.saving())
+                events = self.read_steps(run, 4)
                 run.send_signal(getattr(signal, name))
                 ended = train_run.finish(run)
                 self.assertEqual(ended.code, 75, ended.err)
-                events = [json.loads(line) for line in lines] + ended.events
+                events += ended.events
                 (saved,) = [e for e in events if e["event"] == "checkpoint"]
                 self.assertEqual(saved["path"],
                                  f"{self.root}/step-{saved['step']:08}")
@@ -109,13 +85,12 @@ class ResumeTest(unittest.TestCase):
     def test_all_ranks_killed_at_once_go_on_from_memory(self):
         for layout in ("shard=0", "shard=3"):
             with self.subTest(layout=layout):
-                keys = {**SMALL, "snapshot.every_steps": 5, "elastic": "on"}
-                args = ("train", "fashion-mnist", "-n", 2, "--json", "--exact", "--layout",
-                        layout, "--max-steps", 200, *train_run.assignments(keys))
-                wanted = train_run.cohort(*args).done["weights_hash"]
-                run, lines = self.start(*args, steps=23)
-                events = [json.loads(line) for line in lines]
-                pids = [e["pid"] for e in events if e["event"] == "rank"]
+                keys = {**ENDLESS, "snapshot.every_steps": 5, "elastic": "on"}
+                args = (2, "--exact", "--layout", layout, "--max-steps", 200)
+                wanted = train_run.train(*args, keys=keys).done["weights_hash"]
+                run = self.start(*args, keys=keys)
+                events = self.read_steps(run, 23)
+                pids = train_run.pids_of(events).values()
                 for number in (signal.SIGSTOP, signal.SIGKILL):  # neither helps the other
                     for pid in pids:
                         os.kill(pid, number)

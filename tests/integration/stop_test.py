@@ -1,46 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A stop on request saves the run, also when a rank is lost about the same time."""
-import json
 import os
 import signal
-import tempfile
 import unittest
-from pathlib import Path
 
 import train_run
-
-KEYS = {"data.synthetic": "true", "model.width": 2, "batch": 24, "slices": 4,
-        "log.every_steps": 1, "valid.every_epochs": 0, "epochs": 100_000}
+from train_run import ENDLESS
 
 
-class StopTest(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.root = Path(scratch.name) / "run"
-
-    def start(self, ranks, **keys):
-        keys = {**KEYS, "checkpoint.dir": self.root, **keys}
-        self.run_ = train_run.start("train", "fashion-mnist", "-n", ranks, "--json",
-                                    "--exact", "--grace", 60,
-                                    *train_run.assignments(keys))
-        for cleanup in (self.run_.stdout.close, self.run_.stderr.close, self.run_.kill):
-            self.addCleanup(cleanup)
-        self.events = []
-
-    def read_until(self, wanted):
-        while not self.events or not wanted(self.events[-1]):
-            line = self.run_.stdout.readline()
-            self.assertTrue(line, "the run ended by itself")
-            self.events.append(json.loads(line))
-
-    def read_steps(self, steps):
-        self.read_until(lambda event: event.get("step", 0) >= steps)
+class StopTest(train_run.TrainTest):
+    def start_steps(self, ranks, **keys):
+        """A run that has done some steps."""
+        self.run_ = self.start(ranks, "--exact", "--grace", 60,
+                               keys={"checkpoint.dir": self.root, **keys})
+        self.events = self.read_steps(self.run_, 12)
 
     def pids(self):
-        """By rank, the newest of each."""
-        return {e["rank"]: e["pid"] for e in self.events if e["event"] == "rank"}
+        return train_run.pids_of(self.events)
 
     def kill_and_stop(self, ranks):
         """The agent finds the request and the deaths together when it wakes."""
@@ -62,11 +39,11 @@ class StopTest(unittest.TestCase):
         self.assertEqual(steps, list(range(1, len(steps) + 1)))
         if survivors:  # else the run went back to a snapshot
             self.assertEqual(len(steps), saved["step"])
-        keys = {**KEYS, "checkpoint.dir": self.root}
+        keys = {**ENDLESS, "checkpoint.dir": self.root}
         more = saved["step"] + 2
         again = train_run.train(3, "--exact", "--max-steps", more, "--resume", keys=keys)
         self.assertEqual(again.code, 0, again.err)
-        whole = train_run.train(1, "--exact", "--max-steps", more, keys=KEYS)
+        whole = train_run.train(1, "--exact", "--max-steps", more, keys=ENDLESS)
         self.assertEqual(again.done["weights_hash"], whole.done["weights_hash"])
         return events
 
@@ -74,8 +51,7 @@ class StopTest(unittest.TestCase):
         for victim in (0, 1):
             with self.subTest(victim=victim):
                 self.root = self.root.with_name(f"run{victim}")
-                self.start(2)
-                self.read_steps(12)
+                self.start_steps(2)
                 self.kill_and_stop([victim])
                 events = self.expect_saved()
                 (fault,) = [e for e in events if e["event"] == "fault"]
@@ -85,28 +61,24 @@ class StopTest(unittest.TestCase):
         for ranks in (1, 3):
             with self.subTest(ranks=ranks):
                 self.root = self.root.with_name(f"all{ranks}")
-                self.start(ranks, **{"snapshot.every_steps": 5})
-                self.read_steps(12)
+                self.start_steps(ranks, **{"snapshot.every_steps": 5})
                 self.kill_and_stop(range(ranks))
                 self.expect_saved(survivors=False)
 
     def test_a_request_while_the_replacement_is_still_loading(self):
-        self.start(2, **{"elastic.spares": 0})
-        self.read_steps(12)
+        self.start_steps(2, **{"elastic.spares": 0})
         os.kill(self.pids()[1], signal.SIGKILL)
-        self.read_until(lambda event: event["event"] == "fault")
+        self.events += self.read_until(self.run_, lambda e: e["event"] == "fault")
         self.run_.send_signal(signal.SIGTERM)
         self.expect_saved()
 
     def test_a_replacement_that_only_the_agent_can_tell(self):
-        self.start(1, **{"elastic.spares": 0})
-        self.read_steps(12)
+        self.start_steps(1, **{"elastic.spares": 0})
         self.kill_and_stop([0])
         self.expect_saved(survivors=False)
 
     def test_without_a_folder_nothing_is_saved_and_the_code_says_so(self):
-        self.start(2, **{"checkpoint.dir": ""})
-        self.read_steps(12)
+        self.start_steps(2, **{"checkpoint.dir": ""})
         self.kill_and_stop([1])
         ended = train_run.finish(self.run_)
         self.assertEqual(ended.code, 128 + signal.SIGTERM, ended.err)

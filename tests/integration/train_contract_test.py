@@ -4,17 +4,14 @@
 import json
 import os
 import signal
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
 
 import train_run
+from train_run import SMALL
 
 DATA = Path("/usr/share/datasets/fashion-mnist")
-# Steps of milliseconds, so that runs are short, or long by their number alone.
-SMALL = {"data.synthetic": "true", "model.width": 1, "batch": 24, "log.every_steps": 1}
-ENDLESS = {**SMALL, "epochs": 100_000}
 FIELDS = {
     "start": {"config", "version", "world", "backend", "device"},
     "rank": {"rank", "pid", "host", "generation"},
@@ -33,30 +30,16 @@ KEYS = {"seed", "epochs", "batch", "slices", "threads", "precision", "optim.name
         "checkpoint.keep", "checkpoint.async", "log.every_steps", "elastic"}
 
 
-class TrainTest(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.scratch = Path(scratch.name)
-
+class ContractTest(train_run.TrainTest):
     def assert_fields(self, events):
         for event in events:
             self.assertEqual(event.keys() - {"event"}, FIELDS[event["event"]])
 
     def start_endless(self, ranks, *args, steps=3):
         """A run that has done some steps: the process, what it said, its ranks' pids."""
-        run = train_run.start("train", "fashion-mnist", "-n", ranks, "--json",
-                              *train_run.assignments(ENDLESS), *args)
-        self.addCleanup(run.stdout.close)
-        self.addCleanup(run.stderr.close)
-        self.addCleanup(run.kill)
-        events = []
-        while not events or events[-1].get("step", 0) < steps:
-            line = run.stdout.readline()
-            self.assertTrue(line, "the run ended by itself")
-            events.append(json.loads(line))
-        pids = {e["rank"]: e["pid"] for e in events if e["event"] == "rank"}
-        return run, events, pids
+        run = self.start(ranks, *args)
+        events = self.read_steps(run, steps)
+        return run, events, train_run.pids_of(events)
 
     def finish(self, run, events, pids):
         """Its end, with all events; none of its ranks may be left."""
@@ -67,7 +50,7 @@ class TrainTest(unittest.TestCase):
         return end.code, events + end.events, end.err
 
 
-class EventsTest(TrainTest):
+class EventsTest(ContractTest):
     def test_lines_are_json_in_the_order_of_the_contract(self):
         for ranks in (1, 2, 3):
             with self.subTest(ranks=ranks):
@@ -171,7 +154,7 @@ class EventsTest(TrainTest):
             (self.scratch / "final").unlink()  # it went to its end
 
 
-class RefusalTest(TrainTest):
+class RefusalTest(ContractTest):
     def refused(self, code, *args, recipe="fashion-mnist"):
         """One line on stderr, nothing but JSON on stdout."""
         run = train_run.cohort("train", recipe, "--json", *args)
@@ -247,7 +230,7 @@ class RefusalTest(TrainTest):
         self.assertIn(str(folder), self.refused(3, "-n", 2, "--set", f"data.dir={folder}"))
 
 
-class SignalTest(TrainTest):
+class SignalTest(ContractTest):
     def test_a_killed_rank_is_exit_code_4_and_named(self):
         """Where nobody replaces it: not elastic, or no restart is left."""
         off, spent = ("--set", "elastic=off"), ("--max-restarts", 0)

@@ -11,8 +11,10 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import types
+import unittest
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 COHORT = os.environ.get("COHORT_BIN") or str(ROOT / "build/release/bin/cohort")
 DEADLINE_S = 120  # far beyond what any run here takes
+# Steps of milliseconds, so that runs are short, or long by their number alone.
+SMALL = {"data.synthetic": "true", "model.width": 2, "batch": 24, "slices": 4,
+         "log.every_steps": 1, "valid.every_epochs": 0}
+ENDLESS = {**SMALL, "epochs": 100_000}
 
 
 @dataclass
@@ -53,8 +59,9 @@ def clean_environment():
     return {name: value for name, value in os.environ.items() if name not in names}
 
 
-def start(*args):
-    return subprocess.Popen([COHORT, *map(str, args)], text=True,
+def start(*args, under=()):
+    """`under`: a command that becomes the program."""
+    return subprocess.Popen([*under, COHORT, *map(str, args)], text=True,
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, env=clean_environment())
 
@@ -83,6 +90,43 @@ def cohort(*args):
 def train(ranks, *args, keys={}):
     return cohort("train", "fashion-mnist", "-n", ranks, "--json", *assignments(keys),
                   *args)
+
+
+class TrainTest(unittest.TestCase):
+    """With a folder of its own, and runs that do not outlive it."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.scratch = Path(scratch.name)
+        self.root = self.scratch / "run"
+
+    def start(self, ranks, *args, keys={}, under=()):
+        """A run without an end, if nothing else is asked for."""
+        run = start("train", "fashion-mnist", "-n", ranks, "--json",
+                    *assignments({**ENDLESS, **keys}), *args, under=under)
+        for cleanup in (run.stdout.close, run.stderr.close,
+                        lambda: run.wait(DEADLINE_S), run.kill):
+            self.addCleanup(cleanup)  # the last one is the first to be done
+        return run
+
+    def read_until(self, run, wanted):
+        """Its next events, up to one that is wanted."""
+        events = []
+        while not events or not wanted(events[-1]):
+            line = run.stdout.readline()
+            self.assertTrue(line, "the run ended by itself")
+            events.append(json.loads(line))
+        return events
+
+    def read_steps(self, run, step):
+        """Up to that step."""
+        return self.read_until(run, lambda event: event.get("step", 0) >= step)
+
+
+def pids_of(events):
+    """By rank, the newest of each."""
+    return {e["rank"]: e["pid"] for e in events if e["event"] == "rank"}
 
 
 def mounts_work():

@@ -9,6 +9,7 @@
 #include "cohort/comm/local_store.h"
 #include "cohort/comm/tcp_store.h"
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 #include "cohort/core/version.h"
 
 namespace cohort {
@@ -50,12 +51,6 @@ Card to_card(const std::string& value) {
   std::getline(in, card.version);
   std::getline(in, card.host);
   return card;
-}
-
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 // The verdict of a world: "ok", or why it is refused. The first word of a refusal

@@ -22,7 +22,8 @@ class Store {
 
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Waits until the key is there.
-  virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
+  virtual std::string get(const std::string& key,
+                          std::chrono::milliseconds timeout) = 0;
   // Does not wait.
   virtual bool has(const std::string& key) = 0;
   // Adds to a counter (0 at first) and returns the new value. Counters and values

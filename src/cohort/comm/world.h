@@ -20,9 +20,9 @@ struct World {
   int num_nodes = 1;
   int generation = 0;
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;         // 0: no store needed, a world of one
-  bool hosts_store = false;    // rank 0 of a launcher that runs no store of its own
-  std::string token;           // the run's secret prefix of all store keys
+  int master_port = 0;            // 0: no store needed, a world of one
+  bool hosts_store = false;       // rank 0 of a launcher that runs no store of its own
+  std::string token;              // the run's secret prefix of all store keys
   std::string launcher = "none";  // cohort, torchrun, openmpi, slurm, ... or none
 };
 

@@ -69,9 +69,9 @@ std::string text(Parts&&... parts) {
 }  // namespace cohort
 
 // An invariant whose failure would be our bug. Never for user input.
-#define COHORT_CHECK(condition, ...)                                          \
-  do {                                                                        \
-    if (!(condition)) [[unlikely]]                                            \
-      ::cohort::fail_check(#condition, __FILE__, __LINE__,                    \
-                           ::cohort::text(__VA_ARGS__));                      \
+#define COHORT_CHECK(condition, ...)                       \
+  do {                                                     \
+    if (!(condition)) [[unlikely]]                         \
+      ::cohort::fail_check(#condition, __FILE__, __LINE__, \
+                           ::cohort::text(__VA_ARGS__));   \
   } while (false)

@@ -12,17 +12,12 @@
 #include <thread>
 
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 
 namespace cohort {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{20};  // between two looks at a lock
-
-std::string host_name() {
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof(host) - 1);
-  return host;
-}
 
 struct Holder {
   pid_t pid = 0;
@@ -41,11 +36,8 @@ bool is_alive(const Holder& holder) {
   if (holder.pid <= 0) return false;
   if (holder.host != host_name()) return true;  // who knows
   if (::kill(holder.pid, 0) != 0 && errno == ESRCH) return false;
-  std::ifstream file(text("/proc/", holder.pid, "/stat"));
-  std::string stat;
-  std::getline(file, stat);
-  const size_t name_end = stat.rfind(") ");
-  return name_end == std::string::npos || stat[name_end + 2] != 'Z';
+  const auto stat = process_stat(holder.pid);
+  return !stat || stat->state != 'Z';
 }
 
 [[noreturn]] void refuse(const std::string& folder, const Holder& holder) {

@@ -42,8 +42,8 @@ class MemoryShare {
 
 // While it lives, counts the memory of tensors that this thread allocates and frees:
 // LibTorch reports it, and so does what hands out memory of its own (report_memory).
-// Backward on the CPU runs in the thread that asks for it. Costs a lock an allocation, so
-// it is for measuring. Scopes of one thread end in reverse order.
+// Backward on the CPU runs in the thread that asks for it. Costs a lock an allocation,
+// so it is for measuring. Scopes of one thread end in reverse order.
 class TensorMemoryScope {
  public:
   explicit TensorMemoryScope(MemoryCounter& counter);

@@ -16,7 +16,8 @@ void require_equal(Communicator& comm, uint64_t hash, std::string_view what) {
   const int64_t* hashes = all.const_data_ptr<int64_t>();
   std::string others;
   for (int r = 1; r < comm.size(); ++r)
-    if (hashes[r] != hashes[0]) others += (others.empty() ? "" : ", ") + std::to_string(r);
+    if (hashes[r] != hashes[0])
+      others += (others.empty() ? "" : ", ") + std::to_string(r);
   if (others.empty()) return;
   throw ConfigError(text("[engine] the ", what, " of rank ", others,
                          " is not that of rank 0 (", hex16(hashes[0]),

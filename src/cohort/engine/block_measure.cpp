@@ -22,7 +22,8 @@ using Clock = std::chrono::steady_clock;
 class ScratchSink final : public GradSink {
  public:
   void add(const Tensor& parameter) {
-    targets_.emplace(parameter.unsafeGetTensorImpl(), at::zeros_like(parameter).detach());
+    targets_.emplace(parameter.unsafeGetTensorImpl(),
+                     at::zeros_like(parameter).detach());
   }
   GradTarget take(const Tensor& parameter) override {
     const auto it = targets_.find(parameter.unsafeGetTensorImpl());
@@ -106,14 +107,15 @@ class Pass {
       const auto begin = Clock::now();
       if (!wanted.empty()) {
         Values given = std::exchange(upstream, {});
-        Values gradients = torch::autograd::grad(flight.outputs, wanted, given, {}, false,
-                                                 /*allow_unused=*/true);
+        Values gradients =
+            torch::autograd::grad(flight.outputs, wanted, given, {}, false,
+                                  /*allow_unused=*/true);
         upstream.assign(gradients.begin() + static_cast<int64_t>(parameters),
                         gradients.end());
       }
       samples_[b].backward_s = seconds_since(begin);
-      samples_[b].scratch = std::max(
-          samples_[b].scratch, static_cast<double>(counter_.peak() - before));
+      samples_[b].scratch =
+          std::max(samples_[b].scratch, static_cast<double>(counter_.peak() - before));
     }
   }
 
@@ -159,7 +161,7 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain,
   const auto more = measure(chain, batch(2 * samples), sink);
   std::vector<BlockMeasure> measures;
   for (size_t b = 0; b < few.size(); ++b) {
-    const auto through = [&](double Sample::* what) {
+    const auto through = [&](double Sample::*what) {
       return line(static_cast<double>(samples), few[b].*what,
                   static_cast<double>(2 * samples), more[b].*what);
     };

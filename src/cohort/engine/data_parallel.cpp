@@ -138,7 +138,9 @@ double DataParallel::backward(const Tensor& mean_loss, int64_t count) {
   return backward(weighted(mean_loss, count));
 }
 
-double DataParallel::backward(const WeightedLoss& loss) { return impl_->backward(loss); }
+double DataParallel::backward(const WeightedLoss& loss) {
+  return impl_->backward(loss);
+}
 
 void DataParallel::accumulate(const Tensor& mean_loss, int64_t count) {
   accumulate(weighted(mean_loss, count));

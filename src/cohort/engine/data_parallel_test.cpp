@@ -102,7 +102,8 @@ TEST_P(DataParallelTest, AccumulationIsTheSameStepInParts) {
     const Tensor x = rows(comm.rank());
     for (int step = 0; step < 2; ++step) {
       for (int64_t i = 0; i + 1 < x.size(0); ++i)
-        parallel.accumulate({module.forward(x.narrow(0, i, 1), true).square().sum(), 1});
+        parallel.accumulate(
+            {module.forward(x.narrow(0, i, 1), true).square().sum(), 1});
       const Tensor last = x.narrow(0, x.size(0) - 1, 1);
       parallel.backward({module.forward(last, true).square().sum(), 1});
       expect_close(gradients_of(module), stock_gradients(comm.size(), true));

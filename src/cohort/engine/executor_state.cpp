@@ -206,25 +206,27 @@ Tensor Executor::part_of(const Place& place, const Tensor& flat, int64_t begin) 
   return flat.narrow(0, from, to - from);
 }
 
-// At level 3 parameters are held twice in hybrid runs alone, or in mirrors. Masters are
-// compared where they are memory of their own, and everyone updates all of what he
-// holds: a bit of theirs may not show in the parameters for long.
+// Shares as many as ranks are held once each: there is nothing to compare them with,
+// mirrors apart. Masters are compared where they are memory of their own, and everyone
+// updates all of what he holds: a bit of theirs may not show in the weights for long.
 std::vector<Executor::Copy> Executor::copies() {
   std::vector<Copy> all = mirrored_copies();
+  const auto add = [&](const std::string& name, const Tensor& tensor, int shares) {
+    if (shares < comm_.size()) all.push_back({name, tensor, shares});
+  };
   const int shares = groups_.shard->size();
   const bool masters = schedule_.precision.compute != at::kFloat && !fused_;
   for (const auto& place : state_.places()) {
     const BucketState& state = state_.buckets()[place.bucket];
     if (schedule_.shard == 3)
-      all.push_back({place.name, part_of(place, state.travels, state.begin), shares});
+      add(place.name, part_of(place, state.travels, state.begin), shares);
     else
-      all.push_back({place.name, part_of(place, state.whole, 0), 1});
+      add(place.name, part_of(place, state.whole, 0), 1);
     if (masters)
-      all.push_back({place.name, part_of(place, state.master, state.begin),
-                     schedule_.shard > 0 ? shares : 1});
+      add(place.name, part_of(place, state.master, state.begin),
+          schedule_.shard > 0 ? shares : 1);
   }
-  for (const auto& [name, tensor] : chain_.buffers())
-    all.push_back({name, tensor.cpu(), 1});
+  for (const auto& [name, tensor] : chain_.buffers()) add(name, tensor.cpu(), 1);
   return all;
 }
 
@@ -258,11 +260,13 @@ ReplicaReport Executor::compare_replicas() {
   const int size = comm_.size();
   if (size == 1) return report;
   const auto mine = copies();
+  if (mine.empty()) return report;  // so have the others nothing to compare
   const auto count = static_cast<int64_t>(mine.size());
   Tensor hashes = at::zeros({count, 2}, at::kLong);  // of the copy, and of the mirror
+  auto hash = hashes.accessor<int64_t, 2>();
   for (int64_t i = 0; i < count; ++i) {
-    hashes[i][0] = hash_of(mine[i].tensor);
-    if (mine[i].mirror.defined()) hashes[i][1] = hash_of(mine[i].mirror);
+    hash[i][0] = hash_of(mine[i].tensor);
+    if (mine[i].mirror.defined()) hash[i][1] = hash_of(mine[i].mirror);
   }
   Tensor all = at::empty({size, count, 2}, at::kLong);
   comm_.all_gather(all, hashes).wait();

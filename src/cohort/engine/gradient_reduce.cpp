@@ -103,7 +103,8 @@ void GradientSums::push_round(BucketSums& sums, int round, int64_t at, int64_t c
 }
 
 // Element `at` of every sum that the members are left with.
-GradientSums::Pointers GradientSums::pointers(const Buffers& buffers, int64_t at) const {
+GradientSums::Pointers GradientSums::pointers(const Buffers& buffers,
+                                              int64_t at) const {
   Pointers pointers;
   for (int m = 0; m < shard_->size(); ++m)
     for (size_t i = 0; i < partials_[m]; ++i)
@@ -118,7 +119,8 @@ void GradientSums::fold_group(BucketSums& sums, const Pointers& inputs, int64_t 
   if (replicate_) {
     outputs.clear();
     for (int64_t i = 0; i < sums.partials.size(0); ++i)
-      outputs.push_back(sums.partials.data_ptr<float>() + i * sums.partials.size(1) + at);
+      outputs.push_back(sums.partials.data_ptr<float>() + i * sums.partials.size(1) +
+                        at);
   }
   (*fold_)(inputs, count, outputs);
 }
@@ -261,9 +263,8 @@ std::optional<int> GradientSums::blame(int bucket, int64_t index) const {
   };
   const BucketSums& sums = buckets_[bucket];
   for (int m = 0; peers_ && m < shard_->size(); ++m) {
-    std::vector<Tensor> buffers = in_rounds()
-                                      ? std::vector{ring_peers_[sums.slot][m]}
-                                      : sums.peers[m];
+    std::vector<Tensor> buffers =
+        in_rounds() ? std::vector{ring_peers_[sums.slot][m]} : sums.peers[m];
     if (std::any_of(buffers.begin(), buffers.end(), is_bad)) return first_member_ + m;
   }
   return {};

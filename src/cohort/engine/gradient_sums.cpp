@@ -51,8 +51,8 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
   if (exact_) make_folds();
   for (int m = 0; m < shard_->size(); ++m)
     partials_.push_back(partials_of(slices_of_member(m), slices_).size());
-  // Nobody but its owner reads a share of the partial sums, so the owner may put the sum
-  // in the place of the first of them, on every rank.
+  // Nobody but its owner reads a share of the partial sums, so the owner may put the
+  // sum in the place of the first of them, on every rank.
   write_everywhere_ = [this](int bucket, int64_t begin, int64_t count, float* sum) {
     for (const auto& peer : buckets_[bucket].peers)
       std::copy_n(sum, count, peer[0].data_ptr<float>() + begin);

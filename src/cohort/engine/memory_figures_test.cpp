@@ -58,7 +58,8 @@ Figures figures_of(int shard, bool elastic, Communicator& comm) {
   figures.predicted = static_cast<double>(check(schedule).largest().parts.total());
   const double parameters = static_cast<double>(kBlocks * width() * (width() + 1));
   double activations = 0;
-  for (const auto& spec : specs) activations += static_cast<double>(spec.activation_bytes);
+  for (const auto& spec : specs)
+    activations += static_cast<double>(spec.activation_bytes);
   figures.formula = bytes_a_parameter(shard, elastic) * parameters +
                     2.0 * 2.0 * parameters / kBlocks + activations;
 
@@ -70,9 +71,8 @@ Figures figures_of(int shard, bool elastic, Communicator& comm) {
     Executor executor(chain, std::move(schedule), *rule, comm, {});
     counter.reset_peak();
     for (int64_t step = 0; step < 2; ++step)
-      executor.run({.step = step, .rate = 1e-3, .batch = [](int) {
-                      return samples(kSamples);
-                    }});
+      executor.run(
+          {.step = step, .rate = 1e-3, .batch = [](int) { return samples(kSamples); }});
     figures.measured = static_cast<double>(counter.peak());
   }
   return figures;
@@ -85,12 +85,13 @@ TEST_P(MemoryFigures, AreThoseOfTheFormulaAndOfTheChecker) {
   test::run_ranks({.backend = "local", .size = kRanks}, [&](Communicator& comm) {
     const Figures figures = figures_of(shard, elastic, comm);
     if (comm.rank() == 0)
-      std::fprintf(stderr, "shard %d: measured %.1f MB, formula %.1f MB (%+.1f %%), checker %.1f "
-                  "MB (%+.1f %%)\n",
-                  shard, figures.measured / 1e6, figures.formula / 1e6,
-                  100 * (figures.measured / figures.formula - 1),
-                  figures.predicted / 1e6,
-                  100 * (figures.predicted / figures.measured - 1));
+      std::fprintf(
+          stderr,
+          "shard %d: measured %.1f MB, formula %.1f MB (%+.1f %%), checker %.1f "
+          "MB (%+.1f %%)\n",
+          shard, figures.measured / 1e6, figures.formula / 1e6,
+          100 * (figures.measured / figures.formula - 1), figures.predicted / 1e6,
+          100 * (figures.predicted / figures.measured - 1));
     EXPECT_NEAR(figures.predicted / figures.measured, 1, 0.05);
     EXPECT_LT(figures.measured / figures.formula, 1.10);
     EXPECT_GT(figures.measured / (figures.formula - figures.unkept), 0.90);

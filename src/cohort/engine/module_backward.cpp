@@ -42,8 +42,7 @@ struct ModuleBackward::Hook final : torch::autograd::PostAccumulateGradHook {
 };
 
 ModuleBackward::ModuleBackward(torch::nn::Module& module, Communicator& comm,
-                               std::string who,
-                               std::function<void(size_t)> on_gradient)
+                               std::string who, std::function<void(size_t)> on_gradient)
     : comm_(comm), who_(std::move(who)), on_gradient_(std::move(on_gradient)) {
   for (const auto& item : module.named_parameters())
     if (item.value().requires_grad()) parameters_.push_back({item.key(), item.value()});
@@ -51,7 +50,8 @@ ModuleBackward::ModuleBackward(torch::nn::Module& module, Communicator& comm,
     throw ConfigError(
         text("[engine] ", who_, ": the module has no parameter to train"));
   require_equal(comm_, hash_of(parameters_), "model (names, shapes and dtypes)");
-  for (const auto& item : module.named_parameters()) take_from_first(item.value(), comm_);
+  for (const auto& item : module.named_parameters())
+    take_from_first(item.value(), comm_);
   for (const auto& item : module.named_buffers()) take_from_first(item.value(), comm_);
   has_gradient_.assign(parameters_.size(), false);
   for (size_t i = 0; i < parameters_.size(); ++i)

@@ -43,8 +43,8 @@ TEST_P(ShardedTest, EveryLevelTrainsAsLibTorchsAdamW) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
     Net stock;
     DataParallel parallel(stock, comm);
-    torch::optim::AdamW optimizer(
-        stock.parameters(), torch::optim::AdamWOptions(0.01).weight_decay(0));
+    torch::optim::AdamW optimizer(stock.parameters(),
+                                  torch::optim::AdamWOptions(0.01).weight_decay(0));
     for (int64_t step = 0; step < 4; ++step) {
       parallel.backward(stock.forward(rows(comm.rank(), step)).square().mean(1).mean(),
                         comm.rank() + 1);
@@ -52,8 +52,9 @@ TEST_P(ShardedTest, EveryLevelTrainsAsLibTorchsAdamW) {
     }
     for (int level : {0, 1, 2}) {
       Net net;
-      Sharded sharded(net, comm,
-                      {.level = level, .update = {.name = "adamw"}, .bucket_bytes = 4096});
+      Sharded sharded(
+          net, comm,
+          {.level = level, .update = {.name = "adamw"}, .bucket_bytes = 4096});
       for (int64_t step = 0; step < 4; ++step) {
         sharded.backward(net.forward(rows(comm.rank(), step)).square().mean(1).mean(),
                          comm.rank() + 1);
@@ -88,7 +89,8 @@ TEST_P(ShardedTest, PartsOfAStepAndClippingAddUpAtEveryLevel) {
         weights.push_back(parameter.detach().clone());
       if (first.empty()) first = weights;
       for (size_t i = 0; i < first.size(); ++i)
-        EXPECT_TRUE(at::allclose(weights[i], first[i], 1e-5, 1e-6)) << level << ' ' << i;
+        EXPECT_TRUE(at::allclose(weights[i], first[i], 1e-5, 1e-6))
+            << level << ' ' << i;
     }
   });
 }

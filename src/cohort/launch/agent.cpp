@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/core/exit_code.h"
+#include "cohort/core/process.h"
 #include "cohort/launch/agent_loop.h"
 #include "cohort/launch/error_file.h"
 #include "cohort/launch/preparation.h"
@@ -88,12 +90,12 @@ void Agent::run_crew() {
     result_.failures = {*crew.cause()};
   }
   if (!result_.failures.empty()) {
-    result_.exit_code = result_.stop_signal ? 128 + result_.stop_signal
-                                            : result_.failures[0].exit_code;
+    result_.exit_code =
+        result_.stop_signal ? 128 + result_.stop_signal : result_.failures[0].exit_code;
   } else if (result_.stop_signal) {
     result_.exit_code = crew.common_code().value_or(128 + result_.stop_signal);
   } else {
-    result_.exit_code = crew.stopped_on_request() ? kStoppedOnRequest : 0;
+    result_.exit_code = crew.stopped_on_request() ? kExitStopped : 0;
   }
 }
 
@@ -178,7 +180,7 @@ Failure Agent::zygote_failure() const {
   failure.pid = zygote_.pid();
   const int status = zygote_.status();
   failure.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  failure.exit_code = failure.signal ? 128 + failure.signal : kLostPeer;
+  failure.exit_code = failure.signal ? 128 + failure.signal : kExitLostPeer;
   failure.message =
       text("the zygote on ", failure.host, " (pid ", failure.pid, ") was ",
            failure.signal ? "killed by " + signal_name(failure.signal) : "lost",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's part in a run of several nodes.
 #include "cohort/core/error.h"
+#include "cohort/core/exit_code.h"
+#include "cohort/core/process.h"
 #include "cohort/launch/agent_loop.h"
 
 namespace cohort::process {
@@ -27,7 +29,7 @@ void Agent::watch_meeting(Generation& generation) {
   } catch (const CommError& error) {
     event_ = Event{};
     event_->failure.host = host_name();
-    event_->failure.exit_code = kLostPeer;
+    event_->failure.exit_code = kExitLostPeer;
     event_->failure.message =
         text("the agents' store at ", options_.rdzv, " is lost: ", error.what());
   }

@@ -7,6 +7,8 @@
 
 #include "cohort/comm/join.h"
 #include "cohort/core/error.h"
+#include "cohort/core/exit_code.h"
+#include "cohort/core/process.h"
 #include "cohort/launch/cores.h"
 #include "cohort/launch/preparation.h"
 
@@ -199,7 +201,7 @@ bool Crew::ended_well(const RankProcess& process) const {
 bool Crew::ended_by_request(const RankProcess& process) const {
   if (!stopping() || process.given_up()) return false;
   return WIFSIGNALED(process.status()) ? !process.killed_by_others()
-                                       : process.code() == kNotSaved;
+                                       : process.code() == kExitCheckpoint;
 }
 
 // One that is on its way to its first world hears of a stop by its link.
@@ -211,7 +213,7 @@ bool Crew::hears(const RankProcess& process) const {
 // It has said that the run is done, and then what of it could not be written or saved.
 bool Crew::is_last_word(const RankProcess& process) const {
   return finished_ && WIFEXITED(process.status()) &&
-         (process.code() == kNotWritten || process.code() == kNotSaved);
+         (process.code() == kExitData || process.code() == kExitCheckpoint);
 }
 
 // Nothing is lost with it but time.
@@ -240,7 +242,7 @@ void Crew::settle() {
     recover(std::exchange(dead_, {}));
   } else if (!ending_ && lost_since_ && all_reported()) {
     Failure group;
-    group.exit_code = kLostPeer;
+    group.exit_code = kExitLostPeer;
     group.host = host_name();
     group.message = "all ranks lost one another: " + lost_why_;
     recover({group});
@@ -360,7 +362,7 @@ std::optional<int> Crew::common_code() const {
 bool Crew::stopped_on_request() const {
   return std::any_of(places_.begin(), places_.end(), [](const Place& place) {
     return place.status && WIFEXITED(*place.status) &&
-           WEXITSTATUS(*place.status) == kStoppedOnRequest;
+           WEXITSTATUS(*place.status) == kExitStopped;
   });
 }
 

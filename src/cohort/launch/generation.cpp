@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "cohort/core/exit_code.h"
+
 namespace cohort::process {
 namespace {
 
@@ -108,7 +110,7 @@ std::optional<int> Generation::common_code() const {
 bool Generation::stopped_on_request() const {
   return plan_.options.body &&
          std::any_of(processes_.begin(), processes_.end(), [](const auto& entry) {
-           return entry.second->code() == kStoppedOnRequest;
+           return entry.second->code() == kExitStopped;
          });
 }
 

@@ -8,6 +8,7 @@
 
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 
 namespace cohort::process {
 namespace {

@@ -12,12 +12,12 @@
 
 #include <array>
 #include <cctype>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 
 namespace cohort::process {
 namespace {
@@ -62,17 +62,6 @@ std::vector<int> numeric_entries(const char* folder) {
   return numbers;
 }
 
-// The parent in /proc/PID/stat, which follows the name in its last parenthesis.
-pid_t parent_of(pid_t pid) {
-  const std::string stat = read_small_file(text("/proc/", pid, "/stat"));
-  const size_t end = stat.rfind(')');
-  if (end == std::string::npos) return -1;
-  char state = 0;
-  int parent = -1;
-  std::sscanf(stat.c_str() + end + 1, " %c %d", &state, &parent);
-  return parent;
-}
-
 }  // namespace
 
 std::string signal_name(int signal) {
@@ -80,12 +69,6 @@ std::string signal_name(int signal) {
     if (entry.signal == signal) return entry.name;
   }
   return text("signal ", signal);
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-  return name.data();
 }
 
 std::string random_hex(int bytes) {
@@ -123,7 +106,8 @@ std::set<pid_t> children() {
     return found;
   }
   for (int pid : numeric_entries("/proc")) {
-    if (parent_of(pid) == ::getpid()) found.insert(pid);
+    if (const auto stat = process_stat(pid); stat && stat->parent == ::getpid())
+      found.insert(pid);
   }
   return found;
 }

@@ -19,8 +19,6 @@ using Clock = std::chrono::steady_clock;
 // "SIGSEGV"; "signal 40" for one without a name.
 std::string signal_name(int signal);
 
-std::string host_name();
-
 // `bytes` random bytes of the kernel, as lower-case hex.
 std::string random_hex(int bytes);
 

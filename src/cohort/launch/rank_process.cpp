@@ -9,6 +9,8 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/core/exit_code.h"
+#include "cohort/core/process.h"
 #include "cohort/launch/cores.h"
 
 namespace cohort::process {
@@ -167,10 +169,12 @@ int RankProcess::code() const {
 }
 
 bool RankProcess::is_fine() const {
-  return code() == 0 || (code() == kStoppedOnRequest && plan_.options.body);
+  return code() == 0 || (code() == kExitStopped && plan_.options.body);
 }
 
-bool RankProcess::is_echo() const { return plan_.options.body && code() == kLostPeer; }
+bool RankProcess::is_echo() const {
+  return plan_.options.body && code() == kExitLostPeer;
+}
 
 bool RankProcess::killed_from_outside() const {
   return killed_by_others_ && !explains_itself(WTERMSIG(status_));

@@ -16,12 +16,6 @@
 
 namespace cohort::process {
 
-// Exit codes of ranks of ours (docs/commands.md).
-inline constexpr int kNotWritten = 3;  // records of a run that is done
-inline constexpr int kLostPeer = 4;
-inline constexpr int kNotSaved = 5;
-inline constexpr int kStoppedOnRequest = 75;
-
 // Everything ranks of one node need to start, the same in each generation.
 struct RankPlan {
   const LaunchOptions& options;

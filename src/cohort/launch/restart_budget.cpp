@@ -4,20 +4,19 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
-#include "cohort/launch/rank_process.h"
+#include "cohort/core/exit_code.h"
 
 namespace cohort::process {
 namespace {
 
 constexpr int kMostDeathsAtAStep = 3;
-constexpr int kConfiguration = 2;
 
 // It would fail in the same way again: because of its configuration, or before the run
 // came to anything.
 bool would_repeat(const Failure& failure, int64_t highest) {
   if (failure.rank < 0 || failure.signal != 0) return false;
-  return failure.exit_code == kConfiguration ||
-         (highest == 0 && failure.exit_code != kLostPeer);
+  return failure.exit_code == kExitConfig ||
+         (highest == 0 && failure.exit_code != kExitLostPeer);
 }
 
 }  // namespace
@@ -35,7 +34,7 @@ std::optional<RestartBudget::Refusal> RestartBudget::spend(
   }
   // One that only lost a peer is not the cause where there is another.
   const auto cause = std::find_if(dead.begin(), dead.end(), [](const Failure& failure) {
-    return failure.exit_code != kLostPeer;
+    return failure.exit_code != kExitLostPeer;
   });
   if (used_ >= max_) {
     return Refusal{cause == dead.end() ? dead.front() : *cause,

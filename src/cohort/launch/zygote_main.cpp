@@ -14,6 +14,7 @@
 #include <map>
 
 #include "cohort/core/error.h"
+#include "cohort/core/process.h"
 #include "cohort/launch/cores.h"
 #include "cohort/launch/error_file.h"
 #include "cohort/launch/zygote.h"

@@ -16,6 +16,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/process.h"
 
 namespace cohort {
 namespace {
@@ -117,8 +118,7 @@ Event decode_event(std::string_view data) {
 // A new file that no other writer has; n counts up past those of our own process.
 int create_event_file(const std::filesystem::path& folder,
                       std::filesystem::path& path) {
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof(host) - 1);
+  const std::string host = host_name();
   const auto second = static_cast<int64_t>(seconds_now());
   for (int n = 0; n < 10000; ++n) {
     path = folder /

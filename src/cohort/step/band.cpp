@@ -165,8 +165,8 @@ void Band::draw_action(Svg& svg, const Scale& scale, const Lane& lane,
   const ActionTime& time = times_[action];
   const double x = scale.x(time.begin);
   const double width = scale.x(time.end) - x;
-  // Free, and a Commit that costs nothing. Not by the width, which a processor with fused
-  // multiply-add may make a hair more than nothing.
+  // Free, and a Commit that costs nothing. Not by the width, which a processor with
+  // fused multiply-add may make a hair more than nothing.
   if (time.end <= time.begin) return;
   const Svg::Box box{x, lane.y, std::max(width, kThinnest), lane.height};
   const Colour fill = colour_of(what);

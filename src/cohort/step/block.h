@@ -18,10 +18,10 @@ using Values = std::vector<Tensor>;
 // What forward learned for a running statistic. It is a value: only Commit applies
 // it (law 1), so an abandoned or repeated forward leaves no trace.
 struct Statistic {
-  Tensor buffer;  // one of the block's buffers, of float32
-  Tensor value;   // of this slice
+  Tensor buffer;          // one of the block's buffers, of float32
+  Tensor value;           // of this slice
   double momentum = 0.1;  // buffer = (1 - momentum) * buffer + momentum * value
-  int slice = 0;  // counted within the rank
+  int slice = 0;          // counted within the rank
 };
 
 // Where the gradient of a parameter may be written directly, so that it is born in
@@ -92,7 +92,7 @@ class Block {
 // A loss that can be summed over slices and ranks exactly: the mean is sum / count,
 // taken once, over everything (weights m_k / n for unequal shards).
 struct WeightedLoss {
-  Tensor sum;         // a scalar that requires grad
+  Tensor sum;          // a scalar that requires grad
   double count = 0;    // samples or tokens that `sum` adds up
   double correct = 0;  // of them, how many a classifier got right (evaluation only)
 };
@@ -100,8 +100,8 @@ struct WeightedLoss {
 using LossFunction =
     std::function<WeightedLoss(const Values& outputs, const Tensor& target)>;
 
-// The same values as leaves of a new graph: each block's backward is a graph of its own,
-// which ends where the block begins.
+// The same values as leaves of a new graph: each block's backward is a graph of its
+// own, which ends where the block begins.
 Values cut_graph(const Values& values, bool needs_gradient);
 
 // A model as a list of blocks, and the loss behind the last one.

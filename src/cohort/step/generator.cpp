@@ -44,7 +44,8 @@ void check_layout(const Layout& layout, const GeneratorOptions& options) {
                            ": replicate is for sharded state; legal: shard=1, 2 or 3 "
                            "with it, or replicate=1"));
   if (options.prefetch < 0)
-    throw ConfigError(text("[step] prefetch=", options.prefetch, "; legal: 0 and more"));
+    throw ConfigError(
+        text("[step] prefetch=", options.prefetch, "; legal: 0 and more"));
 }
 
 // An evaluation changes nothing that could be lost.
@@ -77,8 +78,8 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                     .elastic = options.elastic,
                     .precision = options.precision,
                     .groups = make_groups(layout)};
-  schedule.keeps_sums = !options.shares_memory || layout.replicate > 1 || options.clip ||
-                        options.vote;
+  schedule.keeps_sums =
+      !options.shares_memory || layout.replicate > 1 || options.clip || options.vote;
   schedule.buckets = make_buckets(blocks, {.limit_bytes = options.bucket_bytes,
                                            .one_a_block = schedule.shard == 3,
                                            .parts = shards});

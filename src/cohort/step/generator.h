@@ -31,8 +31,8 @@ struct GeneratorOptions {
 
   // Blocks that keep their input alone, and make the rest again in backward.
   BlockChoice recompute;
-  int prefetch = 1;        // uses of parameters that are gathered ahead (level 3)
-  bool offload = false;    // weights and optimizer state in the host's memory
+  int prefetch = 1;      // uses of parameters that are gathered ahead (level 3)
+  bool offload = false;  // weights and optimizer state in the host's memory
   // Parameters too: a block's are on the device only while it computes. The state is
   // cut as at shard level 3, also where there is nobody to cut it for.
   bool offload_parameters = false;
@@ -40,12 +40,12 @@ struct GeneratorOptions {
 
   bool exact = false;
   Precision precision;
-  int optimizer_states = 1;  // tensors an update rule keeps beside the weights
+  int optimizer_states = 1;    // tensors an update rule keeps beside the weights
   bool shares_memory = false;  // ranks of a shard group reach each other's memory
 };
 
-// Parameters start at multiples of this many elements in a bucket, and shards are cut at
-// them: so a chunk belongs to one parameter and one rank at every world size.
+// Parameters start at multiples of this many elements in a bucket, and shards are cut
+// at them: so a chunk belongs to one parameter and one rank at every world size.
 inline constexpr int64_t kChunk = 1024;
 
 // The loss travels as three doubles: sum, count, and how many ranks were asked to stop.

@@ -14,7 +14,7 @@ namespace {
 
 struct Key {
   std::string_view name;
-  int Layout::* field;
+  int Layout::*field;
   int least;
   int most;
 };
@@ -32,8 +32,8 @@ const Key& find_key(std::string_view name) {
     if (key.name == name) return key;
     legal.emplace_back(key.name);
   }
-  throw ConfigError(text("[step] unknown layout key '", name, "'; nearest: ",
-                         nearest(name, legal),
+  throw ConfigError(text("[step] unknown layout key '", name,
+                         "'; nearest: ", nearest(name, legal),
                          "; legal: dp, tp, pp, shard, replicate"));
 }
 
@@ -41,8 +41,8 @@ int parse_value(const Key& key, std::string_view given) {
   int value = 0;
   const auto [end, error] =
       std::from_chars(given.data(), given.data() + given.size(), value);
-  if (error != std::errc() || end != given.data() + given.size() ||
-      value < key.least || value > key.most)
+  if (error != std::errc() || end != given.data() + given.size() || value < key.least ||
+      value > key.most)
     throw ConfigError(text("[step] layout ", key.name, "='", given,
                            "'; legal: a number from ", key.least, " to ", key.most));
   return value;

@@ -73,8 +73,8 @@ void ListWriter::backward(int block, int slice, std::vector<int> waits) {
 }
 
 // From level 2 on a gradient has memory only from the first backward that adds to it
-// until its reduction: gradients take turns in pieces, each of which stays to the end of
-// the last reduction.
+// until its reduction: gradients take turns in pieces, each of which stays to the end
+// of the last reduction.
 void ListWriter::take_gradient(Action& action) {
   if (plan_.schedule.shard < 2 || plan_.shard_lane == kComputeLane) return;
   for (int bucket : action.buckets) {
@@ -103,11 +103,12 @@ void ListWriter::reduce(int bucket) {
   reduced_[bucket] = last_action();
   if (plan_.dp_lane == kComputeLane) return;
   const Bucket& what = plan_.schedule.buckets[bucket];
-  reduced_[bucket] = add({.kind = ActionKind::kReduce,
-                          .lane = plan_.dp_lane,
-                          .buckets = {bucket},
-                          .bytes = what.numel * size_of(plan_.schedule.precision.reduce),
-                          .waits = {last_action()}});
+  reduced_[bucket] =
+      add({.kind = ActionKind::kReduce,
+           .lane = plan_.dp_lane,
+           .buckets = {bucket},
+           .bytes = what.numel * size_of(plan_.schedule.precision.reduce),
+           .waits = {last_action()}});
 }
 
 void ListWriter::reduce_scatter(int bucket, int slice) {

@@ -19,7 +19,7 @@ struct StepPlan {
   int slots = 0;                       // pieces of memory gradients take turns in
   int rounds = 1;                      // slices of the rank that has most
 
-  int dp_lane = kComputeLane;         // kComputeLane: nobody to talk to
+  int dp_lane = kComputeLane;  // kComputeLane: nobody to talk to
   int shard_lane = kComputeLane;
   int gather_lane = kComputeLane;  // of parameters: shard_lane, or a copy
   int replicate_lane = kComputeLane;
@@ -87,10 +87,10 @@ class ListWriter {
   std::vector<Action> actions_;
   int loss_known_ = kNone;
   int voted_ = kNone;
-  int next_to_mirror_ = kNone;    // the bucket whose sum is on its way
-  std::vector<int> reduced_;      // by bucket, its last reduction
-  std::vector<bool> updated_;     // by bucket
-  std::vector<bool> has_memory_;  // by bucket: its gradient of this slice
+  int next_to_mirror_ = kNone;     // the bucket whose sum is on its way
+  std::vector<int> reduced_;       // by bucket, its last reduction
+  std::vector<bool> updated_;      // by bucket
+  std::vector<bool> has_memory_;   // by bucket: its gradient of this slice
   std::vector<int> last_on_slot_;  // the reduction that frees it
   int64_t gradients_taken_ = 0;    // bytes of the pieces of memory they take turns in
   int last_reduction_ = kNone;     // that left shards of a sum

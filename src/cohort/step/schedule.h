@@ -55,13 +55,13 @@ struct Action {
   ActionKind kind;
   int lane = kComputeLane;
   int block = kNone;
-  int slice = kNone;         // counted within the rank
+  int slice = kNone;  // counted within the rank
   // Whose parameters it uses, or what it moves; of Commit: all that the step updates.
   std::vector<int> buckets;
-  int64_t bytes = 0;         // moved, for communication and copies; weights of Update
-  int64_t takes = 0;         // bytes that stay when it is done; of Commit: between steps
-  int64_t frees = 0;         // bytes given back when it is done
-  int64_t scratch = 0;       // bytes needed only while it runs
+  int64_t bytes = 0;    // moved, for communication and copies; weights of Update
+  int64_t takes = 0;    // bytes that stay when it is done; of Commit: between steps
+  int64_t frees = 0;    // bytes given back when it is done
+  int64_t scratch = 0;  // bytes needed only while it runs
   // What a step must have done before its Commit, beyond the updates: Norm, Vote,
   // FoldBuffers, Mirror.
   std::vector<ActionKind> needs;
@@ -81,9 +81,9 @@ struct Group {
 
 // Parameters that are moved and updated together: one stretch of flat memory.
 struct Bucket {
-  std::vector<int> blocks;  // whose parameters it holds, in order of backward
-  int64_t numel = 0;        // with padding, so that it can be cut evenly
-  bool trained = true;      // no gradient and no update if not
+  std::vector<int> blocks;            // whose parameters it holds, in order of backward
+  int64_t numel = 0;                  // with padding, so that it can be cut evenly
+  bool trained = true;                // no gradient and no update if not
   at::ScalarType dtype = at::kFloat;  // of the model's parameters, as they were made
   // From shard level 2 on, gradients of buckets take turns in a few pieces of memory.
   int slot = 0;
@@ -119,7 +119,7 @@ struct Schedule {
   // uses a sum as it is made.
   bool keeps_sums = true;
   Precision precision;
-  std::vector<Group> groups;  // groups[g] has lane 1 + g
+  std::vector<Group> groups;        // groups[g] has lane 1 + g
   std::vector<std::string> blocks;  // names
   std::vector<Bucket> buckets;
   std::vector<Role> roles;

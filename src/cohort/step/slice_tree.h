@@ -16,8 +16,8 @@ struct TreeNode {
   bool operator==(const TreeNode&) const = default;
 };
 
-// In what order gradients of slices are added, so that the sum has the same bits however
-// many ranks share the work: one binary tree over all slices of the batch.
+// In what order gradients of slices are added, so that the sum has the same bits
+// however many ranks share the work: one binary tree over all slices of the batch.
 //
 // Nodes are pushed from left to right; two that are siblings become their parent at
 // once. What is left is a stack of sums that only others can complete.

@@ -51,7 +51,8 @@ TEST(SliceTree, TheSumHasTheSameBitsForEveryNumberOfRanks) {
 
 TEST(SliceTree, AnAlignedPowerOfTwoOfSlicesLeavesOneSum) {
   EXPECT_THAT(partials_of({4, 8}, 8), testing::ElementsAre(TreeNode{2, 1}));
-  EXPECT_THAT(partials_of({2, 5}, 8), testing::ElementsAre(TreeNode{1, 1}, TreeNode{0, 4}));
+  EXPECT_THAT(partials_of({2, 5}, 8),
+              testing::ElementsAre(TreeNode{1, 1}, TreeNode{0, 4}));
 }
 
 TEST(SliceTree, OneRankNeedsLogarithmicallyManyBuffers) {

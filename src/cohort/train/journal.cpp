@@ -51,9 +51,8 @@ void Journal::begin(int64_t committed, const std::string& why) {
 void Journal::open_sample_log(int64_t committed) {
   sample_log_ = nullptr;
   if (reporter_ && !options_.sample_log.empty())
-    sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_,
-                                              options_.layout.dp, committed,
-                                              options_.backlog);
+    sample_log_ = std::make_unique<SampleLog>(
+        options_.sample_log, sampler_, options_.layout.dp, committed, options_.backlog);
 }
 
 void Journal::step(int64_t committed, const StepResult& result, double seconds,
@@ -69,8 +68,7 @@ void Journal::step(int64_t committed, const StepResult& result, double seconds,
   if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
   steps_ = committed;
   if (sample_log_) sample_log_->write(committed - 1);
-  if (history_ && !is_compared)
-    history_->step(committed, result.loss);
+  if (history_ && !is_compared) history_->step(committed, result.loss);
   if (!reporter_) return;
   tell_step(committed, result.loss);
   tell_recovery(progress);

@@ -68,15 +68,16 @@ class Keeper {
   // ConfigError, in the first world, if snapshots do not fit into their memory.
   void begin(const KeptWorld& world);
 
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
   // Fills the runner's state: from the newest snapshot that all ranks of a world have
   // completed, or the newest whole checkpoint, whichever is further; what is damaged is
   // named and passed over. Nullopt, and nothing has changed, if there is none.
+  // `at_most`: steps that what it finds may have.
   //
   // ConfigError if the checkpoint is of another run: other seed, batch or data; or if
   // there are some and nobody asked for --resume. CheckpointError if there are some and
   // none can be loaded.
-  // `at_most`: steps that what it finds may have.
-  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   std::optional<RunState> restore(int64_t at_most = kNoLimit);
 
   // The state after that step is known to be good: a snapshot is taken of it in

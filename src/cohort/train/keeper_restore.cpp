@@ -49,8 +49,7 @@ std::string Keeper::list_sources(const SnapshotSet& kept, int64_t at_most) {
   const auto found =
       saves() ? list_checkpoints(options_.dir) : std::vector<CheckpointInfo>{};
   const bool goes_back = at_most != kNoLimit;  // its own, then
-  const bool may_resume =
-      options_.resume || goes_back || world_.comm->generation() > 0;
+  const bool may_resume = options_.resume || goes_back || world_.comm->generation() > 0;
   if (!may_resume && !found.empty())
     return text(kRefused, "[train.checkpoint] ", options_.dir,
                 " has checkpoints up to step ", found.back().step,

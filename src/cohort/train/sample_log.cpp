@@ -17,9 +17,9 @@ SampleLog::SampleLog(const std::string& path, const Sampler& sampler, int ranks,
                      int64_t committed, Backlog* backlog)
     : sampler_(sampler), ranks_(ranks), path_(path) {
   const int64_t kept = keep_whole_steps(committed);
-  UniqueFd file(::open(path.c_str(),
-                       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (kept > 0 ? 0 : O_TRUNC),
-                       0666));
+  UniqueFd file(::open(
+      path.c_str(),
+      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (kept > 0 ? 0 : O_TRUNC), 0666));
   if (!file)
     throw ConfigError(text("[train] --sample-log ", path,
                            ": cannot be written; legal: a file in a folder that is "

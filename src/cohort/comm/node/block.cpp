@@ -223,9 +223,9 @@ void Group::fail(const std::string& what) {
   throw CommError(broken_);
 }
 
-// The caller may free its tensors once it has the error: let peers that work on
-// them finish. Those that start later see that the group is broken. By
-// the machine's clock: they are not late, they work.
+// The caller may free its tensors once it has the error: let peers that work on them
+// finish. Those that start later see that the group is broken. By the machine's clock:
+// they are not late, they work.
 void Group::quiesce() {
   const Nanoseconds end = now() + kQuiesce;
   for (int r = 0; r < size_; ++r) {

@@ -43,7 +43,7 @@ struct Call {
   std::byte* target = nullptr;
   int64_t source_bytes = 0;
   std::vector<int64_t> sent, received;  // elements to and from each rank: all_to_all
-  std::function<void()> work;  // of a meeting
+  std::function<void()> work;           // of a meeting
 
   // How far it is.
   enum class Path : uint8_t { kUndecided, kInline, kDirect, kStaged };

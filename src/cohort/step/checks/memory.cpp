@@ -57,8 +57,7 @@ class Walk {
     for (int i = 0; i < role_.size(); ++i) {
       const Action& action = role_.at(i);
       release(i);
-      if (action.kind != ActionKind::kCommit)
-        taken_for(live_, action) += action.takes;
+      if (action.kind != ActionKind::kCommit) taken_for(live_, action) += action.takes;
       kept.parameters = std::max(kept.parameters, live_.parameters);
       kept.gradients = std::max(kept.gradients, live_.gradients);
       MemoryParts now = live_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shard level 3: parameters too are cut over the ranks. A block's are gathered before it
-// needs them, a few uses ahead, and dropped when it is done.
+// Shard level 3: parameters too are cut over the ranks. A block's are gathered before
+// it needs them, a few uses ahead, and dropped when it is done.
 #include <algorithm>
 
 #include "cohort/step/generators/generators.h"
@@ -31,8 +31,8 @@ class ShardedList {
 
   void write() {
     for (size_t i = 0; i < uses_.size(); ++i) {
-      const size_t ahead =
-          std::min(uses_.size() - 1, i + static_cast<size_t>(list_.plan().options.prefetch));
+      const size_t ahead = std::min(
+          uses_.size() - 1, i + static_cast<size_t>(list_.plan().options.prefetch));
       for (size_t j = i; j <= ahead; ++j) gather(j);
       compute(uses_[i]);
       drop(i);

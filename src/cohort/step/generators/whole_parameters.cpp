@@ -24,7 +24,8 @@ void backward(ListWriter& list, int round) {
   for (int b = list.blocks() - 1; b >= 0; --b) {
     if (list.has_slice(round)) list.backward(b, round);
     for (int i = 0; i < list.buckets(); ++i) {
-      if (!list.plan().schedule.buckets[i].trained || list.last_to_add(i) != b) continue;
+      if (!list.plan().schedule.buckets[i].trained || list.last_to_add(i) != b)
+        continue;
       reduce(list, i, round);
       if (last && list.may_overlap_updates() && summed > 0) list.update(summed - 1);
       summed = i + 1;
