@@ -37,8 +37,7 @@ void refuse_what_is_not_there(const TrainArgs& args, const Config& config) {
   if (args.device == "cuda" && !cuda_is_built())
     throw ConfigError(
         "[train] --device cuda: no CUDA in this build; legal here: cpu; a build "
-        "against a "
-        "LibTorch with libtorch_cuda has it");
+        "against a LibTorch with libtorch_cuda has it");
   if (args.watch) refuse_later("--watch");
   if (!args.profile.empty()) refuse_later("--profile");
   make_update_rule({.name = config.get_string("optim.name")});

@@ -335,6 +335,8 @@ class RankRun {
                      .steps_per_epoch = trainer_->steps_per_epoch()});
     if (plan_.args.resume && options_.keep.dir.empty())
       reporter->note("--resume: there is no checkpoint.dir, so this run starts fresh");
+    if (options_.keep.every_steps > 0 && options_.keep.dir.empty())
+      reporter->note("checkpoint.every_steps: there is no checkpoint.dir to save in");
   }
 
   const TrainPlan& plan_;

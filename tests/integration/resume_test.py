@@ -51,6 +51,10 @@ class ResumeTest(train_run.TrainTest):
                                      list(range(CUT + 1, END + 1)))
                     self.assertEqual(run.done["weights_hash"], wanted)
 
+    def test_saving_nowhere_is_said(self):
+        run = self.train(1, "shard=0", 1, keys={"checkpoint.every_steps": 1})
+        self.assertIn("checkpoint.every_steps: there is no checkpoint.dir", run.err)
+
     def test_slices_that_nobody_gave_are_those_of_the_run(self):
         keys = train_run.assignments({**SMALL, "slices": 0, **self.saving()})
         for ranks, steps in ((4, 2), (2, 4), (1, 6)):

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace cohort {
@@ -33,12 +34,17 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return above[b.size()];
 }
 
+// Fewer letters begin too much.
+constexpr size_t kShortestBeginning = 4;
+
 template <typename Name>
 std::string nearest_of(std::string_view given, std::span<const Name> legal) {
   if (legal.empty()) return {};
-  auto best = std::ranges::min_element(
-      legal, {}, [&](const Name& name) { return edit_distance(given, name); });
-  return std::string(*best);
+  const auto distance = [&](const Name& name) {
+    const bool begun = given.size() >= kShortestBeginning && name.starts_with(given);
+    return std::pair(!begun, edit_distance(given, name));
+  };
+  return std::string(*std::ranges::min_element(legal, {}, distance));
 }
 
 }  // namespace

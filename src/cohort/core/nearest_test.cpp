@@ -21,6 +21,12 @@ TEST(Nearest, CountsASwapOfNeighboursAsOneEdit) {
   EXPECT_EQ(nearest("abcd", legal), "bacd");
 }
 
+TEST(Nearest, PrefersWhatWasBegun) {
+  const std::vector<std::string> legal{"--grace", "--save-initial", "--save-final"};
+  EXPECT_EQ(nearest("--save", legal), "--save-final");
+  EXPECT_EQ(nearest("--grate", legal), "--grace");
+}
+
 TEST(Nearest, GivesTiesToTheFirstAndNothingForNothing) {
   const std::vector<std::string> legal{"ab", "ac"};
   EXPECT_EQ(nearest("ad", legal), "ab");
