@@ -15,6 +15,7 @@
 #include "cli/exit_code.h"
 #include "cli/launch_command.h"
 #include "cli/plain_loop.h"
+#include "cohort/comm/peer_memory.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
@@ -176,7 +177,8 @@ class Bench {
     chains_.push_back(std::make_unique<Chain>(bench_.make()));
     const int slices = exact ? 8 : comm_.size();
     Schedule schedule =
-        generate(specs_of(*chains_.back()), layout, {.slices = slices, .exact = exact});
+        generate(specs_of(*chains_.back()), layout,
+                 {.slices = slices, .exact = exact, .joins_at = joins_at(comm_)});
     const Source source = make_source(bench_, comm_, slices);
     executors_.push_back(
         std::make_unique<Executor>(*chains_.back(), std::move(schedule), *rule_, comm_,

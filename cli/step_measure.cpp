@@ -229,6 +229,7 @@ int measure_rank(const StepArgs& args, StepSetting setting,
   const TensorMemoryScope scope(counter);
   Chain chain = setting.recipe->make_chain(setting.config);
   setting.options.shares_memory = dynamic_cast<PeerMemory*>(comm.get()) != nullptr;
+  setting.options.joins_at = joins_at(*comm);
   const std::vector<int64_t> batches = batches_of(args, setting);
   Measurement measurement(setting, chain, *data.train, *comm, counter);
   measurement.run(batches, args.measure);

@@ -60,6 +60,40 @@ TEST_P(PeerMemoryTest, EveryRankSeesTheMemoryOfAll) {
   });
 }
 
+TEST_P(PeerMemoryTest, JoinedPartsAreTheMemoryOfAllInOrder) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    const int64_t unit = peer_memory(comm).joins_at();
+    EXPECT_EQ(unit > 0, comm.backend() == "shm");
+    if (unit == 0) return;
+    for (const int64_t units : {1, 5}) {
+      const int64_t numel = units * unit / 4;
+      auto gap = comm.allocate({comm.rank() + 1}, at::kFloat);  // none at one offset
+      auto part = comm.allocate({numel}, at::kFloat);
+      part.copy_(input(comm.rank(), numel, at::kFloat));
+      auto joined = peer_memory(comm).join(part);
+      ASSERT_EQ(joined.numel(), comm.size() * numel);
+      comm.barrier().wait();
+      for (int r = 0; r < comm.size(); ++r)
+        EXPECT_TRUE(
+            at::equal(joined.narrow(0, r * numel, numel), input(r, numel, at::kFloat)));
+      comm.barrier().wait();
+      part.fill_(7 + comm.rank());  // seen without another word
+      comm.barrier().wait();
+      for (int r = 0; r < comm.size(); ++r)
+        EXPECT_EQ(joined[(r + 1) * numel - 1].item<float>(), 7 + r);
+      comm.barrier().wait();
+    }
+  });
+}
+
+TEST_P(PeerMemoryTest, PartsThatDoNotEndAtAPageAreNotJoined) {
+  if (GetParam().backend != "shm") return;
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    auto part = comm.allocate({1000}, at::kFloat);
+    EXPECT_THROW(peer_memory(comm).join(part), ConfigError);
+  });
+}
+
 TEST_P(PeerMemoryTest, EachRankWorksOnItsShareOfAllRanksMemory) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
     for (const int64_t numel : {0, 1, 1025, 300'001}) {

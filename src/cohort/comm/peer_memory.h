@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "cohort/comm/communicator.h"
 #include "cohort/comm/work.h"
 #include "cohort/core/tensor.h"
 
@@ -40,6 +41,17 @@ class PeerMemory {
   // communicator lives.
   virtual std::vector<Tensor> map_peers(const Tensor& mine) = 0;
 
+  // Collective, blocking. Every rank's part, in the order of ranks, as one tensor: not
+  // a copy, but the same memory once more. Each passes an `allocate()`d contiguous
+  // tensor of one size, which is a multiple of joins_at() bytes.
+  virtual Tensor join(const Tensor& part) = 0;
+  // 0: memory cannot be joined.
+  virtual int64_t joins_at() const = 0;
+
+  // What this rank has allocate()d and holds. Pages of its peers that it has touched
+  // count as its own in the system's figures.
+  virtual int64_t allocated_bytes() const = 0;
+
   // Collective. When every rank has called it, each runs its own `work` once, inside
   // wait(), poll() or a later call; wait() returns when all are done. Meanwhile ranks
   // may read and write each other's mapped memory as they agreed to. `what` is compared
@@ -49,5 +61,11 @@ class PeerMemory {
  protected:
   PeerMemory() = default;
 };
+
+// Of a communicator that may have no such memory.
+inline int64_t joins_at(const Communicator& comm) {
+  const auto* const peers = dynamic_cast<const PeerMemory*>(&comm);
+  return peers ? peers->joins_at() : 0;
+}
 
 }  // namespace cohort

@@ -88,6 +88,7 @@ class Executor final : public StepRunner {
   PendingWork reduce(const Action& action);
   PendingWork mirror(const Action& action);
   PendingWork gather(const Action& action);
+  Work move_shares(BucketState& state);
   void free_parameters(int bucket);
   void norm();
   PendingWork vote();

@@ -44,7 +44,7 @@ PendingWork Executor::gather(const Action& action) {
   }
   if (schedule_.shard == 3) {
     state_.acquire(bucket);
-    return {groups_.shard->all_gather(state.whole, state.travels), [this, bucket] {
+    return {move_shares(state), [this, bucket] {
               if (device_) device_->acquire(bucket, state_.buckets()[bucket].whole);
             }};
   }
@@ -58,6 +58,15 @@ PendingWork Executor::gather(const Action& action) {
   const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
   return {groups_.shard->all_gather(state.whole, share),
           [share, uploads] { uploads(); }};
+}
+
+// Shares that lie in one memory only have to be there: their owners come when they have
+// updated them. None is updated before all have used it, for its gradient is summed
+// first.
+Work Executor::move_shares(BucketState& state) {
+  if (state.joined.defined())
+    return dynamic_cast<PeerMemory&>(*groups_.shard).meet(state.numel, [] {});
+  return groups_.shard->all_gather(state.whole, state.travels);
 }
 
 void Executor::free_parameters(int bucket) {

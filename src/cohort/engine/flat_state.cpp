@@ -141,6 +141,8 @@ void FlatState::fill(int bucket, const Schedule& schedule, Communicator* world,
       state.travels.copy_(share);
     }
   }
+  if (schedule.buckets[bucket].joined)
+    state.joined = dynamic_cast<PeerMemory&>(shard).join(state.travels);
   if (state.mirror) fill_mirror(state, full, shard);
   for (const auto& place : places_)
     if (place.bucket == bucket) place.parameter.set_data(view(state.whole, place));
@@ -167,9 +169,11 @@ int FlatState::place_of(const Tensor& parameter) const {
 // back to the system would cost a page fault for every page of every gather.
 void FlatState::acquire(int bucket) {
   const Tensor& whole = buckets_[bucket].whole;
-  if (spare_.empty()) spare_.push_back(at::empty({largest_}, whole.options()));
-  const Tensor memory = spare_.back();
-  spare_.pop_back();
+  const bool joined = buckets_[bucket].joined.defined();
+  if (!joined && spare_.empty())
+    spare_.push_back(at::empty({largest_}, whole.options()));
+  const Tensor memory = joined ? buckets_[bucket].joined : spare_.back();
+  if (!joined) spare_.pop_back();
   void* const data = memory.data_ptr();
   auto* const keep = new Tensor(memory);
   set_memory(
@@ -182,7 +186,8 @@ void FlatState::acquire(int bucket) {
 void FlatState::release(int bucket) {
   const Tensor& whole = buckets_[bucket].whole;
   const auto& memory = whole.storage().data_ptr();
-  spare_.push_back(*static_cast<Tensor*>(memory.get_context()));
+  if (!buckets_[bucket].joined.defined())
+    spare_.push_back(*static_cast<Tensor*>(memory.get_context()));
   set_memory(whole, {nullptr, at::kCPU}, 0);
 }
 

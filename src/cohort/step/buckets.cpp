@@ -167,7 +167,8 @@ at::ScalarType sum_type(const Schedule& schedule) {
   return several ? schedule.precision.accumulate : schedule.precision.reduce;
 }
 
-int64_t gathered_bytes(const Schedule& schedule) {
+int64_t gathered_bytes(const Schedule& schedule, int bucket) {
+  if (schedule.buckets[bucket].joined) return 0;
   return largest_bucket(schedule, [](const Bucket&) { return true; }) *
          size_of(schedule.precision.compute);
 }

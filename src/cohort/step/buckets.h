@@ -45,7 +45,7 @@ at::ScalarType sum_type(const Schedule& schedule);
 
 // Bytes of the memory that a gathered bucket gets: any piece may serve any bucket, so
 // each fits the largest.
-int64_t gathered_bytes(const Schedule& schedule);
+int64_t gathered_bytes(const Schedule& schedule, int bucket);
 
 // Bytes of the memory in which gradients of a whole bucket are born and added up. From
 // level 2 on they take turns in pieces of it, each fit for the largest.

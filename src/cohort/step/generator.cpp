@@ -83,6 +83,10 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
   schedule.buckets = make_buckets(blocks, {.limit_bytes = options.bucket_bytes,
                                            .one_a_block = schedule.shard == 3,
                                            .parts = shards});
+  const int64_t width = size_of(options.precision.compute);
+  for (auto& bucket : schedule.buckets)
+    bucket.joined = schedule.shard == 3 && options.joins_at > 0 &&
+                    bucket.numel / shards * width % options.joins_at == 0;
   for (const auto& block : blocks) schedule.blocks.push_back(block.name);
   return schedule;
 }

@@ -104,6 +104,25 @@ TEST(Generator, ASharedParameterLiesWithTheFirstBlockThatHasIt) {
   EXPECT_THAT(schedule.roles[0].actions[2].buckets, testing::ElementsAre(0, 2));
 }
 
+TEST(Generator, WhatIsJoinedTakesNoMemory) {
+  const auto takes = [](at::ScalarType compute, int64_t joins_at) {
+    std::vector<int64_t> bytes;
+    const auto schedule = generate(
+        blocks_of({kChunk, 4 * kChunk}), {.dp = 2, .shard = 3},
+        {.slices = 2, .precision = {.compute = compute}, .joins_at = joins_at});
+    for (const auto& action : schedule.roles[0].actions)
+      if (action.kind == ActionKind::kGather || action.kind == ActionKind::kFree)
+        bytes.push_back(action.takes + action.frees);
+    return bytes;
+  };
+  using testing::Each, testing::Contains;
+  EXPECT_THAT(takes(at::kFloat, 0), Each(4 * 4 * kChunk));
+  EXPECT_THAT(takes(at::kFloat, 4096), Each(0));
+  // A share of one chunk in bfloat16 is half a page.
+  EXPECT_THAT(takes(at::kBFloat16, 4096), Contains(0));
+  EXPECT_THAT(takes(at::kBFloat16, 4096), Contains(2 * 4 * kChunk));
+}
+
 TEST(Generator, MoreRanksThanSlicesIsRefused) {
   EXPECT_THROW(generate(blocks_of({10}), {.dp = 3}, {.slices = 2}), ConfigError);
 }

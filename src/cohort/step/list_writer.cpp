@@ -154,12 +154,13 @@ int ListWriter::gather(int bucket, int slice, std::vector<int> waits) {
   // the reduction has written it everywhere.
   const int64_t copy = plan_.schedule.keeps_sums ? share(bucket) * width : 0;
   const bool cut = plan_.schedule.shard == 3;
+  const int64_t gathered = gathered_bytes(plan_.schedule, bucket);
   return add({.kind = ActionKind::kGather,
               .lane = plan_.gather_lane,
               .slice = slice,
               .buckets = {bucket},
               .bytes = bytes,
-              .takes = cut ? gathered_bytes(plan_.schedule) : copy,
+              .takes = cut ? gathered : copy,
               .frees = cut ? 0 : copy,
               .waits = std::move(waits)});
 }
@@ -168,7 +169,7 @@ void ListWriter::free_parameters(int bucket, int slice, int gathered) {
   add({.kind = ActionKind::kFree,
        .slice = slice,
        .buckets = {bucket},
-       .frees = gathered_bytes(plan_.schedule),
+       .frees = gathered_bytes(plan_.schedule, bucket),
        .waits = {gathered}});
 }
 

@@ -87,6 +87,8 @@ struct Bucket {
   at::ScalarType dtype = at::kFloat;  // of the model's parameters, as they were made
   // From shard level 2 on, gradients of buckets take turns in a few pieces of memory.
   int slot = 0;
+  // At level 3, the shares of all ranks are seen as one memory: nothing is copied.
+  bool joined = false;
 };
 
 // Ranks with equal lists share a role (law 6).

@@ -21,6 +21,7 @@ Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& option
   step.slices = options.slices;
   step.optimizer_states = states;
   step.shares_memory = options.shares_memory;
+  step.joins_at = options.joins_at;
   const int64_t samples = (batch + options.slices - 1) / options.slices;
   set_bytes(measures, static_cast<double>(samples), step.precision.compute, specs);
   return generate(specs, options.layout, step);

@@ -71,6 +71,7 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   comm_ = &comm;
   options_.layout = layout_for(options_.layout, comm);
   options_.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
+  options_.joins_at = joins_at(comm);
   journal_.enter(comm, reporter);
   lateness_.enter();
   if (comm.generation() > 0 && !progress_.lost)

@@ -33,6 +33,7 @@ struct TrainerOptions {
   int64_t memory_limit = 0;         // bytes a rank may hold; 0: what the machine has
   int ranks_here = 1;               // ranks that share this machine's memory
   bool shares_memory = false;       // the Trainer finds out
+  int64_t joins_at = 0;             // the same
   bool elastic = false;
   Augment augment;                 // of training batches; none: as they are
   int64_t valid_every_epochs = 1;  // 0: never

@@ -186,12 +186,38 @@ Tensor NodeCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
   return at::from_blob(data, shape, release, options);
 }
 
-std::vector<Tensor> NodeCommunicator::map_peers(const Tensor& mine) {
-  if (!mine.is_contiguous()) refuse("map_peers", "a tensor that is not contiguous");
-  Call& call = start(Op::kMapPeers, mine, "map_peers");
+void NodeCommunicator::exchange_places(const Tensor& mine, const char* name) {
+  if (!mine.is_contiguous()) refuse(name, "a tensor that is not contiguous");
+  Call& call = start(Op::kMapPeers, mine, name);
   call.numel = mine.numel();
   set_in(call, mine);
   post(call).wait();
+}
+
+int64_t NodeCommunicator::joins_at() const {
+  return static_cast<int64_t>(group_->spec().memory->joins_at());
+}
+
+int64_t NodeCommunicator::allocated_bytes() const {
+  return static_cast<int64_t>(group_->spec().memory->allocated_bytes());
+}
+
+Tensor NodeCommunicator::join(const Tensor& part) {
+  if (joins_at() == 0) refuse("join", "memory that cannot be joined");
+  if (part.numel() == 0 || part.nbytes() % joins_at() != 0)
+    refuse("join", text(part.nbytes(), " bytes; legal: multiples of ", joins_at()));
+  exchange_places(part, "join");
+  auto memory = group_->spec().memory;
+  auto joined = memory->join(group_->places(), part.nbytes());
+  void* const data = joined.get();
+  // What it shows is the memory's: that must outlive it.
+  return at::from_blob(
+      data, {size() * part.numel()}, [joined = std::move(joined), memory](void*) {},
+      part.options());
+}
+
+std::vector<Tensor> NodeCommunicator::map_peers(const Tensor& mine) {
+  exchange_places(mine, "map_peers");
   auto memory = group_->spec().memory;
   std::vector<Tensor> views;
   for (int r = 0; r < size(); ++r) {

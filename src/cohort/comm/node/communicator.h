@@ -34,10 +34,14 @@ class NodeCommunicator final : public Communicator, public PeerMemory {
   void abort(std::string_view reason) override { group_->abort(reason); }
 
   std::vector<Tensor> map_peers(const Tensor& mine) override;
+  Tensor join(const Tensor& part) override;
+  int64_t joins_at() const override;
+  int64_t allocated_bytes() const override;
   Work meet(int64_t what, std::function<void()> work) override;
 
  private:
   Work post(Call& call);
+  void exchange_places(const Tensor& mine, const char* name);
   Call& start(Op op, const Tensor& like, const char* name);
   void set_in(Call& call, const Tensor& in);
   void set_out(Call& call, Tensor& out);

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,9 +34,20 @@ class Memory {
   virtual void* allocate(size_t bytes) = 0;
   virtual void release(void* block) = 0;
 
+  // By this rank, from what no other process may call its own; 0 where there is none.
+  virtual size_t allocated_bytes() const { return 0; }
+
   // 0 where peers cannot see [data, data + bytes).
   virtual Place place_of(const void* data, size_t bytes) const = 0;
   virtual void* at(Place place) const = 0;
+
+  // `bytes` at each of the places, one behind the other: the same memory once more.
+  // Both are multiples of joins_at(), which is 0 where memory cannot be had twice.
+  virtual size_t joins_at() const { return 0; }
+  virtual std::shared_ptr<void> join(std::span<const Place> /*places*/,
+                                     size_t /*bytes*/) const {
+    return nullptr;
+  }
 
   // The process of a rank of the whole world, and whether it has ended.
   virtual int pid_of(int world_rank) const = 0;

@@ -23,17 +23,26 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) close(fd_);
 }
 
-Mapping::Mapping(int fd, size_t bytes) : bytes_(bytes) {
-  void* data =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-  if (data == MAP_FAILED) {
+namespace {
+
+constexpr int kReadWrite = PROT_READ | PROT_WRITE;
+
+// The heaps are as large as the machine's memory: a crashed rank's core file is not.
+std::byte* map(void* where, size_t bytes, int protection, int flags, int fd,
+               size_t offset) {
+  void* const data = mmap(where, bytes, protection, flags | MAP_NORESERVE, fd,
+                          static_cast<off_t>(offset));
+  if (data == MAP_FAILED)
     throw ConfigError(text("[comm.shm] cannot map ", bytes,
                            " bytes of shared memory: ", std::strerror(errno)));
-  }
-  data_ = static_cast<std::byte*>(data);
-  // The heaps are as large as the machine's memory: a crashed rank's core file is not.
   madvise(data, bytes, MADV_DONTDUMP);
+  return static_cast<std::byte*>(data);
 }
+
+}  // namespace
+
+Mapping::Mapping(int fd, size_t bytes)
+    : data_(map(nullptr, bytes, kReadWrite, MAP_SHARED, fd, 0)), bytes_(bytes) {}
 
 Mapping::Mapping(Mapping&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
@@ -46,6 +55,17 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
 
 Mapping::~Mapping() {
   if (data_) munmap(data_, bytes_);
+}
+
+JoinedMapping::JoinedMapping(size_t bytes)
+    : data_(map(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
+      bytes_(bytes) {}
+
+JoinedMapping::~JoinedMapping() { munmap(data_, bytes_); }
+
+void JoinedMapping::put(size_t at, int fd, size_t offset, size_t bytes) {
+  COHORT_CHECK(at + bytes <= bytes_, at + bytes, " of ", bytes_, " bytes");
+  map(data_ + at, bytes, kReadWrite, MAP_SHARED | MAP_FIXED, fd, offset);
 }
 
 Heap::Heap(size_t bytes)
@@ -84,6 +104,13 @@ void* Heap::allocate(size_t bytes) {
 
 void Heap::release(void* block) {
   give(static_cast<size_t>(static_cast<std::byte*>(block) - mapping_.data()));
+}
+
+size_t Heap::allocated_bytes() const {
+  std::lock_guard lock(mutex_);
+  size_t bytes = 0;
+  for (const auto& [offset, size] : used_) bytes += size;
+  return bytes;
 }
 
 size_t Heap::take(size_t bytes) {

@@ -44,6 +44,23 @@ class Mapping {
   size_t bytes_ = 0;
 };
 
+// Stretches of memfds one behind the other, mapped. All are whole pages.
+class JoinedMapping {
+ public:
+  explicit JoinedMapping(size_t bytes);
+  JoinedMapping(const JoinedMapping&) = delete;
+  JoinedMapping& operator=(const JoinedMapping&) = delete;
+  ~JoinedMapping();
+
+  // Bytes [offset, offset + bytes) of the file are at `at` from now on.
+  void put(size_t at, int fd, size_t offset, size_t bytes);
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_;
+};
+
 // What lies in the first page of a heap, so that a peer knows it has the right one.
 struct HeapHeader {
   uint64_t cookie[2];
@@ -68,6 +85,7 @@ class Heap {
   // Throws ConfigError when there is not so much.
   void* allocate(size_t bytes);
   void release(void* block);
+  size_t allocated_bytes() const;
 
  private:
   size_t take(size_t bytes);
@@ -76,7 +94,7 @@ class Heap {
   Descriptor fd_;
   Mapping mapping_;
   size_t page_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<size_t, size_t> free_;  // offset to bytes; neighbours are merged
   std::map<size_t, size_t> used_;
 };

@@ -53,6 +53,7 @@ struct Invitation {
 struct Peer {
   int pid = 0;
   shm::Descriptor process;  // a pidfd; none for a thread of this process
+  shm::Descriptor file;
   shm::Mapping heap;
 };
 
@@ -67,6 +68,8 @@ class ShmMemory final : public node::Memory {
   void* allocate(size_t bytes) override { return heap_.allocate(bytes); }
   void release(void* block) override { heap_.release(block); }
 
+  size_t allocated_bytes() const override { return heap_.allocated_bytes(); }
+
   Place place_of(const void* data, size_t bytes) const override {
     for (int i = 0; i < static_cast<int>(peers_.size()); ++i) {
       const int r = (rank_ + i) % static_cast<int>(peers_.size());
@@ -78,8 +81,21 @@ class ShmMemory final : public node::Memory {
     return 0;
   }
   void* at(Place place) const override {
-    const Place offset = place & ((Place{1} << kOffsetBits) - 1);
-    return mapping(static_cast<int>(place >> kOffsetBits) - 1).data() + offset;
+    return mapping(rank_of(place)).data() + offset_of(place);
+  }
+
+  size_t joins_at() const override {
+    return static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  }
+  std::shared_ptr<void> join(std::span<const Place> places,
+                             size_t bytes) const override {
+    const auto joined = std::make_shared<shm::JoinedMapping>(places.size() * bytes);
+    for (size_t i = 0; i < places.size(); ++i) {
+      const int rank = rank_of(places[i]);
+      joined->put(i * bytes, rank == rank_ ? heap_.fd() : peers_[rank].file.get(),
+                  offset_of(places[i]), bytes);
+    }
+    return {joined, joined->data()};
   }
 
   int pid_of(int rank) const override { return peers_[rank].pid; }
@@ -103,6 +119,10 @@ class ShmMemory final : public node::Memory {
 
  private:
   static constexpr int kOffsetBits = 48;
+  static int rank_of(Place place) { return static_cast<int>(place >> kOffsetBits) - 1; }
+  static size_t offset_of(Place place) {
+    return place & ((Place{1} << kOffsetBits) - 1);
+  }
   const shm::Mapping& mapping(int rank) const {
     return rank == rank_ ? heap_.mapping() : peers_[rank].heap;
   }
@@ -127,7 +147,7 @@ void ShmMemory::open(int rank, const Invitation& invitation) {
         shm::Descriptor(static_cast<int>(syscall(SYS_pidfd_open, invitation.pid, 0)));
   }
   const std::string path = text("/proc/", invitation.pid, "/fd/", invitation.fd);
-  const shm::Descriptor fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  shm::Descriptor fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (fd.get() < 0) refuse(text(path, ": ", std::strerror(errno)));
   // Another file of that number may be shorter: reading past its end is a SIGBUS.
   if (lseek(fd.get(), 0, SEEK_END) != static_cast<off_t>(invitation.bytes)) {
@@ -137,6 +157,7 @@ void ShmMemory::open(int rank, const Invitation& invitation) {
   if (std::memcmp(peer.heap.data(), &invitation.header, sizeof(shm::HeapHeader)) != 0) {
     refuse(text(path, " is another file"));
   }
+  peer.file = std::move(fd);
 }
 
 // A sanitizer leaves little address space to the program.
