@@ -76,6 +76,8 @@ void MemoryCounter::add(int64_t bytes) {
 
 int64_t process_memory() { return status_bytes("VmRSS"); }
 
+int64_t process_shared_memory() { return status_bytes("RssShmem"); }
+
 // getrusage's figure survives exec, so it may be a parent's: only a fallback.
 int64_t process_peak_memory() {
   if (const int64_t peak = status_bytes("VmHWM"))

@@ -67,5 +67,7 @@ int64_t available_memory();
 // peak is the child's own. Shared pages count in every process that touched them.
 int64_t process_memory();
 int64_t process_peak_memory();
+// Of it, now: what is shared, or may be.
+int64_t process_shared_memory();
 
 }  // namespace cohort

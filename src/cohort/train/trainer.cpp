@@ -201,12 +201,19 @@ void Trainer::save(const std::string& path) {
   if (comm_->rank() == 0) write_safetensors(path, weights);
 }
 
+// Pages of other ranks, or the agent's, that this one has touched are theirs.
+int64_t Trainer::peak_memory() const {
+  if (options_.execute.compute_on == ComputeOn::kCuda)
+    return runner_->device_peak_bytes();
+  const auto* const peers = dynamic_cast<const PeerMemory*>(comm_);
+  const int64_t own = peers ? peers->allocated_bytes() : 0;
+  return process_peak_memory() - std::max<int64_t>(0, process_shared_memory() - own);
+}
+
 DoneEvent Trainer::finish() {
   const bool saved = keeper_.finish(run_state());
   if (!options_.save_final.empty()) save(options_.save_final);
-  const bool on_device = options_.execute.compute_on == ComputeOn::kCuda;
-  Tensor peak = at::full(
-      {1}, on_device ? runner_->device_peak_bytes() : process_peak_memory(), at::kLong);
+  Tensor peak = at::full({1}, peak_memory(), at::kLong);
   comm_->all_reduce(peak, ReduceOp::kMax).wait();
   DoneEvent done = journal_.summary(progress_);
   done.saved = saved;

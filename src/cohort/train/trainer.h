@@ -73,6 +73,7 @@ class Trainer {
   void conclude(const StepResult& result, double seconds);
   void validate(int64_t epoch);
   void save(const std::string& path);
+  int64_t peak_memory() const;
   DoneEvent finish();
   Batch batch_of(const Position& position, int slice) const;
 
