@@ -9,8 +9,9 @@
 
 Runs elastic=off and elastic=on side by side, each with few and with many steps: the
 difference is what steps cost, without starting and ending. Processor seconds are those
-of all processes of a run, user and system; wall times vary by more than the cost. Where
-there are cores for both they have their own, and change places from round to round.
+of all processes of a run, user and system; wall times vary by more than the cost. Both
+runs have the same cores, one less than there are ranks: so no rank spins while it waits,
+and processor seconds are work alone. As many rounds as there are cores for run at once.
 
 One round alone may be off by several percent, for a processor's clock and caches are
 shared. The median over all rounds is printed with the interval in which it lies, 19
@@ -20,9 +21,11 @@ import argparse
 import json
 import math
 import os
+import queue
 import statistics
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,9 +48,9 @@ def start(args, elastic, steps, cores, out):
 
 
 def side_by_side(args, steps, cores):
-    """{elastic: processor seconds} of two runs at once, each on its cores."""
+    """{elastic: processor seconds} of two runs at once, on the same cores."""
     with tempfile.TemporaryFile() as out:
-        runs = {elastic: start(args, elastic, steps, cores[elastic], out) for elastic in cores}
+        runs = {elastic: start(args, elastic, steps, cores, out) for elastic in ("off", "on")}
         seconds = {}
         for elastic, run in runs.items():
             _, status, usage = os.wait4(run.pid, 0)
@@ -58,17 +61,23 @@ def side_by_side(args, steps, cores):
     return seconds
 
 
-def a_round(args, number):
+def a_round(args, lanes):
     """Milliseconds of processor a step, off and on."""
     few, many = CASES[args.case][2]
-    cores = sorted(os.sched_getaffinity(0))
-    ranks = int(CASES[args.case][0][2])
-    halves = [cores[:len(cores) // 2], cores[len(cores) // 2:]]
-    if len(cores) < 2 * ranks:
-        halves = [cores, cores]
-    sides = dict(zip(("off", "on"), halves[::-1] if number % 2 else halves))
-    short, long = (side_by_side(args, steps, sides) for steps in (few, many))
+    cores = lanes.get()
+    short, long = (side_by_side(args, steps, cores) for steps in (few, many))
+    lanes.put(cores)
     return tuple(1e3 * (long[side] - short[side]) / (many - few) for side in ("off", "on"))
+
+
+def make_lanes(case):
+    """Sets of cores that a round can have, and how many."""
+    cores = sorted(os.sched_getaffinity(0))
+    width = min(len(cores), max(1, int(CASES[case][0][2]) - 1))
+    lanes = queue.Queue()
+    for at in range(0, len(cores) - width + 1, width):
+        lanes.put(cores[at:at + width])
+    return lanes, lanes.qsize()
 
 
 def interval(values):
@@ -89,12 +98,15 @@ def main():
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     pairs = []
-    for number in range(args.rounds):
-        off, on = a_round(args, number)
-        pairs.append((off, on))
-        if not args.json:
-            print(f"round {number + 1}: {on:.2f} against {off:.2f} ms of processor a step, "
-                  f"{100 * (on / off - 1):+.2f} %", flush=True)
+    lanes, count = make_lanes(args.case)
+    with ThreadPoolExecutor(count) as pool:
+        rounds = [pool.submit(a_round, args, lanes) for _ in range(args.rounds)]
+        for done in as_completed(rounds):
+            off, on = done.result()
+            pairs.append((off, on))
+            if not args.json:
+                print(f"round {len(pairs)}: {on:.2f} against {off:.2f} ms of processor a "
+                      f"step, {100 * (on / off - 1):+.2f} %", flush=True)
     costs = [100 * (on / off - 1) for off, on in pairs]
     low, high = interval(costs)
     row = {"case": args.case, "rounds": len(costs),
