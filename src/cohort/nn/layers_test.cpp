@@ -89,14 +89,15 @@ TEST(BatchNorm2d, StatisticsComeOutAsValuesAndChangeNothing) {
                                      1e-5, false)));
 }
 
-class Conv2dTest : public testing::TestWithParam<bool> {};
+class Conv2dTest : public testing::TestWithParam<std::tuple<bool, int64_t>> {};
 
 TEST_P(Conv2dTest, GradientsAreThoseOfStockConvolution) {
-  const bool channels_last = GetParam();
+  const auto [channels_last, channels] = GetParam();
   TensorLists tensors;
-  const Conv2d conv(tensors, "c", 3, 5, {.kernel = 3, .stride = 2, .padding = 1},
+  const Conv2d conv(tensors, "c", channels, 5, {.kernel = 3, .stride = 2, .padding = 1},
                     {.channels_last = channels_last});
-  Tensor x = at::arange(2 * 3 * 7 * 7, at::kFloat).sin().reshape({2, 3, 7, 7});
+  Tensor x =
+      at::arange(2 * channels * 7 * 7, at::kFloat).sin().reshape({2, channels, 7, 7});
   if (channels_last) x = x.contiguous(at::MemoryFormat::ChannelsLast);
   x.requires_grad_(true);
   const Tensor& weight = tensors.parameters[0].tensor;
@@ -110,7 +111,20 @@ TEST_P(Conv2dTest, GradientsAreThoseOfStockConvolution) {
     EXPECT_TRUE(at::allclose(ours[i], stock[i], 1e-4, 1e-4)) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Conv2dTest, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Formats, Conv2dTest,
+                         testing::Combine(testing::Bool(),
+                                          testing::Values(int64_t{1}, int64_t{3})));
+
+#if !defined(__aarch64__)
+// In the other format its pooling takes many times as long.
+TEST(Conv2d, ImagesOfOneChannelGiveChannelsLast) {
+  TensorLists tensors;
+  const Conv2d conv(tensors, "c", 1, 4, {.kernel = 3, .padding = 1}, {});
+  const Tensor y = conv(at::ones({2, 1, 6, 5}));
+  EXPECT_TRUE(y.is_contiguous(at::MemoryFormat::ChannelsLast));
+  EXPECT_FALSE(y.is_contiguous());
+}
+#endif
 
 TEST(CrossEntropy, IsASumWithItsCount) {
   const Tensor logits = at::arange(12, at::kFloat).sin().reshape({4, 3});
