@@ -65,19 +65,21 @@ def a_round(args, lanes):
     """Milliseconds of processor a step, off and on."""
     few, many = CASES[args.case][2]
     cores = lanes.get()
-    short, long = (side_by_side(args, steps, cores) for steps in (few, many))
-    lanes.put(cores)
+    try:
+        short, long = (side_by_side(args, steps, cores) for steps in (few, many))
+    finally:
+        lanes.put(cores)  # or the next round would wait for them for ever
     return tuple(1e3 * (long[side] - short[side]) / (many - few) for side in ("off", "on"))
 
 
 def make_lanes(case):
-    """Sets of cores that a round can have, and how many."""
+    """Sets of cores that a round can have."""
     cores = sorted(os.sched_getaffinity(0))
     width = min(len(cores), max(1, int(CASES[case][0][2]) - 1))
     lanes = queue.Queue()
     for at in range(0, len(cores) - width + 1, width):
         lanes.put(cores[at:at + width])
-    return lanes, lanes.qsize()
+    return lanes
 
 
 def interval(values):
@@ -98,8 +100,8 @@ def main():
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     pairs = []
-    lanes, count = make_lanes(args.case)
-    with ThreadPoolExecutor(count) as pool:
+    lanes = make_lanes(args.case)
+    with ThreadPoolExecutor(lanes.qsize()) as pool:
         rounds = [pool.submit(a_round, args, lanes) for _ in range(args.rounds)]
         for done in as_completed(rounds):
             off, on = done.result()
