@@ -21,12 +21,12 @@ namespace cohort::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kRounds = 3;  // the variants take turns
-constexpr int kSteps = 20;  // a round and variant
-constexpr int kWarmup = 3;  // before the capture
+constexpr int kCudaRounds = 3;  // the variants take turns
+constexpr int kSteps = 20;      // a round and variant
+constexpr int kWarmup = 3;      // before the capture
 constexpr double kRate = 0.01;
 
-struct Case {
+struct CudaCase {
   std::string_view name;
   int64_t batch;
   int64_t pixels;
@@ -34,13 +34,13 @@ struct Case {
   Chain (*make)();
 };
 
-Chain make_resnet50() { return make_resnet({}, {}); }
+Chain make_gpu_resnet50() { return make_resnet({}, {}); }
 Chain make_small_resnet50() {
   return make_resnet({.classes = 10, .small_images = true}, {});
 }
 
-constexpr std::array<Case, 2> kCases = {
-    {{"resnet50", 256, 224, 1000, make_resnet50},
+constexpr std::array<CudaCase, 2> kCudaCases = {
+    {{"resnet50", 256, 224, 1000, make_gpu_resnet50},
      {"resnet50-cifar", 256, 32, 10, make_small_resnet50}}};
 
 at::ScalarType dtype_of(const std::string& precision) {
@@ -57,10 +57,10 @@ double seconds_of(const std::function<void()>& work) {
 }
 
 // One way of running the same steps.
-class Variant {
+class CudaVariant {
  public:
-  Variant(const Case& bench, const BenchTrainArgs& args, const Batch& batch,
-          bool capture)
+  CudaVariant(const CudaCase& bench, const BenchTrainArgs& args, const Batch& batch,
+              bool capture)
       : chain_(bench.make()) {
     CudaStepOptions options;
     options.compute = dtype_of(args.precision);
@@ -112,22 +112,22 @@ class Variant {
   int64_t number_ = 0;
 };
 
-struct Row {
+struct CudaRow {
   int64_t batch = 0;
   double step_s = 0, host_s = 0, uncaptured_s = 0, uncaptured_host_s = 0, first_s = 0;
   double loss = 0;
   int64_t peak_bytes = 0;
 };
 
-Row measure(const Case& bench, const BenchTrainArgs& args) {
-  Row row{.batch = args.batch > 0 ? args.batch : bench.batch};
+CudaRow measure(const CudaCase& bench, const BenchTrainArgs& args) {
+  CudaRow row{.batch = args.batch > 0 ? args.batch : bench.batch};
   const Batch batch{at::randn({row.batch, 3, bench.pixels, bench.pixels}),
                     at::arange(row.batch).remainder(bench.classes),
                     {}};
-  Variant captured(bench, args, batch, true);
+  CudaVariant captured(bench, args, batch, true);
   row.peak_bytes = captured.peak_bytes();  // before there are two of them
-  Variant uncaptured(bench, args, batch, false);
-  for (int round = 0; round < kRounds; ++round) {
+  CudaVariant uncaptured(bench, args, batch, false);
+  for (int round = 0; round < kCudaRounds; ++round) {
     captured.take_turn();
     uncaptured.take_turn();
   }
@@ -140,7 +140,8 @@ Row measure(const Case& bench, const BenchTrainArgs& args) {
   return row;
 }
 
-std::string json_row(const Row& row, const Case& bench, const BenchTrainArgs& args) {
+std::string cuda_json_row(const CudaRow& row, const CudaCase& bench,
+                          const BenchTrainArgs& args) {
   JsonObject object;
   object.add("case", bench.name)
       .add("device", "cuda")
@@ -158,7 +159,8 @@ std::string json_row(const Row& row, const Case& bench, const BenchTrainArgs& ar
   return object.text();
 }
 
-std::string text_row(const Row& row, const Case& bench, const BenchTrainArgs& args) {
+std::string cuda_text_row(const CudaRow& row, const CudaCase& bench,
+                          const BenchTrainArgs& args) {
   const auto ms = [](double seconds) { return format_fixed(1e3 * seconds, 2) + " ms"; };
   const auto rate = [&](double seconds) {
     return format_fixed(static_cast<double>(row.batch) / seconds, 0) + " samples/s";
@@ -177,14 +179,14 @@ std::string text_row(const Row& row, const Case& bench, const BenchTrainArgs& ar
 }  // namespace
 
 int run_bench_cuda(const BenchTrainArgs& args) {
-  const Case& bench = find_case(kCases, args.name, " for GPUs");
+  const CudaCase& bench = find_case(kCudaCases, args.name, " for GPUs");
   if (!args.layout.empty() || args.exact || (!args.ranks.empty() && args.ranks != "1"))
     throw ConfigError(
         "[bench] --device cuda with --layout, --exact or more than one "
         "rank; a step on a GPU has one rank: -n 1");
   set_cuda_math({.tf32 = true, .search = true});
-  const Row row = measure(bench, args);
-  const auto format = args.json ? &json_row : &text_row;
+  const CudaRow row = measure(bench, args);
+  const auto format = args.json ? &cuda_json_row : &cuda_text_row;
   std::puts(format(row, bench, args).c_str());
   return 0;
 }

@@ -16,7 +16,7 @@
 namespace cohort {
 namespace {
 
-constexpr int kSlices = 3;  // of 2 ranks: one has two, so there are two roles
+constexpr int kMutantSlices = 3;  // of 2 ranks: one has two, so there are two roles
 
 struct Case {
   int shard = 0;
@@ -44,7 +44,7 @@ Batch slice(int index) {
 Schedule schedule_of(const Case& c, int ranks) {
   const Chain chain = make_chain();
   return generate(specs_of(chain), {.dp = ranks, .shard = c.shard},
-                  {.slices = kSlices,
+                  {.slices = kMutantSlices,
                    .bucket_bytes = 20'000,
                    .clip = c.clip,
                    .elastic = c.elastic,

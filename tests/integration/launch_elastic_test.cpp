@@ -15,7 +15,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-using Args = std::vector<std::string>;
 
 // The steps of a run that goes on until the test has seen what it wants.
 const std::string kForever = "1000000000";

@@ -14,22 +14,6 @@ namespace cohort::test {
 namespace {
 
 using testing::HasSubstr;
-using Args = std::vector<std::string>;
-
-Args body(const Args& flags, const Args& act) {
-  Args args{launch_tool()};
-  args.insert(args.end(), flags.begin(), flags.end());
-  args.push_back("--body");
-  args.insert(args.end(), act.begin(), act.end());
-  return args;
-}
-
-Args shell(const Args& flags, const std::string& script) {
-  Args args{launch_tool()};
-  args.insert(args.end(), flags.begin(), flags.end());
-  args.insert(args.end(), {"--", "sh", "-c", script});
-  return args;
-}
 
 std::string signal_text(int signal) { return std::to_string(signal); }
 

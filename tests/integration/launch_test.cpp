@@ -18,23 +18,6 @@ namespace cohort::test {
 namespace {
 
 using testing::HasSubstr;
-using Args = std::vector<std::string>;
-
-// launch_tool FLAGS -- sh -c SCRIPT
-Args shell(Args flags, const std::string& script) {
-  Args args{launch_tool()};
-  args.insert(args.end(), flags.begin(), flags.end());
-  args.insert(args.end(), {"--", "sh", "-c", script});
-  return args;
-}
-
-Args body(Args flags, const Args& act) {
-  Args args{launch_tool()};
-  args.insert(args.end(), flags.begin(), flags.end());
-  args.push_back("--body");
-  args.insert(args.end(), act.begin(), act.end());
-  return args;
-}
 
 class LaunchAtSize : public testing::TestWithParam<int> {};
 

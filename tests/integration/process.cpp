@@ -171,4 +171,19 @@ int count(const std::string& text, const std::string& part) {
   return n;
 }
 
+Args shell(const Args& flags, const std::string& script) {
+  Args args{launch_tool()};
+  args.insert(args.end(), flags.begin(), flags.end());
+  args.insert(args.end(), {"--", "sh", "-c", script});
+  return args;
+}
+
+Args body(const Args& flags, const Args& act) {
+  Args args{launch_tool()};
+  args.insert(args.end(), flags.begin(), flags.end());
+  args.push_back("--body");
+  args.insert(args.end(), act.begin(), act.end());
+  return args;
+}
+
 }  // namespace cohort::test

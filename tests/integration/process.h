@@ -61,6 +61,12 @@ class Program {
 // The test's own build of `cohort launch`.
 std::string launch_tool();
 
+using Args = std::vector<std::string>;
+// launch_tool FLAGS -- sh -c SCRIPT
+Args shell(const Args& flags, const std::string& script);
+// launch_tool FLAGS --body ACT
+Args body(const Args& flags, const Args& act);
+
 // How often `part` stands in `text`.
 int count(const std::string& text, const std::string& part);
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kCachedBlock = 128 << 10;
 
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
+[[noreturn]] void fail_read(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.read] ", path, ": ", what));
 }
 
@@ -32,12 +32,13 @@ std::string range_text(const TensorSpec& spec, const Chunk& chunk) {
 void check_size(const std::string& path, const ShardFile& file) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
-    fail(path, text("is missing: ", std::strerror(errno)));
-  if (!S_ISREG(info.st_mode)) fail(path, "is no regular file");
+    fail_read(path, text("is missing: ", std::strerror(errno)));
+  if (!S_ISREG(info.st_mode)) fail_read(path, "is no regular file");
   if (info.st_size < file.bytes)
-    fail(path, text("truncated: ", info.st_size, " bytes, expected ", file.bytes));
+    fail_read(path, text("truncated: ", info.st_size, " bytes, expected ", file.bytes));
   if (info.st_size > file.bytes)
-    fail(path, text("extra bytes: ", info.st_size, " bytes, expected ", file.bytes));
+    fail_read(path,
+              text("extra bytes: ", info.st_size, " bytes, expected ", file.bytes));
 }
 
 // Flat elements in `order` as a row-major tensor of `shape`.
@@ -65,7 +66,7 @@ struct Checkpoint::OpenFile {
 
   explicit OpenFile(std::string name)
       : path(std::move(name)), fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd < 0) fail(path, text("cannot open: ", std::strerror(errno)));
+    if (fd < 0) fail_read(path, text("cannot open: ", std::strerror(errno)));
     // Twice the system's own read-ahead; asking for stretches by WILLNEED was slower.
     ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
@@ -78,8 +79,9 @@ struct Checkpoint::OpenFile {
       const ssize_t n = ::pread(fd, out, count, offset);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0)
-        fail(path, text("cannot read at byte ", offset, ": ", std::strerror(errno)));
-      if (n == 0) fail(path, text("truncated: ends at byte ", offset));
+        fail_read(path,
+                  text("cannot read at byte ", offset, ": ", std::strerror(errno)));
+      if (n == 0) fail_read(path, text("truncated: ends at byte ", offset));
       out += n;
       offset += n;
       count -= n;
@@ -90,16 +92,16 @@ struct Checkpoint::OpenFile {
   // is damage all the same.
   void check_header(const ShardFile& file) const {
     uint64_t length = 0;
-    if (file.bytes < 8) fail(path, text("truncated: ", file.bytes, " bytes"));
+    if (file.bytes < 8) fail_read(path, text("truncated: ", file.bytes, " bytes"));
     read_at(0, reinterpret_cast<char*>(&length), 8);
     if (length > static_cast<uint64_t>(file.bytes - 8))
-      fail(path, text("altered: a header of ", length, " bytes"));
+      fail_read(path, text("altered: a header of ", length, " bytes"));
     std::string header(8 + length, '\0');
     read_at(0, header.data(), static_cast<int64_t>(header.size()));
     const uint64_t hash = hash64(header);
     if (hash != file.header_hash)
-      fail(path, text("altered: its header hashes to ", hex16(hash), ", expected ",
-                      hex16(file.header_hash)));
+      fail_read(path, text("altered: its header hashes to ", hex16(hash), ", expected ",
+                           hex16(file.header_hash)));
   }
 };
 
@@ -127,8 +129,8 @@ const TensorRecord& Checkpoint::tensor(const std::string& name) const {
   if (const auto* found = find(name)) return *found;
   std::vector<std::string> names;
   for (const auto& record : manifest_.tensors) names.push_back(record.tensor.spec.name);
-  fail(path_,
-       text("has no tensor '", name, "'; nearest: '", nearest(name, names), "'"));
+  fail_read(path_,
+            text("has no tensor '", name, "'; nearest: '", nearest(name, names), "'"));
 }
 
 Checkpoint::OpenFile& Checkpoint::open(int file) {
@@ -153,11 +155,12 @@ void Checkpoint::read_chunk(const TensorRecord& record, const Chunk& chunk, char
   }
   const uint64_t hash = hasher.digest();
   if (hash != chunk.hash)
-    fail(file.path, text("altered: ", range_text(spec, chunk), ": bytes ", chunk.offset,
-                         " to ", chunk.offset + bytes, " hash to ", hex16(hash),
-                         ", expected ", hex16(chunk.hash)));
+    fail_read(file.path, text("altered: ", range_text(spec, chunk), ": bytes ",
+                              chunk.offset, " to ", chunk.offset + bytes, " hash to ",
+                              hex16(hash), ", expected ", hex16(chunk.hash)));
   if (spec.dtype == at::kBool && !is_bools(out, bytes))
-    fail(file.path, text(range_text(spec, chunk), ": a bool that is neither 0 nor 1"));
+    fail_read(file.path,
+              text(range_text(spec, chunk), ": a bool that is neither 0 nor 1"));
 }
 
 void Checkpoint::read_stored(const TensorRecord& record, int64_t begin, Tensor& out) {
@@ -188,8 +191,8 @@ void Checkpoint::read(const std::string& name, int64_t begin, Tensor& out,
   const TensorSpec& spec = record.tensor.spec;
   COHORT_CHECK(out.is_contiguous() && out.device().is_cpu(), "read '", name, "'");
   if (begin < 0 || begin > spec.numel() - out.numel())
-    fail(path_, text("tensor '", name, "': elements ", begin, " to ",
-                     begin + out.numel(), " asked of ", spec.numel()));
+    fail_read(path_, text("tensor '", name, "': elements ", begin, " to ",
+                          begin + out.numel(), " asked of ", spec.numel()));
   if (out.numel() == 0) return;
   if (order == record.tensor.order) return read_stored(record, begin, out);
   COHORT_CHECK(order.empty() || order.size() == spec.shape.size(), "order of '", name,

@@ -10,7 +10,7 @@
 namespace cohort {
 namespace {
 
-constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kStepPrefix = "step-";
 constexpr size_t kDigits = 8;
 
 std::vector<CheckpointInfo> by_step(const std::string& root) {
@@ -45,7 +45,7 @@ void look_into(CheckpointInfo& info) {
 std::string step_folder(int64_t step) {
   std::string digits = std::to_string(step);
   if (digits.size() < kDigits) digits.insert(0, kDigits - digits.size(), '0');
-  return std::string(kPrefix) + digits;
+  return std::string(kStepPrefix) + digits;
 }
 
 std::string shard_name(int64_t index, int64_t count) {
@@ -54,8 +54,8 @@ std::string shard_name(int64_t index, int64_t count) {
 }
 
 std::optional<int64_t> step_of_folder(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  const auto step = try_parse_int(name.substr(kPrefix.size()));
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  const auto step = try_parse_int(name.substr(kStepPrefix.size()));
   if (!step || *step < 0 || step_folder(*step) != name) return std::nullopt;
   return step;
 }

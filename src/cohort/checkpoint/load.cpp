@@ -9,7 +9,7 @@
 namespace cohort {
 namespace {
 
-std::string shape_text(const std::vector<int64_t>& shape) {
+std::string saved_shape(const std::vector<int64_t>& shape) {
   std::string out = shape.empty() ? "scalar" : "";
   for (const int64_t n : shape) out += text(out.empty() ? "" : "x", n);
   return out;
@@ -20,8 +20,8 @@ void check_fit(const Checkpoint& saved, const StatePiece& piece) {
   const TensorSpec& there = saved.tensor(wanted.name).tensor.spec;
   if (there.shape != wanted.shape)
     throw CheckpointError(text("[checkpoint.load] ", saved.path(), ": tensor '",
-                               wanted.name, "' is ", shape_text(there.shape),
-                               ", expected ", shape_text(wanted.shape)));
+                               wanted.name, "' is ", saved_shape(there.shape),
+                               ", expected ", saved_shape(wanted.shape)));
   if (at::isFloatingType(piece.data.scalar_type()) && !at::isFloatingType(there.dtype))
     throw CheckpointError(text("[checkpoint.load] ", saved.path(), ": tensor '",
                                wanted.name, "' is ", there.dtype, ", expected ",

@@ -11,9 +11,9 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kMaxDims = 64;  // of ATen's operators
+constexpr size_t kManifestDims = 64;  // of ATen's operators
 
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
+[[noreturn]] void fail_table(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.manifest] ", path, ": ", what));
 }
 
@@ -21,27 +21,27 @@ constexpr size_t kMaxDims = 64;  // of ATen's operators
 void check_shape(const StateTensor& tensor, const std::string& path) {
   const auto& [spec, kind, order] = tensor;
   int64_t bytes = size_of(spec.dtype);
-  bool fits = spec.shape.size() <= kMaxDims;
+  bool fits = spec.shape.size() <= kManifestDims;
   for (const int64_t n : spec.shape) {
     fits = fits && n >= 0 && n <= std::numeric_limits<int64_t>::max() / bytes;
     if (fits) bytes *= std::max<int64_t>(n, 1);
   }
   if (!fits)
-    fail(path, text("tensor '", spec.name, "': a shape that no tensor can have"));
+    fail_table(path, text("tensor '", spec.name, "': a shape that no tensor can have"));
   std::vector<int64_t> dims = order;
   std::sort(dims.begin(), dims.end());
   for (size_t d = 0; d < dims.size(); ++d)
     fits = fits && dims[d] == static_cast<int64_t>(d);
   if (!fits || (!order.empty() && order.size() != spec.shape.size()))
-    fail(path, text("tensor '", spec.name, "': its order is no order of its ",
-                    spec.shape.size(), " dimensions"));
+    fail_table(path, text("tensor '", spec.name, "': its order is no order of its ",
+                          spec.shape.size(), " dimensions"));
 }
 
 void check_chunks(const TensorRecord& record, const std::vector<ShardFile>& files,
                   const std::string& path) {
   const TensorSpec& spec = record.tensor.spec;
   const auto complain = [&](const std::string& what) {
-    fail(path, text("tensor '", spec.name, "': ", what));
+    fail_table(path, text("tensor '", spec.name, "': ", what));
   };
   int64_t next = 0;
   for (const auto& chunk : record.chunks) {
@@ -68,19 +68,19 @@ void check_manifest(const Manifest& manifest, const std::string& path) {
   for (const auto& file : manifest.files) {
     if (file.name.empty() || file.name[0] == '.' ||
         file.name.find('/') != std::string::npos || file.bytes < 0)
-      fail(path, text("'", file.name, "' is no plain file of a checkpoint"));
+      fail_table(path, text("'", file.name, "' is no plain file of a checkpoint"));
     if (!names.insert(file.name).second)
-      fail(path, text("names the file '", file.name, "' twice"));
+      fail_table(path, text("names the file '", file.name, "' twice"));
   }
   const RunState& run = manifest.run;
   if (run.step < 0 || run.epoch < 0 || run.sample < 0)
-    fail(path, text("step ", run.step, ", epoch ", run.epoch, ", sample ", run.sample,
-                    "; legal: from 0 on"));
+    fail_table(path, text("step ", run.step, ", epoch ", run.epoch, ", sample ",
+                          run.sample, "; legal: from 0 on"));
   const std::string* last = nullptr;
   for (const auto& record : manifest.tensors) {
     const std::string& name = record.tensor.spec.name;
     if (last && *last >= name)
-      fail(path, text("the tensor '", name, "' is there twice or out of order"));
+      fail_table(path, text("the tensor '", name, "' is there twice or out of order"));
     last = &name;
     check_shape(record.tensor, path);
     check_chunks(record, manifest.files, path);

@@ -16,14 +16,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "cohort-checkpoint";
-constexpr int kVersion = 1;
+constexpr int kManifestVersion = 1;
 // The end of the file: ,"hash":"0123456789abcdef"}\n
 constexpr std::string_view kBeforeHash = ",\"hash\":\"";
 constexpr std::string_view kAfterHash = "\"}\n";
 constexpr size_t kHashDigits = 16;
 constexpr size_t kTail = kBeforeHash.size() + kHashDigits + kAfterHash.size();
 
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
+[[noreturn]] void fail_manifest(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.manifest] ", path, ": ", what));
 }
 
@@ -34,7 +34,7 @@ auto guarded(const std::string& path, const char* what, Body&& body) {
     return body();
   } catch (const Json::exception& error) {
     std::string reason = error.what();  // "[json.exception.type_error.302] type ..."
-    fail(path, text(what, ": ", reason.substr(reason.find("] ") + 2)));
+    fail_manifest(path, text(what, ": ", reason.substr(reason.find("] ") + 2)));
   }
 }
 
@@ -90,7 +90,7 @@ TensorKind kind_of(const std::string& name, const std::string& path) {
   for (const auto kind :
        {TensorKind::kParameter, TensorKind::kMoment, TensorKind::kBuffer})
     if (name == kind_name(kind)) return kind;
-  fail(path, text("kind '", name, "'; legal: parameter moment buffer"));
+  fail_manifest(path, text("kind '", name, "'; legal: parameter moment buffer"));
 }
 
 TensorRecord tensor_of(const Json& value, const std::string& path) {
@@ -101,8 +101,8 @@ TensorRecord tensor_of(const Json& value, const std::string& path) {
   const auto dtype = value.at("dtype").get<std::string>();
   const auto found = safetensors_dtype(std::string_view(dtype));
   if (!found)
-    fail(path, text("tensor '", spec.name, "': dtype ", dtype,
-                    "; legal: ", safetensors_dtypes()));
+    fail_manifest(path, text("tensor '", spec.name, "': dtype ", dtype,
+                             "; legal: ", safetensors_dtypes()));
   spec.dtype = *found;
   value.at("shape").get_to(spec.shape);
   if (value.contains("order")) value.at("order").get_to(order);
@@ -137,11 +137,16 @@ void read_tables(const Json& root, Manifest& manifest, const std::string& path) 
 
 Json run_json(const Manifest& manifest) {
   const RunState& run = manifest.run;
-  Json root = {
-      {"format", kFormat},       {"version", kVersion}, {"program", manifest.program},
-      {"build", manifest.build}, {"step", run.step},    {"epoch", run.epoch},
-      {"sample", run.sample},    {"seed", run.seed},    {"layout", run.layout},
-      {"world", run.world}};
+  Json root = {{"format", kFormat},
+               {"version", kManifestVersion},
+               {"program", manifest.program},
+               {"build", manifest.build},
+               {"step", run.step},
+               {"epoch", run.epoch},
+               {"sample", run.sample},
+               {"seed", run.seed},
+               {"layout", run.layout},
+               {"world", run.world}};
   root["metrics"] = Json::object();
   for (const auto& [name, value] : run.metrics) root["metrics"][name] = value;
   root["state"] = Json::object();
@@ -170,12 +175,12 @@ std::string_view checked_body(std::string_view bytes, const std::string& path) {
   const size_t size = bytes.size() < kTail ? 0 : bytes.size() - kTail;
   const std::string_view tail = bytes.substr(size);
   if (size == 0 || !tail.starts_with(kBeforeHash) || !tail.ends_with(kAfterHash))
-    fail(path, text("truncated or altered: ", bytes.size(),
-                    " bytes that do not end with a hash"));
+    fail_manifest(path, text("truncated or altered: ", bytes.size(),
+                             " bytes that do not end with a hash"));
   const auto said = tail.substr(kBeforeHash.size(), kHashDigits);
   const auto found = hex16(hash64(bytes.substr(0, size)));
   if (said != found)
-    fail(path, text("altered: its bytes hash to ", found, ", it says ", said));
+    fail_manifest(path, text("altered: its bytes hash to ", found, ", it says ", said));
   return bytes.substr(0, size);
 }
 
@@ -214,10 +219,11 @@ Manifest parse_manifest(std::string_view bytes, const std::string& path) {
   const std::string body = std::string(checked_body(bytes, path)) + "}";
   Manifest manifest = guarded(path, "cannot be read", [&] {
     const Json root = Json::parse(body);
-    if (root.at("format") != kFormat) fail(path, "is not the manifest of a checkpoint");
-    if (root.at("version") != kVersion)
-      fail(path, text("is of version ", root.at("version").dump(),
-                      "; this program reads version ", kVersion));
+    if (root.at("format") != kFormat)
+      fail_manifest(path, "is not the manifest of a checkpoint");
+    if (root.at("version") != kManifestVersion)
+      fail_manifest(path, text("is of version ", root.at("version").dump(),
+                               "; this program reads version ", kManifestVersion));
     Manifest read;
     read_run(root, read);
     read_tables(root, read, path);

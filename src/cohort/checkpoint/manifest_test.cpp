@@ -48,7 +48,7 @@ std::string altered(const std::string& from, const std::string& to) {
   return text(bytes, ",\"hash\":\"", hex16(hash64(bytes)), "\"}\n");
 }
 
-std::string error_of(const std::string& bytes) {
+std::string manifest_error(const std::string& bytes) {
   try {
     (void)parse_manifest(bytes, "folder/manifest.json");
   } catch (const CheckpointError& error) {
@@ -85,34 +85,42 @@ TEST(Manifest, ComesBack) {
 }
 
 TEST(Manifest, WhatDoesNotHoldTogetherIsNamed) {
-  EXPECT_EQ(error_of(altered("\"step\":7", "\"step\":8")), "");
-  EXPECT_THAT(error_of(altered("\"version\":1", "\"version\":2")),
+  EXPECT_EQ(manifest_error(altered("\"step\":7", "\"step\":8")), "");
+  EXPECT_THAT(manifest_error(altered("\"version\":1", "\"version\":2")),
               AllOf(HasSubstr("version 2"), HasSubstr("reads version 1")));
-  EXPECT_THAT(error_of(altered("cohort-checkpoint", "something")),
+  EXPECT_THAT(manifest_error(altered("cohort-checkpoint", "something")),
               HasSubstr("is not the"));
-  EXPECT_THAT(error_of(altered("\"step\":7", "\"step\":-7")), HasSubstr("step -7"));
-  EXPECT_THAT(error_of(altered("\"step\":7,", "")), HasSubstr("step"));
-  EXPECT_THAT(error_of(altered("[0,2,0,100", "[0,1,0,100")),
+  EXPECT_THAT(manifest_error(altered("\"step\":7", "\"step\":-7")),
+              HasSubstr("step -7"));
+  EXPECT_THAT(manifest_error(altered("\"step\":7,", "")), HasSubstr("step"));
+  EXPECT_THAT(manifest_error(altered("[0,2,0,100", "[0,1,0,100")),
               AllOf(HasSubstr("'w'"), HasSubstr("elements 1 to 2 are missing")));
-  EXPECT_THAT(error_of(altered("[2,3,0", "[1,3,0")), HasSubstr("twice or outside"));
-  EXPECT_THAT(error_of(altered("[2,3,0", "[2,4,0")), HasSubstr("twice or outside"));
-  EXPECT_THAT(error_of(altered("[2,3,0", "[2,3,1")), HasSubstr("file 1 of 1"));
-  EXPECT_THAT(error_of(altered("0,108,", "0,197,")), HasSubstr("outside model-00001"));
-  EXPECT_THAT(error_of(altered("0,108,", "0,-8,")), HasSubstr("outside model-00001"));
-  EXPECT_THAT(error_of(altered("model-00001", "../x")), HasSubstr("no plain file"));
-  EXPECT_THAT(error_of(altered("\"F32\"", "\"Q4\"")), HasSubstr("dtype Q4"));
-  EXPECT_THAT(error_of(altered("\"parameter\"", "\"weight\"")), HasSubstr("'weight'"));
-  EXPECT_THAT(error_of(altered("[3,1]", "[-3,1]")), HasSubstr("shape"));
-  EXPECT_THAT(error_of(altered("[3,1]", "[4294967296,4294967296]")),
+  EXPECT_THAT(manifest_error(altered("[2,3,0", "[1,3,0")),
+              HasSubstr("twice or outside"));
+  EXPECT_THAT(manifest_error(altered("[2,3,0", "[2,4,0")),
+              HasSubstr("twice or outside"));
+  EXPECT_THAT(manifest_error(altered("[2,3,0", "[2,3,1")), HasSubstr("file 1 of 1"));
+  EXPECT_THAT(manifest_error(altered("0,108,", "0,197,")),
+              HasSubstr("outside model-00001"));
+  EXPECT_THAT(manifest_error(altered("0,108,", "0,-8,")),
+              HasSubstr("outside model-00001"));
+  EXPECT_THAT(manifest_error(altered("model-00001", "../x")),
+              HasSubstr("no plain file"));
+  EXPECT_THAT(manifest_error(altered("\"F32\"", "\"Q4\"")), HasSubstr("dtype Q4"));
+  EXPECT_THAT(manifest_error(altered("\"parameter\"", "\"weight\"")),
+              HasSubstr("'weight'"));
+  EXPECT_THAT(manifest_error(altered("[3,1]", "[-3,1]")), HasSubstr("shape"));
+  EXPECT_THAT(manifest_error(altered("[3,1]", "[4294967296,4294967296]")),
               HasSubstr("shape"));
-  EXPECT_THAT(error_of(altered("\"order\":[1,0]", "\"order\":[1,1]")),
+  EXPECT_THAT(manifest_error(altered("\"order\":[1,0]", "\"order\":[1,1]")),
               HasSubstr("order"));
-  EXPECT_THAT(error_of(altered("\"order\":[1,0]", "\"order\":[0]")),
+  EXPECT_THAT(manifest_error(altered("\"order\":[1,0]", "\"order\":[0]")),
               HasSubstr("order"));
-  EXPECT_THAT(error_of(altered("0000000000000abc", "0abc")), HasSubstr("hexadecimal"));
-  EXPECT_THAT(error_of(altered("{\"format\"", "[\"format\"")),
+  EXPECT_THAT(manifest_error(altered("0000000000000abc", "0abc")),
+              HasSubstr("hexadecimal"));
+  EXPECT_THAT(manifest_error(altered("{\"format\"", "[\"format\"")),
               HasSubstr("cannot be read"));
-  EXPECT_THAT(error_of(""), HasSubstr("truncated"));
+  EXPECT_THAT(manifest_error(""), HasSubstr("truncated"));
 }
 
 }  // namespace

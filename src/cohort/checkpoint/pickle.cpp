@@ -17,9 +17,9 @@ using Value = PickleValue;
 using Kind = PickleValue::Kind;
 using Items = std::vector<Value>;
 
-constexpr int kMaxDepth = 100;
+constexpr int kPickleDepth = 100;
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_pickle(const std::string& what) {
   throw CheckpointError(text("a pickle that cannot be read: ", what));
 }
 
@@ -34,7 +34,8 @@ void put(PickleItems& into, const Value& value) {
     value.items->inside = true;
     into.depth = std::max(into.depth, value.items->depth + 1);
   }
-  if (into.inside || into.depth > kMaxDepth) fail("nested too deep, or in itself");
+  if (into.inside || into.depth > kPickleDepth)
+    fail_pickle("nested too deep, or in itself");
   into.values.push_back(value);
 }
 
@@ -45,10 +46,11 @@ Value of_items(Kind kind, const Items& values = {}) {
 }
 
 std::vector<int64_t> sizes_of(const Value& value) {
-  if (value.kind != Kind::kTuple) fail("a shape that is no tuple");
+  if (value.kind != Kind::kTuple) fail_pickle("a shape that is no tuple");
   std::vector<int64_t> out;
   for (const auto& item : value.items->values) {
-    if (item.kind != Kind::kInt || item.number < 0) fail("a shape of no numbers");
+    if (item.kind != Kind::kInt || item.number < 0)
+      fail_pickle("a shape of no numbers");
     out.push_back(item.number);
   }
   return out;
@@ -57,12 +59,12 @@ std::vector<int64_t> sizes_of(const Value& value) {
 // (storage, offset, size, stride, ...) as torch._utils._rebuild_tensor_v2 takes it.
 Value rebuilt(const Items& args) {
   if (args.size() < 4 || args[0].kind != Kind::kTensor || args[1].kind != Kind::kInt)
-    fail("a tensor without storage");
+    fail_pickle("a tensor without storage");
   const Tensor& storage = args[0].tensor;
   const auto sizes = sizes_of(args[2]), strides = sizes_of(args[3]);
   const int64_t offset = args[1].number;
   if (sizes.size() != strides.size() || sizes.size() > 64 || offset < 0)
-    fail("sizes and strides that do not fit");
+    fail_pickle("sizes and strides that do not fit");
   int64_t room = storage.numel() - offset - 1;  // elements behind the first
   bool empty = false;
   int64_t count = 1;
@@ -73,7 +75,7 @@ Value rebuilt(const Items& args) {
       room =
           strides[d] <= room / (sizes[d] - 1) ? room - strides[d] * (sizes[d] - 1) : -1;
     if (sizes[d] > 0 && count > (int64_t{1} << 48) / sizes[d])
-      fail("too many elements");
+      fail_pickle("too many elements");
     count *= std::max<int64_t>(sizes[d], 1);
   }
   Value out{.kind = Kind::kTensor};
@@ -81,7 +83,7 @@ Value rebuilt(const Items& args) {
     out.tensor = at::empty(sizes, storage.options());
     return out;
   }
-  if (room < 0) fail("a tensor that leaves its storage");
+  if (room < 0) fail_pickle("a tensor that leaves its storage");
   out.tensor = storage.as_strided(sizes, strides, offset);
   return out;
 }
@@ -109,14 +111,14 @@ class Machine {
       const char op = take(1)[0];
       if (op == '.') return pop();
       if (!constant(op) && !container(op) && !memo(op) && !object(op))
-        fail(text("operation ", int{static_cast<unsigned char>(op)}, " at byte ",
-                  at_ - 1));
+        fail_pickle(text("operation ", int{static_cast<unsigned char>(op)}, " at byte ",
+                         at_ - 1));
     }
   }
 
  private:
   std::string_view take(uint64_t count) {
-    if (count > bytes_.size() - at_) fail("it ends too early");
+    if (count > bytes_.size() - at_) fail_pickle("it ends too early");
     const auto out = bytes_.substr(at_, count);
     at_ += count;
     return out;
@@ -129,7 +131,7 @@ class Machine {
   }
   std::string line() {
     const auto end = bytes_.find('\n', at_);
-    if (end == std::string_view::npos) fail("it ends too early");
+    if (end == std::string_view::npos) fail_pickle("it ends too early");
     const std::string out(take(end - at_));
     ++at_;
     return out;
@@ -138,13 +140,13 @@ class Machine {
   void push(Value value) { stack_.push_back(std::move(value)); }
   Value pop() {
     if (stack_.empty() || (!marks_.empty() && marks_.back() >= stack_.size()))
-      fail("it takes what is not there");
+      fail_pickle("it takes what is not there");
     Value value = std::move(stack_.back());
     stack_.pop_back();
     return value;
   }
   Items pop_to_mark() {
-    if (marks_.empty()) fail("it takes what is not there");
+    if (marks_.empty()) fail_pickle("it takes what is not there");
     Items out(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()),
               stack_.end());
     stack_.resize(marks_.back());
@@ -169,7 +171,7 @@ class Machine {
   bool constant(char op) {
     switch (op) {
       case '\x80':  // PROTO
-        if (number<uint8_t>() > 5) fail("a protocol above 5");
+        if (number<uint8_t>() > 5) fail_pickle("a protocol above 5");
         return true;
       case '\x95':  // FRAME
         (void)number<uint64_t>();
@@ -230,10 +232,11 @@ class Machine {
 
   // To the list or dictionary on top; to anything else it means nothing here.
   void add(const Items& items) {
-    if (stack_.empty()) fail("it takes what is not there");
+    if (stack_.empty()) fail_pickle("it takes what is not there");
     const Value& top = stack_.back();
     if (top.kind != Kind::kList && top.kind != Kind::kDict) return;
-    if (top.kind == Kind::kDict && items.size() % 2 != 0) fail("a key without a value");
+    if (top.kind == Kind::kDict && items.size() % 2 != 0)
+      fail_pickle("a key without a value");
     for (const auto& item : items) put(*top.items, item);
   }
 
@@ -254,12 +257,12 @@ class Machine {
     }
   }
   void remember(uint32_t key) {
-    if (stack_.empty()) fail("it takes what is not there");
+    if (stack_.empty()) fail_pickle("it takes what is not there");
     memo_[key] = stack_.back();
   }
   void recall(uint32_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) fail("it names what is not there");
+    if (found == memo_.end()) fail_pickle("it names what is not there");
     push(found->second);
   }
 
@@ -290,10 +293,10 @@ class Machine {
   // ("storage", torch.FloatStorage, key, place, elements)
   Value stored(const Value& id) {
     if (id.kind != Kind::kTuple || id.items->values.size() < 5)
-      fail("a reference that is no storage");
+      fail_pickle("a reference that is no storage");
     const Items& parts = id.items->values;
     if (parts[0].text != "storage" || parts[4].number < 0)
-      fail("a reference that is no storage");
+      fail_pickle("a reference that is no storage");
     Value out{.kind = Kind::kTensor};
     out.tensor = storage_({parts[1].text, parts[2].text, parts[4].number});
     return out;

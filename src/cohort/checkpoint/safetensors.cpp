@@ -26,11 +26,11 @@ static_assert(std::endian::native == std::endian::little,
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMaxHeader = 100'000'000;  // the limit of every safetensors reader
 
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
+[[noreturn]] void fail_file(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.safetensors] ", path, ": ", what));
 }
 
-std::string_view bytes_of(const Tensor& tensor) {
+std::string_view bytes_of_tensor(const Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()),
           static_cast<size_t>(tensor.nbytes())};
 }
@@ -41,10 +41,10 @@ std::vector<NamedTensor> prepared(std::span<const NamedTensor> tensors,
   std::vector<NamedTensor> out;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined() || safetensors_dtype(tensor.scalar_type()) == nullptr) {
-      fail(where, text("tensor '", name, "': ",
-                       tensor.defined() ? c10::toString(tensor.scalar_type())
-                                        : "an undefined tensor",
-                       "; legal: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL"));
+      fail_file(where, text("tensor '", name, "': ",
+                            tensor.defined() ? c10::toString(tensor.scalar_type())
+                                             : "an undefined tensor",
+                            "; legal: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL"));
     }
     out.push_back({name, tensor.detach().cpu().contiguous()});
   }
@@ -64,15 +64,15 @@ std::vector<size_t> data_order(const std::vector<NamedTensor>& tensors) {
   return order;
 }
 
-class Reader {
+class FileReader {
  public:
-  explicit Reader(const std::string& path)
+  explicit FileReader(const std::string& path)
       : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) fail(path_, text("cannot open: ", std::strerror(errno)));
+    if (fd_ < 0) fail_file(path_, text("cannot open: ", std::strerror(errno)));
   }
-  ~Reader() { ::close(fd_); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  ~FileReader() { ::close(fd_); }
+  FileReader(const FileReader&) = delete;
+  FileReader& operator=(const FileReader&) = delete;
 
   SafetensorsFile read() {
     const int64_t size = file_size();
@@ -97,25 +97,26 @@ class Reader {
   int64_t file_size() const {
     struct stat info {};
     if (::fstat(fd_, &info) != 0) {
-      fail(path_, text("cannot stat: ", std::strerror(errno)));
+      fail_file(path_, text("cannot stat: ", std::strerror(errno)));
     }
-    if (!S_ISREG(info.st_mode)) fail(path_, "is not a regular file");
+    if (!S_ISREG(info.st_mode)) fail_file(path_, "is not a regular file");
     return info.st_size;
   }
 
   int64_t read_header_size(int64_t size) const {
     if (size < kLengthBytes) {
-      fail(path_, text("truncated: ", size, " bytes; expected 8 or more"));
+      fail_file(path_, text("truncated: ", size, " bytes; expected 8 or more"));
     }
     uint64_t length = 0;
     read_at(0, &length, kLengthBytes);
     if (length > static_cast<uint64_t>(kMaxHeader)) {
-      fail(path_, text("at byte 0: a header of ", length, " bytes; legal: at most ",
-                       kMaxHeader, ": not a safetensors file"));
+      fail_file(path_,
+                text("at byte 0: a header of ", length, " bytes; legal: at most ",
+                     kMaxHeader, ": not a safetensors file"));
     }
     if (static_cast<int64_t>(length) > size - kLengthBytes) {
-      fail(path_,
-           text("truncated: a header of ", length, " bytes in a file of ", size));
+      fail_file(path_,
+                text("truncated: a header of ", length, " bytes in a file of ", size));
     }
     return static_cast<int64_t>(length);
   }
@@ -126,10 +127,11 @@ class Reader {
       const ssize_t n = ::pread(fd_, bytes, count, offset);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) {
-        fail(path_, text("cannot read at byte ", offset, ": ", std::strerror(errno)));
+        fail_file(path_,
+                  text("cannot read at byte ", offset, ": ", std::strerror(errno)));
       }
       if (n == 0) {
-        fail(path_, text("truncated: ends at byte ", offset, " while it is read"));
+        fail_file(path_, text("truncated: ends at byte ", offset, " while it is read"));
       }
       bytes += n;
       offset += n;
@@ -139,12 +141,13 @@ class Reader {
 
   // Any other byte in a bool is undefined behaviour for whoever computes with it.
   void check_bools(const Tensor& tensor, const TensorEntry& entry) const {
-    const auto bytes = bytes_of(tensor);
+    const auto bytes = bytes_of_tensor(tensor);
     const auto bad = std::find_if(bytes.begin(), bytes.end(),
                                   [](char c) { return c != 0 && c != 1; });
     if (bad != bytes.end()) {
-      fail(path_, text("tensor '", entry.name, "': byte ", bad - bytes.begin(), " is ",
-                       int{static_cast<unsigned char>(*bad)}, "; expected 0 or 1"));
+      fail_file(path_,
+                text("tensor '", entry.name, "': byte ", bad - bytes.begin(), " is ",
+                     int{static_cast<unsigned char>(*bad)}, "; expected 0 or 1"));
     }
   }
 
@@ -164,7 +167,7 @@ void write_safetensors(const std::string& path, std::span<const NamedTensor> ten
   int64_t next = 0;
   for (const size_t i : order) {
     const auto& [name, tensor] = sorted[i];
-    const auto bytes = bytes_of(tensor);
+    const auto bytes = bytes_of_tensor(tensor);
     header.entries[i] = {name, tensor.scalar_type(), tensor.sizes().vec(), next,
                          next + static_cast<int64_t>(bytes.size())};
     next = header.entries[i].end;
@@ -172,8 +175,8 @@ void write_safetensors(const std::string& path, std::span<const NamedTensor> ten
   }
   const auto json = format_header(header, path);
   if (static_cast<int64_t>(json.size()) > kMaxHeader) {
-    fail(path,
-         text("a header of ", json.size(), " bytes; legal: at most ", kMaxHeader));
+    fail_file(path,
+              text("a header of ", json.size(), " bytes; legal: at most ", kMaxHeader));
   }
   const uint64_t length = json.size();
   pieces[0] = {reinterpret_cast<const char*>(&length), sizeof(length)};
@@ -182,7 +185,7 @@ void write_safetensors(const std::string& path, std::span<const NamedTensor> ten
 }
 
 SafetensorsFile read_safetensors(const std::string& path) {
-  return Reader(path).read();
+  return FileReader(path).read();
 }
 
 uint64_t weights_hash_number(std::span<const NamedTensor> tensors) {
@@ -197,7 +200,7 @@ uint64_t weights_hash_number(std::span<const NamedTensor> tensors) {
     string(safetensors_dtype(tensor.scalar_type()));
     number(tensor.dim());
     for (const int64_t n : tensor.sizes()) number(n);
-    hasher.update(bytes_of(tensor));
+    hasher.update(bytes_of_tensor(tensor));
   }
   return hasher.digest();
 }

@@ -27,13 +27,13 @@ constexpr DtypeName kDtypes[] = {
     {"BOOL", at::kBool},
 };
 
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
+[[noreturn]] void fail_header(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.safetensors] ", path, ": ", what));
 }
 
-[[noreturn]] void fail(const std::string& path, const std::string& tensor,
-                       const std::string& what) {
-  fail(path, text("tensor '", tensor, "': ", what));
+[[noreturn]] void fail_header(const std::string& path, const std::string& tensor,
+                              const std::string& what) {
+  fail_header(path, text("tensor '", tensor, "': ", what));
 }
 
 // A JSON object with a key twice is legal JSON, and a way to show two readers two
@@ -50,7 +50,7 @@ class KeysOnce {
     } else if (event == json::parse_event_t::key) {
       const auto& key = value.get_ref<const std::string&>();
       if (!open_.back().insert(key).second) {
-        fail(path_, text("the header has the name '", key, "' twice"));
+        fail_header(path_, text("the header has the name '", key, "' twice"));
       }
     }
     return true;
@@ -63,14 +63,15 @@ class KeysOnce {
 
 json parse_json(std::string_view bytes, const std::string& path) {
   if (bytes.empty() || bytes[0] != '{') {
-    fail(path, "at byte 8: the header does not start with '{': not a safetensors file");
+    fail_header(
+        path, "at byte 8: the header does not start with '{': not a safetensors file");
   }
   KeysOnce once(path);
   try {
     return json::parse(bytes.begin(), bytes.end(), std::ref(once));
   } catch (const json::parse_error& error) {
-    fail(path, text("at byte ", 8 + (error.byte > 0 ? error.byte - 1 : 0),
-                    ": the header is not JSON"));
+    fail_header(path, text("at byte ", 8 + (error.byte > 0 ? error.byte - 1 : 0),
+                           ": the header is not JSON"));
   }
 }
 
@@ -78,7 +79,7 @@ int64_t to_size(const json& value, const std::string& path, const std::string& n
                 const char* what) {
   constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   if (!value.is_number_unsigned() || value.get<uint64_t>() > kMost) {
-    fail(path, name, text(what, " is not a whole number from 0 on"));
+    fail_header(path, name, text(what, " is not a whole number from 0 on"));
   }
   return value.get<int64_t>();
 }
@@ -87,9 +88,9 @@ const json& field(const json& tensor, const char* key, json::value_t type,
                   const std::string& path, const std::string& name) {
   const auto found = tensor.find(key);
   if (found == tensor.end() || found->type() != type) {
-    fail(path, name,
-         text(key, " is missing or of another kind; expected ",
-              type == json::value_t::array ? "an array" : "a string"));
+    fail_header(path, name,
+                text(key, " is missing or of another kind; expected ",
+                     type == json::value_t::array ? "an array" : "a string"));
   }
   return *found;
 }
@@ -97,7 +98,7 @@ const json& field(const json& tensor, const char* key, json::value_t type,
 at::ScalarType to_dtype(const std::string& dtype, const std::string& path,
                         const std::string& name) {
   if (const auto found = safetensors_dtype(dtype)) return *found;
-  fail(path, name, text("dtype ", dtype, "; legal: ", safetensors_dtypes()));
+  fail_header(path, name, text("dtype ", dtype, "; legal: ", safetensors_dtypes()));
 }
 
 // Bytes of the tensor, or -1 if its sizes are too large to multiply, even beside a
@@ -116,16 +117,16 @@ int64_t byte_size(const TensorEntry& entry) {
 void check_bytes(const TensorEntry& entry, const std::string& path) {
   const int64_t bytes = byte_size(entry);
   if (bytes != entry.end - entry.begin) {
-    fail(path, entry.name,
-         text("data_offsets ", entry.begin, " to ", entry.end, " hold ",
-              entry.end - entry.begin, " bytes; its dtype and shape need ",
-              bytes < 0 ? "more than 2^63" : std::to_string(bytes)));
+    fail_header(path, entry.name,
+                text("data_offsets ", entry.begin, " to ", entry.end, " hold ",
+                     entry.end - entry.begin, " bytes; its dtype and shape need ",
+                     bytes < 0 ? "more than 2^63" : std::to_string(bytes)));
   }
 }
 
 TensorEntry parse_entry(const std::string& name, const json& value,
                         const std::string& path) {
-  if (!value.is_object()) fail(path, name, "is not an object");
+  if (!value.is_object()) fail_header(path, name, "is not an object");
   TensorEntry entry;
   entry.name = name;
   entry.dtype =
@@ -134,18 +135,21 @@ TensorEntry parse_entry(const std::string& name, const json& value,
     entry.shape.push_back(to_size(n, path, name, "a size in its shape"));
   }
   if (entry.shape.size() > kMaxDims) {
-    fail(path, name,
-         text("has ", entry.shape.size(), " dimensions; legal: at most ", kMaxDims));
+    fail_header(
+        path, name,
+        text("has ", entry.shape.size(), " dimensions; legal: at most ", kMaxDims));
   }
   const auto& offsets = field(value, "data_offsets", json::value_t::array, path, name);
   if (offsets.size() != 2) {
-    fail(path, name, text("data_offsets has ", offsets.size(), " numbers; expected 2"));
+    fail_header(path, name,
+                text("data_offsets has ", offsets.size(), " numbers; expected 2"));
   }
   entry.begin = to_size(offsets[0], path, name, "data_offsets[0]");
   entry.end = to_size(offsets[1], path, name, "data_offsets[1]");
   if (entry.begin > entry.end) {
-    fail(path, name,
-         text("data_offsets ", entry.begin, " to ", entry.end, " run backwards"));
+    fail_header(
+        path, name,
+        text("data_offsets ", entry.begin, " to ", entry.end, " run backwards"));
   }
   check_bytes(entry, path);
   return entry;
@@ -161,20 +165,20 @@ void check_cover(const std::vector<TensorEntry>& entries, int64_t data_size,
   int64_t next = 0;
   for (const auto* entry : order) {
     if (entry->end > data_size) {
-      fail(path, entry->name,
-           text("truncated: its data ends at ", entry->end, " but the file has ",
-                data_size, " bytes of data"));
+      fail_header(path, entry->name,
+                  text("truncated: its data ends at ", entry->end, " but the file has ",
+                       data_size, " bytes of data"));
     }
     if (entry->begin != next) {
-      fail(path, entry->name,
-           text("data_offsets begin at ", entry->begin, "; expected ", next,
-                ", the end of the one before"));
+      fail_header(path, entry->name,
+                  text("data_offsets begin at ", entry->begin, "; expected ", next,
+                       ", the end of the one before"));
     }
     next = entry->end;
   }
   if (next != data_size) {
-    fail(path, text("extra bytes: the tensors end at ", next, " but the file has ",
-                    data_size, " bytes of data"));
+    fail_header(path, text("extra bytes: the tensors end at ", next,
+                           " but the file has ", data_size, " bytes of data"));
   }
 }
 
@@ -205,19 +209,19 @@ std::string format_header(const SafetensorsHeader& header, const std::string& pa
   if (!header.metadata.empty()) root[kMetadata] = header.metadata;
   for (const auto& entry : header.entries) {
     if (entry.name == kMetadata)
-      fail(path, entry.name, "the format reserves this name");
+      fail_header(path, entry.name, "the format reserves this name");
     const bool added =
         root.emplace(entry.name, json{{"dtype", safetensors_dtype(entry.dtype)},
                                       {"shape", entry.shape},
                                       {"data_offsets", {entry.begin, entry.end}}})
             .second;
-    if (!added) fail(path, entry.name, "given twice; legal: once");
+    if (!added) fail_header(path, entry.name, "given twice; legal: once");
   }
   std::string bytes;
   try {
     bytes = root.dump();
   } catch (const json::type_error&) {
-    fail(path, "a name or the metadata is not UTF-8");
+    fail_header(path, "a name or the metadata is not UTF-8");
   }
   bytes.resize((bytes.size() + 7) / 8 * 8, ' ');
   return bytes;
@@ -232,10 +236,10 @@ SafetensorsHeader parse_header(std::string_view bytes, int64_t data_size,
       header.entries.push_back(parse_entry(name, value, path));
       continue;
     }
-    if (!value.is_object()) fail(path, "__metadata__ is not an object");
+    if (!value.is_object()) fail_header(path, "__metadata__ is not an object");
     for (const auto& [key, item] : value.items()) {
       if (!item.is_string()) {
-        fail(path, text("__metadata__ '", key, "' is not a string"));
+        fail_header(path, text("__metadata__ '", key, "' is not a string"));
       }
       header.metadata[key] = item;
     }

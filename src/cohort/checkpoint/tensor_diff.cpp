@@ -13,7 +13,7 @@ namespace cohort {
 namespace {
 
 // Compared at a time, as doubles: bounds the memory a large tensor takes.
-constexpr int64_t kStretch = 1 << 20;
+constexpr int64_t kDiffStretch = 1 << 20;
 
 std::string form_text(const TensorSpec& spec) {
   std::string shape = spec.shape.empty() ? "scalar" : "";
@@ -46,8 +46,8 @@ TensorDifference difference(const Tensor& a, const Tensor& b, const TensorSpec& 
                             bool wide) {
   TensorDifference out{.name = spec.name, .form = {}, .numel = spec.numel()};
   const auto x = a.view({-1}), y = b.view({-1});
-  for (int64_t begin = 0; begin < x.numel(); begin += kStretch) {
-    const int64_t count = std::min(kStretch, x.numel() - begin);
+  for (int64_t begin = 0; begin < x.numel(); begin += kDiffStretch) {
+    const int64_t count = std::min(kDiffStretch, x.numel() - begin);
     const auto p = x.narrow(0, begin, count), q = y.narrow(0, begin, count);
     const int64_t before = out.different;
     compare(p, q, out);

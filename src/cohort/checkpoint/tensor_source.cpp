@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr const char* kHubFile = "model.safetensors";
 constexpr const char* kHubIndex = "model.safetensors.index.json";
 
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
+[[noreturn]] void fail_source(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.tensors] ", path, ": ", what));
 }
 
@@ -62,7 +62,8 @@ TensorSource from_hub_index(const std::string& path) {
   std::map<std::string, std::map<std::string, Tensor>> files;
   for (const auto& [name, file] : map) {
     if (file.find('/') != std::string::npos)
-      fail(index, text("'", name, "' lies in '", file, "'; legal: a file beside it"));
+      fail_source(index,
+                  text("'", name, "' lies in '", file, "'; legal: a file beside it"));
     files[file];
   }
   for (auto& [file, held] : files)
@@ -72,7 +73,8 @@ TensorSource from_hub_index(const std::string& path) {
   for (const auto& [name, file] : map) {
     const auto found = files[file].find(name);
     if (found == files[file].end())
-      fail(index, text("says that '", name, "' lies in ", file, "; it does not"));
+      fail_source(index,
+                  text("says that '", name, "' lies in ", file, "; it does not"));
     tensors.push_back({name, found->second});
   }
   return from_memory(TensorForm::kHuggingFace, path, std::move(tensors));
@@ -123,8 +125,8 @@ void export_hub(const TensorSource& source, const std::string& path,
   make_folder(path, ErrorKind::kCheckpoint);
   for (const auto& entry : fs::directory_iterator(path))
     if (entry.path().extension() == ".safetensors")
-      fail(path, text("has weights already: ", entry.path().filename().string(),
-                      "; legal: a folder without"));
+      fail_source(path, text("has weights already: ", entry.path().filename().string(),
+                             "; legal: a folder without"));
   const auto files = hub_files(source, options);
   std::map<std::string, std::string> map;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -165,7 +167,7 @@ std::optional<TensorForm> form_of_name(std::string_view name) {
 }
 
 TensorSource open_tensors(const std::string& path, const std::string& key) {
-  if (!fs::exists(path)) fail(path, "is not there");
+  if (!fs::exists(path)) fail_source(path, "is not there");
   if (fs::is_directory(path)) {
     if (fs::exists(path + "/manifest.json")) return from_checkpoint(path);
     if (fs::exists(path + "/" + kHubIndex)) return from_hub_index(path);
@@ -175,8 +177,9 @@ TensorSource open_tensors(const std::string& path, const std::string& key) {
     if (const auto newest = latest_checkpoint(path)) return from_checkpoint(*newest);
     const auto damaged = list_checkpoints(path);
     if (!damaged.empty()) throw CheckpointError(damaged.back().trouble);
-    fail(path, text("has no checkpoint; legal: a folder with step-..., manifest.json, ",
-                    kHubFile, " or ", kHubIndex));
+    fail_source(
+        path, text("has no checkpoint; legal: a folder with step-..., manifest.json, ",
+                   kHubFile, " or ", kHubIndex));
   }
   if (is_zip(path))
     return from_memory(TensorForm::kTorch, path, read_torch_file(path, key));

@@ -18,7 +18,7 @@
 namespace cohort {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
+[[noreturn]] void fail_torch(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.torch] ", path, ": ", what));
 }
 
@@ -98,7 +98,7 @@ PickleValue unpickled(const std::string& path) {
   try {
     return Archive(path).read();
   } catch (const std::exception& error) {
-    fail(path, text("is no state dictionary: ", reason_of(error)));
+    fail_torch(path, text("is no state dictionary: ", reason_of(error)));
   }
 }
 
@@ -113,7 +113,7 @@ std::string keys_text(const PickleValue& dict) {
 
 PickleValue checked_dict(const PickleValue& value, const std::string& path) {
   if (value.kind != PickleValue::Kind::kDict)
-    fail(path, "holds no dictionary of tensors");
+    fail_torch(path, "holds no dictionary of tensors");
   return value;
 }
 
@@ -124,7 +124,7 @@ PickleValue chosen(const std::string& path, const std::string& key) {
   for (size_t i = 0; i < whole.items->values.size(); i += 2)
     if (whole.items->values[i].text == key)
       return checked_dict(whole.items->values[i + 1], text(path, " at '", key, "'"));
-  fail(path, text("has no key '", key, "'; it has ", keys_text(whole)));
+  fail_torch(path, text("has no key '", key, "'; it has ", keys_text(whole)));
 }
 
 std::vector<char> pickle_of(std::span<const NamedTensor> tensors,
@@ -186,8 +186,8 @@ std::vector<NamedTensor> read_torch_file(const std::string& path,
       tensors.push_back({name.text, value.tensor});
   }
   if (tensors.empty() && !dict.items->values.empty())
-    fail(path, text("has no tensor", key.empty() ? "" : " at '" + key + "'",
-                    "; name the entry that has: ", keys_text(dict)));
+    fail_torch(path, text("has no tensor", key.empty() ? "" : " at '" + key + "'",
+                          "; name the entry that has: ", keys_text(dict)));
   return tensors;
 }
 
@@ -205,7 +205,7 @@ void write_torch_file(const std::string& path, std::span<const NamedTensor> tens
     throw;
   } catch (const std::exception& error) {
     disk->remove(aside);
-    fail(path, text("cannot be written: ", reason_of(error)));
+    fail_torch(path, text("cannot be written: ", reason_of(error)));
   }
   const auto folder = std::filesystem::path(path).parent_path();
   disk->sync_folder(folder.empty() ? "." : folder);

@@ -26,7 +26,7 @@ C10_DECLARE_int(caffe2_log_level);
 namespace cohort {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 AddressList look_up(const std::string& host, int port, int flags, int& error) {
@@ -136,12 +136,12 @@ std::string await_listener(const std::string& address, int port,
                            std::chrono::milliseconds timeout) {
   using std::chrono::milliseconds;
   const auto list = numeric(address, port);
-  const auto deadline = Clock::now() + timeout;
+  const auto deadline = SteadyClock::now() + timeout;
   for (milliseconds pause{2};; pause = std::min(pause * 2, milliseconds{100})) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    const auto left = std::chrono::ceil<milliseconds>(deadline - SteadyClock::now());
     const int error = try_connect(*list, std::max(left, milliseconds{1}));
     if (error == 0) return {};
-    if (Clock::now() + pause >= deadline) return std::strerror(error);
+    if (SteadyClock::now() + pause >= deadline) return std::strerror(error);
     std::this_thread::sleep_for(pause);
   }
 }

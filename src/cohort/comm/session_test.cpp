@@ -17,7 +17,7 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 
-World rank_of(int rank, int size, int port) {
+World session_rank(int rank, int size, int port) {
   World world;
   world.rank = world.local_rank = rank;
   world.size = world.local_size = size;
@@ -33,7 +33,7 @@ std::vector<int64_t> sums_of(int size, const std::string& backend) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < size; ++rank) {
     ranks.emplace_back([&, rank] {
-      Session session(rank_of(rank, size, server.port()), {.backend = backend});
+      Session session(session_rank(rank, size, server.port()), {.backend = backend});
       Tensor value = at::full({1}, session.rank() + 1, at::kLong);
       session.comm().all_reduce(value, ReduceOp::kSum).wait();
       sums[rank] = value.item<int64_t>();

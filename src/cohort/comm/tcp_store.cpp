@@ -16,7 +16,7 @@ namespace cohort {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 using C10dStore = c10::intrusive_ptr<c10d::TCPStore>;
 
 // What c10d may need beyond its own timeout to give up in good order.
@@ -162,14 +162,15 @@ TcpStore::TcpStore(const TcpStoreOptions& options, std::unique_ptr<StoreServer> 
   silence_c10d();
   const std::string address = resolve_host(options.host);
   const std::string where = text(options.host, ":", options.port);
-  const auto deadline = Clock::now() + options.timeout;
+  const auto deadline = SteadyClock::now() + options.timeout;
   const std::string reason = await_listener(address, options.port, options.timeout);
   if (!reason.empty()) {
     throw CommError(text("[comm.store] no store at ", where, ": ", reason,
                          " (tried for ", options.timeout.count(), " ms)"));
   }
-  const auto left = std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()),
-                             milliseconds{100});
+  const auto left =
+      std::max(std::chrono::ceil<milliseconds>(deadline - SteadyClock::now()),
+               milliseconds{100});
   caller_ = std::make_unique<Caller>();
   caller_->run<void>(text("connect to ", where), left, [=, this](C10dStore& store) {
     store = open_client(address, options.port, left);
@@ -189,13 +190,13 @@ std::string TcpStore::get(const std::string& key, milliseconds timeout) {
   return caller_->run<std::string>(
       text("get '", key, "'"), timeout,
       [full = options_.prefix + key, key, timeout](C10dStore& store) -> std::string {
-        const auto begin = Clock::now();
+        const auto begin = SteadyClock::now();
         try {
           store->wait({full}, std::max(timeout, milliseconds{1}));
           const auto bytes = store->get(full);
           return {bytes.begin(), bytes.end()};
         } catch (const std::exception&) {
-          if (Clock::now() - begin < timeout) throw;
+          if (SteadyClock::now() - begin < timeout) throw;
           throw CommError(text("[comm.store] get '", key, "': nobody set it within ",
                                timeout.count(), " ms"));
         }

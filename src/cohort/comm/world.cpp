@@ -25,9 +25,9 @@ struct Setting {
 };
 
 // Looks variables up and turns them into numbers, with errors that name them.
-class Reader {
+class VariableReader {
  public:
-  explicit Reader(const Environment& env) : env_(env) {}
+  explicit VariableReader(const Environment& env) : env_(env) {}
 
   std::optional<std::string> get(const std::string& name) const {
     auto value = env_(name);
@@ -114,12 +114,12 @@ constexpr Launcher kPals{"pals",
                          {"PALS_LOCAL_SIZE"},
                          {"PALS_APID"}};
 
-bool in_slurm_step(const Reader& env) {
+bool in_slurm_step(const VariableReader& env) {
   return env.get("SLURM_PROCID") && env.get("SLURM_NTASKS") &&
          env.first({"SLURM_STEP_ID", "SLURM_STEPID"});
 }
 
-const Launcher* find_launcher(const Reader& env) {
+const Launcher* find_launcher(const VariableReader& env) {
   if (env.get("RANK") || env.get("WORLD_SIZE")) return &kTorchrun;
   for (const Launcher& launcher : kMpi) {
     if (env.get(launcher.rank)) return &launcher;
@@ -129,7 +129,7 @@ const Launcher* find_launcher(const Reader& env) {
   return nullptr;
 }
 
-void read_rank(const Reader& env, const Launcher& launcher, World& world) {
+void read_rank(const VariableReader& env, const Launcher& launcher, World& world) {
   const auto rank = env.first({launcher.rank}), size = env.first({launcher.size});
   if (!rank || !size) {
     throw ConfigError(text("[comm.world] ", rank ? rank->name : size->name, " is set (",
@@ -146,15 +146,15 @@ void read_rank(const Reader& env, const Launcher& launcher, World& world) {
   }
 }
 
-bool is_loopback(const std::string& host) {
+bool is_loopback_name(const std::string& host) {
   return host.empty() || host == "localhost" || host == "::1" ||
          host.rfind("127.", 0) == 0;
 }
 
 // Ranks of this node. Without variables for it, a run that meets at the loopback
 // address is on one node; of any other we can only be sure of ourselves.
-void read_node(const Reader& env, const Launcher& launcher, World& world) {
-  const bool one_node = is_loopback(env.get("MASTER_ADDR").value_or(""));
+void read_node(const VariableReader& env, const Launcher& launcher, World& world) {
+  const bool one_node = is_loopback_name(env.get("MASTER_ADDR").value_or(""));
   const auto& ranks = launcher.local_rank;
   const auto& sizes = launcher.local_size;
   auto local_size = env.number({sizes[0], sizes[1], sizes[2]}, 1, kMaxRanks);
@@ -189,7 +189,7 @@ uint32_t fnv1a(std::string_view bytes) {
 
 // What all ranks of a job know and other jobs do not: the ground of token and port
 // where a launcher gives neither. mpirun's ranks of a node have one parent.
-std::string job_name(const Reader& env, const Launcher& launcher) {
+std::string job_name(const VariableReader& env, const Launcher& launcher) {
   const auto& names = launcher.job;
   auto job = env.first({names[0], names[1], names[2]});
   if (!job) job = Setting{"parent", std::to_string(getppid())};
@@ -202,7 +202,7 @@ std::string job_name(const Reader& env, const Launcher& launcher) {
 
 // The first host of the job, and 15000 + the last four digits of the job's number:
 // the convention of PyTorch Lightning and others.
-bool read_slurm_master(const Reader& env, World& world) {
+bool read_slurm_master(const VariableReader& env, World& world) {
   const auto list =
       env.first({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   const auto job = env.first({"SLURM_JOB_ID", "SLURM_JOBID"});
@@ -215,7 +215,7 @@ bool read_slurm_master(const Reader& env, World& world) {
   return true;
 }
 
-void read_master(const Reader& env, const Launcher& launcher, World& world) {
+void read_master(const VariableReader& env, const Launcher& launcher, World& world) {
   const auto addr = env.get("MASTER_ADDR");
   const auto port = env.number({"MASTER_PORT"}, 1, kMaxPort);
   if (&launcher == &kTorchrun) {
@@ -242,7 +242,7 @@ bool is_true(const std::optional<std::string>& value) {
   return value && (*value == "True" || *value == "true" || *value == "1");
 }
 
-void read_token(const Reader& env, const Launcher& launcher, World& world) {
+void read_token(const VariableReader& env, const Launcher& launcher, World& world) {
   const auto ours = env.get("COHORT_RUN_TOKEN");
   world.launcher = ours ? "cohort" : launcher.name;
   if (ours) {
@@ -268,7 +268,7 @@ std::optional<std::string> process_environment(const std::string& name) {
 }
 
 World world_from(const Environment& variables) {
-  const Reader env(variables);
+  const VariableReader env(variables);
   World world;
   const Launcher* launcher = find_launcher(env);
   if (launcher == nullptr) return world;

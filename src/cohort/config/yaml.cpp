@@ -11,14 +11,14 @@ namespace cohort {
 namespace {
 
 // Deeper than any key; an alias that contains itself would go on for ever.
-constexpr int kMaxDepth = 16;
+constexpr int kYamlDepth = 16;
 
-class Reader {
+class YamlReader {
  public:
-  explicit Reader(const std::string& file) : file_(file) {}
+  explicit YamlReader(const std::string& file) : file_(file) {}
 
   void read_map(const YAML::Node& map, const std::string& prefix, int depth) {
-    if (depth > kMaxDepth) refuse(map.Mark(), "maps are nested too deeply");
+    if (depth > kYamlDepth) refuse(map.Mark(), "maps are nested too deeply");
     for (const auto& member : map) {
       if (!member.first.IsScalar() || member.first.Scalar().empty()) {
         refuse(member.first.Mark(), "a key must be plain text");
@@ -67,7 +67,7 @@ class Reader {
 }  // namespace
 
 std::vector<YamlEntry> read_yaml(std::string_view yaml, const std::string& file) {
-  Reader reader(file);
+  YamlReader reader(file);
   try {
     const auto documents = YAML::LoadAll(std::string(yaml));
     if (documents.size() > 1) {

@@ -60,7 +60,7 @@ void lane_blocks(const RandomKey& key, uint64_t b, uint32_t* out) {
   }
 }
 
-uint64_t join(uint32_t low, uint32_t high) {
+uint64_t join_words(uint32_t low, uint32_t high) {
   return low | static_cast<uint64_t>(high) << 32;
 }
 
@@ -71,8 +71,8 @@ double to_double(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-
 // (0, 1], so that the logarithm is finite.
 std::array<double, 2> normal_pair(const RandomKey& key, uint64_t b) {
   const auto words = block(key, b);
-  const double u = 1.0 - to_double(join(words[0], words[1]));
-  const double angle = 2 * std::numbers::pi * to_double(join(words[2], words[3]));
+  const double u = 1.0 - to_double(join_words(words[0], words[1]));
+  const double angle = 2 * std::numbers::pi * to_double(join_words(words[2], words[3]));
   const double radius = std::sqrt(-2 * std::log(u));
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
@@ -99,7 +99,7 @@ void uniform_range(T* out, int64_t count, const RandomKey& key, double lo, doubl
     if constexpr (sizeof(T) == 4) {
       u = to_float(words[i % 4]);
     } else {
-      u = to_double(join(words[2 * (i % 2)], words[2 * (i % 2) + 1]));
+      u = to_double(join_words(words[2 * (i % 2)], words[2 * (i % 2) + 1]));
     }
     out[k] = below<T>(std::fma(hi - lo, u, lo), hi);
   }
@@ -209,7 +209,7 @@ Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) {
 
 uint64_t random_bits64(const RandomKey& key, uint64_t i) {
   const auto words = block(key, i / 2);
-  return join(words[2 * (i % 2)], words[2 * (i % 2) + 1]);
+  return join_words(words[2 * (i % 2)], words[2 * (i % 2) + 1]);
 }
 
 float uniform_float(const RandomKey& key, uint64_t i) {

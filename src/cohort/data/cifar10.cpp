@@ -18,7 +18,7 @@ constexpr int64_t kPixels = 3 * 32 * 32;
 constexpr int64_t kRecord = 1 + kPixels;
 constexpr const char* kFolder = "cifar-10-batches-bin";  // as the archive unpacks
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_cifar(const std::string& what) {
   throw DataError("[data.cifar10] " + what);
 }
 
@@ -33,7 +33,7 @@ std::string find_file(const std::string& dir, const std::string& name) {
   constexpr const char* expected =
       "expected there: data_batch_1.bin to data_batch_5.bin and test_batch.bin (of "
       "cifar-10-binary.tar.gz), or data.synthetic=true";
-  if (dir.empty()) fail(text("data.dir is not set; ", expected));
+  if (dir.empty()) fail_cifar(text("data.dir is not set; ", expected));
   const auto unpacked = (std::filesystem::path(dir) / kFolder).string();
   for (const auto& folder : {dir, unpacked}) {
     std::string path = find_plain_or_packed(folder, name);
@@ -41,17 +41,17 @@ std::string find_file(const std::string& dir, const std::string& name) {
   }
   std::error_code ignored;
   const bool is_dir = std::filesystem::is_directory(dir, ignored);
-  fail(text(dir, is_dir ? ": has no " : ": no such folder; looked for ", name, "; ",
-            expected));
+  fail_cifar(text(dir, is_dir ? ": has no " : ": no such folder; looked for ", name,
+                  "; ", expected));
 }
 
 void check_size(const std::string& path, int64_t size, int64_t records) {
   const int64_t expected = records * kRecord;
   if (size == expected) return;
-  fail(text(path,
-            size < expected ? ": truncated in record " : ": extra bytes after record ",
-            size < expected ? size / kRecord : records - 1, ": ", size,
-            " bytes; expected ", expected, ", ", records, " records of ", kRecord));
+  fail_cifar(text(
+      path, size < expected ? ": truncated in record " : ": extra bytes after record ",
+      size < expected ? size / kRecord : records - 1, ": ", size, " bytes; expected ",
+      expected, ", ", records, " records of ", kRecord));
 }
 
 // Brings the records of a file into rows of `data`, from `row` on.
@@ -64,8 +64,8 @@ void read_records(const std::string& path, int64_t records, LabelledImages& data
   auto* images = data.images.mutable_data_ptr<uint8_t>() + row * kPixels;
   for (int64_t i = 0; i < records; ++i, record += kRecord) {
     if (record[0] >= kClasses) {
-      fail(text(path, ": at byte ", i * kRecord, ": label ", int{record[0]},
-                " of record ", i, "; expected 0 to ", kClasses - 1));
+      fail_cifar(text(path, ": at byte ", i * kRecord, ": label ", int{record[0]},
+                      " of record ", i, "; expected 0 to ", kClasses - 1));
     }
     labels[i] = record[0];
     std::memcpy(images + i * kPixels, record + 1, kPixels);

@@ -20,12 +20,12 @@
 namespace cohort {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
+[[noreturn]] void fail_gzip(const std::string& path, const std::string& what) {
   throw DataError(text("[data.gzip] ", path, ": ", what));
 }
 
 [[noreturn]] void fail_errno(const std::string& path, const char* doing) {
-  fail(path, text(doing, ": ", std::strerror(errno)));
+  fail_gzip(path, text(doing, ": ", std::strerror(errno)));
 }
 
 // Fresh memory whose pages, where the system can, are large: touching 47 MB for the
@@ -56,7 +56,7 @@ class File {
   Tensor read_all() const {
     struct stat info {};
     if (::fstat(fd_, &info) != 0) fail_errno(path_, "cannot stat");
-    if (!S_ISREG(info.st_mode)) fail(path_, "is not a regular file");
+    if (!S_ISREG(info.st_mode)) fail_gzip(path_, "is not a regular file");
     auto bytes = allocate_bytes(info.st_size);
     auto* data = bytes.mutable_data_ptr<uint8_t>();
     int64_t done = 0;
@@ -65,8 +65,8 @@ class File {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) fail_errno(path_, text("cannot read at byte ", done).c_str());
       if (n == 0) {
-        fail(path_, text("ends at byte ", done, " while it is read; expected ",
-                         info.st_size, " bytes"));
+        fail_gzip(path_, text("ends at byte ", done, " while it is read; expected ",
+                              info.st_size, " bytes"));
       }
       done += n;
     }
@@ -103,12 +103,12 @@ class File {
   }
   const auto at = begin + static_cast<int64_t>(stream.total_in);
   if (result == Z_DATA_ERROR || result == Z_NEED_DICT) {
-    fail(path, text("altered: gzip data is wrong at byte ", at, " of ", begin + size,
-                    ": ", stream.msg ? stream.msg : "unknown", "; ", stream.total_out,
-                    " bytes were unpacked before it"));
+    fail_gzip(path, text("altered: gzip data is wrong at byte ", at, " of ",
+                         begin + size, ": ", stream.msg ? stream.msg : "unknown", "; ",
+                         stream.total_out, " bytes were unpacked before it"));
   }
-  fail(path, text("truncated: gzip data ends at byte ", begin + size, ", after ",
-                  stream.total_out, " unpacked bytes; expected more"));
+  fail_gzip(path, text("truncated: gzip data ends at byte ", begin + size, ", after ",
+                       stream.total_out, " unpacked bytes; expected more"));
 }
 
 // The size of the last member, modulo 2^32, from its trailer.

@@ -13,8 +13,8 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kMaxDims = 8;
-constexpr int64_t kEntry = 2 + kMaxDims;  // dtype, number of dimensions, sizes
+constexpr int64_t kSharedDims = 8;
+constexpr int64_t kEntry = 2 + kSharedDims;  // dtype, number of dimensions, sizes
 
 // What rank 0 announces before any data: how many tensors follow, or how many bytes
 // of an error message.
@@ -41,7 +41,7 @@ Status share_status(Communicator& node, Status mine) {
 }
 
 void describe(const Tensor& tensor, int64_t* entry) {
-  COHORT_CHECK(tensor.dim() <= kMaxDims, tensor.dim(), " dimensions");
+  COHORT_CHECK(tensor.dim() <= kSharedDims, tensor.dim(), " dimensions");
   entry[0] = static_cast<int64_t>(tensor.scalar_type());
   entry[1] = tensor.dim();
   for (int64_t d = 0; d < tensor.dim(); ++d) entry[2 + d] = tensor.size(d);

@@ -11,7 +11,7 @@
 namespace cohort {
 namespace {
 
-void require_positive(const char* what, int64_t value) {
+void require_count(const char* what, int64_t value) {
   if (value < 1) {
     throw ConfigError(
         text("[data.synthetic] ", what, " is ", value, "; legal: 1 or more"));
@@ -21,10 +21,10 @@ void require_positive(const char* what, int64_t value) {
 class Synthetic final : public Dataset {
  public:
   explicit Synthetic(SyntheticOptions options) : options_(std::move(options)) {
-    require_positive("size", options_.size);
-    require_positive("classes", options_.classes);
+    require_count("size", options_.size);
+    require_count("classes", options_.classes);
     for (const int64_t n : options_.shape) {
-      require_positive("a dimension of shape", n);
+      require_count("a dimension of shape", n);
       elements_ *= n;
     }
     patterns_ = at::empty({options_.classes, elements_}, at::kFloat);

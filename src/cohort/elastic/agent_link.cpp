@@ -16,17 +16,18 @@
 namespace cohort {
 namespace {
 
-constexpr uint32_t kVersion = 0xC0480001;  // a mark, and the version in its last byte
+constexpr uint32_t kLinkVersion =
+    0xC0480001;  // a mark, and the version in its last byte
 
 struct Head {
-  uint32_t version = kVersion;
+  uint32_t version = kLinkVersion;
   uint32_t kind = 0;
   int32_t generation = 0;
   uint32_t text_bytes = 0;
 };
 
 bool makes_sense(const Head& head, const std::string& text, size_t num_fds) {
-  return head.version == kVersion && head.kind >= LinkMessage::kBoard &&
+  return head.version == kLinkVersion && head.kind >= LinkMessage::kBoard &&
          head.kind <= LinkMessage::kNextKept && head.text_bytes == text.size() &&
          num_fds <= 1;
 }
@@ -50,7 +51,7 @@ std::pair<AgentLink, AgentLink> AgentLink::make_pair() {
 
 bool AgentLink::send(LinkMessage::Kind kind, int generation, std::string_view text,
                      int fd, std::chrono::milliseconds limit) const {
-  const Head head{kVersion, kind, generation, static_cast<uint32_t>(text.size())};
+  const Head head{kLinkVersion, kind, generation, static_cast<uint32_t>(text.size())};
   const std::span<const int> fds(&fd, fd >= 0 ? 1 : 0);
   const auto deadline = std::chrono::steady_clock::now() + limit;
   for (;;) {

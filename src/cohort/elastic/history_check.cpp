@@ -33,10 +33,10 @@ bool same(double a, double b) {
 }
 
 // A place in the permuted order of an epoch.
-struct Place {
+struct RecordPlace {
   int64_t epoch = 0;
   int64_t k = 0;
-  auto operator<=>(const Place&) const = default;
+  auto operator<=>(const RecordPlace&) const = default;
   std::string text() const { return cohort::text("epoch ", epoch, " place ", k); }
 };
 
@@ -77,13 +77,13 @@ class HistoryCheck {
                   const std::optional<T>& now);
   void count_epochs();
 
-  Place place_of(int64_t committed) const {
+  RecordPlace place_of(int64_t committed) const {
     return {committed / run_.steps_per_epoch,
             committed % run_.steps_per_epoch * run_.batch};
   }
   // Where the next sample is, after the last of an epoch: in the next epoch.
-  Place expected_place() const {
-    return next_.k < run_.samples ? next_ : Place{next_.epoch + 1, 0};
+  RecordPlace expected_place() const {
+    return next_.k < run_.samples ? next_ : RecordPlace{next_.epoch + 1, 0};
   }
   void breach(const std::string& step, const std::string& what) {
     report.breaches.push_back(text("record ", record_, step, ": ", what));
@@ -99,7 +99,7 @@ class HistoryCheck {
   bool ended_ = false;
   int64_t record_ = 0;
   int64_t at_ = 0;  // steps committed, net of rollbacks
-  Place next_;
+  RecordPlace next_;
   int64_t proved_from_ = 0;  // the first epoch whose beginning the file has
   std::map<int64_t, Seen> seen_;
 };
@@ -172,8 +172,8 @@ void HistoryCheck::take_order(const HistoryStep& step) {
 }
 
 void HistoryCheck::take_samples(const HistoryStep& step) {
-  const Place here{step.epoch, step.first};
-  const Place expected = expected_place();
+  const RecordPlace here{step.epoch, step.first};
+  const RecordPlace expected = expected_place();
   if (here < expected)
     breach_at(step.step, text("uses samples from ", here.text(),
                               " on a second time; expected ", expected.text()));

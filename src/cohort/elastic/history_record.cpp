@@ -16,7 +16,7 @@ namespace cohort {
 namespace {
 
 // Kinds, in the order of the variant; part of the format.
-enum Kind : uint16_t { kRun = 1, kWorld, kStep, kRollback, kEnd };
+enum RecordKind : uint16_t { kRun = 1, kWorld, kStep, kRollback, kEnd };
 constexpr uint32_t kHasLoss = 1, kHasHash = 2, kAfterwards = 4, kDamaged = 8;  // flags
 
 constexpr size_t kHeadBytes = 8;  // kind, length, hash of both

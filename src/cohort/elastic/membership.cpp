@@ -12,7 +12,7 @@
 namespace cohort {
 namespace {
 
-constexpr std::chrono::seconds kAnswerLimit{30};
+constexpr std::chrono::seconds kAgentAnswerLimit{30};
 
 }  // namespace
 
@@ -234,7 +234,7 @@ bool Membership::tell(LinkMessage::Kind kind, std::string_view text, int fd) {
     const std::lock_guard lock(mutex_);
     generation = current_.generation;
   }
-  return link_.send(kind, generation, text.substr(0, 4096), fd, kAnswerLimit);
+  return link_.send(kind, generation, text.substr(0, 4096), fd, kAgentAnswerLimit);
 }
 
 void Membership::keep(const std::string& name, int fd) {
@@ -256,8 +256,8 @@ std::vector<Kept> Membership::kept() {
 std::optional<Kept> Membership::kept_behind(const std::string& name) {
   tell(LinkMessage::kNextKept, name);
   std::unique_lock lock(mutex_);
-  const bool came =
-      news_.wait_for(lock, kAnswerLimit, [&] { return answer_ || !ended_.empty(); });
+  const bool came = news_.wait_for(lock, kAgentAnswerLimit,
+                                   [&] { return answer_ || !ended_.empty(); });
   if (!came || !answer_) {
     throw CommError(text("[elastic.membership] the agent does not say what it keeps: ",
                          ended_.empty() ? "no answer" : ended_));

@@ -16,7 +16,7 @@
 namespace cohort {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 // Gradients are written where no counter sees them, as they are in a run.
 class ScratchSink final : public GradSink {
@@ -39,8 +39,8 @@ struct Sample {
   double forward_s = 0, backward_s = 0;
 };
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+double seconds_from(SteadyClock::time_point begin) {
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
 // One pass over the chain; the counter follows every tensor.
@@ -76,13 +76,13 @@ class Pass {
       for (const auto& parameter : chain_.blocks[b]->parameters())
         trained |= parameter.tensor.requires_grad();
       const int64_t before = start();
-      const auto begin = Clock::now();
+      const auto begin = SteadyClock::now();
       std::vector<Statistic> statistics;
       Context context{.sample_ids = ids_, .grads = &sink_, .statistics = &statistics};
       flight.outputs = chain_.blocks[b]->forward(flight.inputs, context);
       if (b + 1 == chain_.blocks.size())
         flight.outputs = {chain_.loss(flight.outputs, batch_.target).sum};
-      samples_[b].forward_s = seconds_since(begin);
+      samples_[b].forward_s = seconds_from(begin);
       for (const auto& value : flight.outputs)
         samples_[b].output += static_cast<double>(value.nbytes());
       samples_[b].activation = static_cast<double>(counter_.current() - before);
@@ -104,7 +104,7 @@ class Pass {
         if (value.requires_grad()) wanted.push_back(value);
       int64_t before = start();
       for (const auto& value : upstream) before -= static_cast<int64_t>(value.nbytes());
-      const auto begin = Clock::now();
+      const auto begin = SteadyClock::now();
       if (!wanted.empty()) {
         Values given = std::exchange(upstream, {});
         Values gradients =
@@ -113,7 +113,7 @@ class Pass {
         upstream.assign(gradients.begin() + static_cast<int64_t>(parameters),
                         gradients.end());
       }
-      samples_[b].backward_s = seconds_since(begin);
+      samples_[b].backward_s = seconds_from(begin);
       samples_[b].scratch =
           std::max(samples_[b].scratch, static_cast<double>(counter_.peak() - before));
     }

@@ -158,7 +158,7 @@ TEST_P(DataParallelTest, ModelsThatDifferAreRefused) {
   });
 }
 
-std::vector<test::World> worlds() {
+std::vector<test::World> data_parallel_worlds() {
   std::vector<test::World> all;
   for (int size : {1, 2, 3, 5}) all.push_back({.backend = "local", .size = size});
   all.push_back({.backend = "shm", .size = 3, .kind = test::Kind::kProcesses});
@@ -166,8 +166,8 @@ std::vector<test::World> worlds() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, DataParallelTest, testing::ValuesIn(worlds()),
-                         test::world_name);
+INSTANTIATE_TEST_SUITE_P(Worlds, DataParallelTest,
+                         testing::ValuesIn(data_parallel_worlds()), test::world_name);
 
 }  // namespace
 }  // namespace cohort

@@ -20,11 +20,11 @@ namespace {
 
 constexpr int kRanks = 4;
 constexpr int64_t kBlocks = 48;
-constexpr int64_t kSamples = 4;  // a slice
+constexpr int64_t kMeasuredSamples = 4;  // a slice
 
 int64_t width() { return std::getenv("COHORT_LONG") ? 1440 : 512; }
 
-Batch samples(int64_t count) { return {at::ones({count, width()}), {}}; }
+Batch wide_samples(int64_t count) { return {at::ones({count, width()}), {}}; }
 
 // Bytes a parameter of mixed precision with AdamW: 2 weights, 2 gradients, 4 master,
 // 8 optimizer state, each whole or cut.
@@ -44,8 +44,8 @@ Figures figures_of(int shard, bool elastic, Communicator& comm) {
   Chain chain = make_linear_stack({.width = width(), .depth = kBlocks}, {});
   const auto rule = make_update_rule({.name = "adamw"});
   auto specs = specs_of(chain);
-  const auto measures = measure_blocks(chain, samples, kSamples);
-  set_bytes(measures, kSamples, at::kBFloat16, specs);
+  const auto measures = measure_blocks(chain, wide_samples, kMeasuredSamples);
+  set_bytes(measures, kMeasuredSamples, at::kBFloat16, specs);
   Schedule schedule =
       generate(specs, {.dp = kRanks, .shard = shard},
                {.slices = kRanks,
@@ -71,8 +71,9 @@ Figures figures_of(int shard, bool elastic, Communicator& comm) {
     Executor executor(chain, std::move(schedule), *rule, comm, {});
     counter.reset_peak();
     for (int64_t step = 0; step < 2; ++step)
-      executor.run(
-          {.step = step, .rate = 1e-3, .batch = [](int) { return samples(kSamples); }});
+      executor.run({.step = step, .rate = 1e-3, .batch = [](int) {
+                      return wide_samples(kMeasuredSamples);
+                    }});
     figures.measured = static_cast<double>(counter.peak());
   }
   return figures;

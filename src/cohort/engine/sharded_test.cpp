@@ -105,7 +105,7 @@ TEST_P(ShardedTest, WhatAModuleCannotHaveIsRefused) {
   });
 }
 
-std::vector<test::World> worlds() {
+std::vector<test::World> sharded_worlds() {
   std::vector<test::World> all;
   for (int size : {1, 2, 3}) all.push_back({.backend = "local", .size = size});
   all.push_back({.backend = "shm", .size = 3, .kind = test::Kind::kProcesses});
@@ -113,7 +113,7 @@ std::vector<test::World> worlds() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, ShardedTest, testing::ValuesIn(worlds()),
+INSTANTIATE_TEST_SUITE_P(Worlds, ShardedTest, testing::ValuesIn(sharded_worlds()),
                          test::world_name);
 
 }  // namespace

@@ -19,11 +19,11 @@ namespace cohort {
 namespace {
 
 constexpr int kRanks = 4;
-constexpr int kSlices = 4;
+constexpr int kStateSlices = 4;
 constexpr int64_t kBefore = 3;  // steps before the state moves
 constexpr int64_t kAfter = 2;
 
-struct Way {
+struct StateWay {
   int ranks = 1;
   int shard = 0;
   int replicate = 1;
@@ -34,11 +34,11 @@ struct Way {
   }
 };
 
-std::ostream& operator<<(std::ostream& out, const Way& way) {
+std::ostream& operator<<(std::ostream& out, const StateWay& way) {
   return out << way.layout().text() << " elastic=" << way.elastic;
 }
 
-const Way kWays[] = {
+const StateWay kWays[] = {
     {.ranks = 1},
     {.ranks = 2},
     {.ranks = 4, .shard = 3},
@@ -71,14 +71,14 @@ Chain make_chain(const Kind& kind, uint64_t seed) {
 
 // A rank of a run: what it trains, and how.
 struct Side {
-  Side(const Kind& kind, const Way& way, Communicator& comm, uint64_t seed)
+  Side(const Kind& kind, const StateWay& way, Communicator& comm, uint64_t seed)
       : gray(!kind.statistics),
         chain(make_chain(kind, seed)),
         rule(make_update_rule({.name = kind.optimizer})),
         executor(
             chain,
             generate(specs_of(chain), way.layout(),
-                     {.slices = kSlices,
+                     {.slices = kStateSlices,
                       .bucket_bytes = 20'000,
                       .vote = kind.dtype == at::kHalf,
                       .elastic = way.elastic,
@@ -171,7 +171,7 @@ TEST_P(StateTest, GoesOnInAnotherLayoutToTheBit) {
   const test::World world{.backend = "local", .size = kRanks};
   test::run_ranks(world, [&](Communicator& comm) {
     at::set_num_threads(1);
-    const auto within = [&](const Way& way, const auto& body) {
+    const auto within = [&](const StateWay& way, const auto& body) {
       const auto group = comm.split(comm.rank() < way.ranks ? 0 : -1);
       if (group) body(*group);
       comm.barrier().wait();
@@ -183,8 +183,8 @@ TEST_P(StateTest, GoesOnInAnotherLayoutToTheBit) {
       wanted = side.weights_hash();
     });
     for (size_t i = 0; i < std::size(kWays); ++i) {
-      const Way& from = kWays[i];
-      const Way& to = kWays[(i + 1) % std::size(kWays)];
+      const StateWay& from = kWays[i];
+      const StateWay& to = kWays[(i + 1) % std::size(kWays)];
       within(from, [&](Communicator& group) {
         Side side(GetParam(), from, group, 5);
         side.train(0, kBefore);

@@ -15,7 +15,7 @@ namespace cohort {
 namespace {
 
 // What meets here stays in the first-level cache.
-constexpr int64_t kBlock = 2048;
+constexpr int64_t kSumBlock = 2048;
 
 template <typename T>
 void widen_typed(const T* __restrict in, int64_t count, float* __restrict out) {
@@ -38,8 +38,8 @@ template <typename T>
 void sum_typed(std::span<const void* const> inputs, int64_t count, float* out) {
   const auto in = [&](size_t i) { return static_cast<const T*>(inputs[i]); };
   if (inputs.size() == 1) return widen_typed(in(0), count, out);
-  for (int64_t at = 0; at < count; at += kBlock) {
-    const int64_t n = std::min(kBlock, count - at);
+  for (int64_t at = 0; at < count; at += kSumBlock) {
+    const int64_t n = std::min(kSumBlock, count - at);
     add_pair(in(0) + at, in(1) + at, n, out + at);
     for (size_t i = 2; i < inputs.size(); ++i) widen_add_typed(in(i) + at, n, out + at);
   }
@@ -98,17 +98,17 @@ TreeFold::TreeFold(int slices, std::span<const TreeNode> nodes) {
     merges_.push_back(tree.push(node));
   }
   left_ = tree.nodes();
-  scratch_.resize(static_cast<size_t>(depth_ * kBlock));
+  scratch_.resize(static_cast<size_t>(depth_ * kSumBlock));
 }
 
 void TreeFold::operator()(std::span<const float* const> values, int64_t count,
                           std::span<float* const> out) {
   COHORT_CHECK(values.size() == merges_.size() && out.size() == left_.size(),
                "one value a node");
-  for (int64_t at = 0; at < count; at += kBlock) {
-    const int64_t n = std::min(kBlock, count - at);
+  for (int64_t at = 0; at < count; at += kSumBlock) {
+    const int64_t n = std::min(kSumBlock, count - at);
     int height = 0;
-    const auto level = [&](int i) { return scratch_.data() + i * kBlock; };
+    const auto level = [&](int i) { return scratch_.data() + i * kSumBlock; };
     for (size_t i = 0; i < values.size(); ++i) {
       std::memcpy(level(height++), values[i] + at, n * sizeof(float));
       for (int m = 0; m < merges_[i]; ++m, --height)
@@ -122,9 +122,9 @@ void TreeFold::operator()(std::span<const float* const> values, int64_t count,
 // x - x is 0 for every finite x, and no number otherwise.
 bool all_finite(const float* values, int64_t count) {
   float sum = 0;
-  for (int64_t at = 0; at < count; at += kBlock) {
+  for (int64_t at = 0; at < count; at += kSumBlock) {
     std::array<float, 16> lanes{};
-    const int64_t end = std::min(at + kBlock, count);
+    const int64_t end = std::min(at + kSumBlock, count);
     int64_t i = at;
     for (; i + 16 <= end; i += 16)
       for (int64_t k = 0; k < 16; ++k) lanes[k] += values[i + k] - values[i + k];

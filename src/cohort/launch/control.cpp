@@ -15,17 +15,18 @@
 namespace cohort::process {
 namespace {
 
-constexpr uint32_t kVersion = 0xC0490001;  // a mark, and the version in its last byte
+constexpr uint32_t kControlVersion =
+    0xC0490001;  // a mark, and the version in its last byte
 constexpr size_t kMostGuests = 16;
 constexpr std::chrono::seconds kAnswerLimit{30};
 
-struct Request {
-  uint32_t version = kVersion;
+struct ControlRequest {
+  uint32_t version = kControlVersion;
   int32_t ranks = 0;
 };
 
 struct Answer {
-  uint32_t version = kVersion;
+  uint32_t version = kControlVersion;
   int32_t refused = 0;
 };
 
@@ -56,12 +57,12 @@ UniqueFd make_socket(int flags) {
 
 // True when the guest is done with.
 bool answer(int guest, const std::function<std::string(int ranks)>& resize) {
-  Request request;
+  ControlRequest request;
   std::string line;
   std::vector<UniqueFd> fds;
   const int got = receive_message(guest, &request, sizeof request, line, fds);
   if (got == 0) return false;
-  if (got < 0 || request.version != kVersion) return true;
+  if (got < 0 || request.version != kControlVersion) return true;
   Answer answer;
   try {
     line = resize(request.ranks);
@@ -117,7 +118,7 @@ std::string ask_resize(pid_t pid, int ranks) {
     throw ConfigError(text("[resize] no run has pid ", pid,
                            " here; legal: the pid of a running `cohort train`"));
   }
-  const Request request{kVersion, ranks};
+  const ControlRequest request{kControlVersion, ranks};
   send_message(socket.get(), &request, sizeof request);
   Answer answer;
   std::string line;
@@ -126,7 +127,7 @@ std::string ask_resize(pid_t pid, int ranks) {
   const int limit_ms = std::chrono::milliseconds(kAnswerLimit).count();
   if (::poll(&event, 1, limit_ms) <= 0 ||
       receive_message(socket.get(), &answer, sizeof answer, line, fds) <= 0 ||
-      answer.version != kVersion) {
+      answer.version != kControlVersion) {
     throw CommError(text("[resize] the run of pid ", pid,
                          " did not answer; legal: a run of this user"));
   }

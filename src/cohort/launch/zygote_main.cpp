@@ -22,7 +22,7 @@
 namespace cohort::process {
 namespace {
 
-constexpr std::chrono::seconds kEndLimit{5};
+constexpr std::chrono::seconds kRankEndLimit{5};
 
 void say(const std::string& line) {
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
@@ -107,7 +107,7 @@ class ZygoteProcess {
   [[noreturn]] void end(pid_t lost_agent = 0) {
     const size_t running = ranks_.size();
     for (const auto& [pid, index] : ranks_) ::kill(-pid, SIGKILL);
-    end_children({}, kEndLimit);
+    end_children({}, kRankEndLimit);
     if (lost_agent) {
       say(text("[launch] the agent on ", host_name(), " (pid ", lost_agent,
                ") died: its ranks are ended (", running, " were running)\n"));

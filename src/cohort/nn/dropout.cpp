@@ -16,15 +16,15 @@ namespace cohort {
 namespace {
 
 // Words made at once; they stay in the first cache.
-constexpr int64_t kChunk = 1024;
+constexpr int64_t kMaskChunk = 1024;
 
 // uniform_float(key, j) is k / 2^24 for the upper 24 bits k, so that u < p is k <
 // limit.
 void fill_row(float* __restrict out, int64_t count, const RandomKey& key,
               uint32_t limit, float kept) {
-  std::array<uint32_t, kChunk> words;
-  for (int64_t begin = 0; begin < count; begin += kChunk) {
-    const int64_t n = std::min(kChunk, count - begin);
+  std::array<uint32_t, kMaskChunk> words;
+  for (int64_t begin = 0; begin < count; begin += kMaskChunk) {
+    const int64_t n = std::min(kMaskChunk, count - begin);
     random_bits(key, static_cast<uint64_t>(begin),
                 std::span(words.data(), static_cast<size_t>(n)));
     for (int64_t i = 0; i < n; ++i)

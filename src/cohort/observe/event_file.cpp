@@ -65,7 +65,8 @@ T read_raw(std::string_view bytes, size_t at) {
   return value;
 }
 
-[[noreturn]] void fail(const char* what, const std::filesystem::path& path, int code) {
+[[noreturn]] void fail_events(const char* what, const std::filesystem::path& path,
+                              int code) {
   throw DataError(text("[observe.events] cannot ", what, " ", path.string(), ": ",
                        std::generic_category().message(code)));
 }
@@ -128,7 +129,7 @@ int create_event_file(const std::filesystem::path& folder,
     if (fd >= 0) return fd;
     if (errno != EEXIST) break;
   }
-  fail("make", path, errno);
+  fail_events("make", path, errno);
 }
 
 }  // namespace

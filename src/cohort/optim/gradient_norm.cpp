@@ -9,20 +9,20 @@
 namespace cohort {
 namespace {
 
-constexpr int kLanes = 8;  // sums side by side, for vector code
+constexpr int kNormLanes = 8;  // sums side by side, for vector code
 
-// Element i goes to lane i % kLanes, whatever the machine's vectors are.
+// Element i goes to lane i % kNormLanes, whatever the machine's vectors are.
 double square_sum(const float* values, int64_t count) {
-  double lanes[kLanes] = {};
+  double lanes[kNormLanes] = {};
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) {
+  for (; i + kNormLanes <= count; i += kNormLanes)
+    for (int l = 0; l < kNormLanes; ++l) {
       const double x = values[i + l];
       lanes[l] += x * x;  // x * x is exact, so that fusing changes nothing
     }
   for (; i < count; ++i) {
     const double x = values[i];
-    lanes[i % kLanes] += x * x;
+    lanes[i % kNormLanes] += x * x;
   }
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
          ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));

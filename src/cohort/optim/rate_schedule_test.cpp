@@ -11,13 +11,13 @@
 namespace cohort {
 namespace {
 
-struct Golden {
+struct GoldenRates {
   RateOptions options;
   std::vector<double> rates;  // of steps 0, 1, ...
 };
 
 // Made by rate_golden.py: torch.optim.lr_scheduler.
-const std::vector<Golden> kGolden = {
+const std::vector<GoldenRates> kGoldenRates = {
     {{.name = "constant",
       .base = 0.4,
       .warmup_steps = 0,
@@ -211,7 +211,7 @@ const std::vector<Golden> kGolden = {
 };
 
 TEST(RateSchedule, EveryStepIsThatOfPyTorch) {
-  for (const auto& [options, rates] : kGolden) {
+  for (const auto& [options, rates] : kGoldenRates) {
     const RateSchedule schedule(options);
     for (size_t step = 0; step < rates.size(); ++step)
       EXPECT_NEAR(schedule.at(static_cast<int64_t>(step)), rates[step], 1e-9)

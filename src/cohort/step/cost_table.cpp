@@ -16,7 +16,7 @@ constexpr std::string_view kHeader = "what,name,fixed_us,per_sample_us,gb_per_s,
 constexpr size_t kCells = 6;
 constexpr int64_t kMostBlocks = 1'000'000;
 
-const LinkCost kFree;
+const LinkCost kNoCost;
 
 // Six digits are more than any clock is worth.
 std::string digits(double value) {
@@ -138,7 +138,7 @@ const LinkCost& CostTable::link(const std::string& group, ActionKind kind) const
     const auto found = links.find(name);
     if (found != links.end()) return found->second;
   }
-  return kFree;
+  return kNoCost;
 }
 
 bool CostTable::hidden(const std::string& group) const {
@@ -160,7 +160,7 @@ void require_costs_of(const Schedule& schedule, const CostTable& costs) {
       const auto lane = static_cast<size_t>(action.lane);
       if (lane < 1 || lane > schedule.groups.size()) continue;
       const std::string& group = schedule.groups[lane - 1].name;
-      if (&costs.link(group, action.kind) == &kFree)
+      if (&costs.link(group, action.kind) == &kNoCost)
         throw ConfigError(text("[step.costs] no row for ", name_of(action.kind),
                                " of group ", group, "; legal: a row link,", group,
                                " or link,*"));

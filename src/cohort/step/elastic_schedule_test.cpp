@@ -25,7 +25,7 @@ std::vector<BlockSpec> blocks() {
   return blocks;
 }
 
-std::string refusal(const Schedule& schedule) {
+std::string elastic_refusal(const Schedule& schedule) {
   return test::refusal(schedule, {.elastic = true});
 }
 
@@ -75,15 +75,15 @@ TEST(ElasticSchedule, ElasticNeedsAMirrorOfEveryShare) {
   for (int shard : {1, 2, 3}) {
     const Schedule plain =
         generate(blocks(), {.dp = 3, .shard = shard}, {.slices = 4, .vote = true});
-    EXPECT_THAT(refusal(plain), HasSubstr("no Mirror"));
+    EXPECT_THAT(elastic_refusal(plain), HasSubstr("no Mirror"));
     Schedule twice = elastic_step(shard);
     Role& role = twice.roles[0];
     role.actions[find(role, ActionKind::kMirror, 0)].buckets = {1};
-    EXPECT_THAT(refusal(twice), HasSubstr("no Mirror of bucket 0"));
+    EXPECT_THAT(elastic_refusal(twice), HasSubstr("no Mirror of bucket 0"));
   }
   const Schedule copies = generate(blocks(), {.dp = 4, .shard = 2, .replicate = 2},
                                    {.slices = 4, .elastic = true});
-  EXPECT_EQ(refusal(copies), "accepted");
+  EXPECT_EQ(elastic_refusal(copies), "accepted");
   for (const auto& action : copies.roles[0].actions)
     EXPECT_NE(action.kind, ActionKind::kMirror);
 }
@@ -92,7 +92,7 @@ TEST(ElasticSchedule, TheVoteWaitsForMirrorsAndStatistics) {
   for (int shard : {1, 2, 3})
     for (ActionKind kind : {ActionKind::kMirror, ActionKind::kFoldBuffers}) {
       Schedule schedule = elastic_step(shard);
-      ASSERT_EQ(refusal(schedule), "accepted");
+      ASSERT_EQ(elastic_refusal(schedule), "accepted");
       for (Role& role : schedule.roles) {
         const int vote = find(role, ActionKind::kVote);
         Action late = role.actions[vote];
@@ -103,7 +103,7 @@ TEST(ElasticSchedule, TheVoteWaitsForMirrorsAndStatistics) {
         role.actions[find(role, ActionKind::kVote)].buckets.clear();
         role.actions[vote] = late;
       }
-      EXPECT_THAT(refusal(schedule),
+      EXPECT_THAT(elastic_refusal(schedule),
                   AllOf(HasSubstr("Vote"), HasSubstr("comes before")))
           << shard << ' ' << name_of(kind);
     }
@@ -113,10 +113,10 @@ TEST(ElasticSchedule, AMirrorComesBetweenTheSumAndItsUpdate) {
   Schedule schedule = elastic_step(1);
   Role& role = schedule.roles[0];
   role.actions[find(role, ActionKind::kMirror)].waits.clear();
-  EXPECT_EQ(refusal(schedule), "accepted");  // its lane is in order
+  EXPECT_EQ(elastic_refusal(schedule), "accepted");  // its lane is in order
   std::swap(role.actions[find(role, ActionKind::kMirror)].kind,
             role.actions[find(role, ActionKind::kReduceScatter)].kind);
-  EXPECT_THAT(refusal(schedule), HasSubstr("to be handed on"));
+  EXPECT_THAT(elastic_refusal(schedule), HasSubstr("to be handed on"));
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ text { font: 10px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue"
 )svg";
 
 // A band's place on the page. Ranks of a role look alike: the role is drawn once.
-struct Place {
+struct DrawnPlace {
   std::string name, under;
   int role = 0;
   bool measured = false;
@@ -204,7 +204,7 @@ class Picture {
     svg_.line(kLeft, foot, kLeft + scale_.width, foot, "class=\"axis\"");
   }
 
-  void draw_place(const Place& place) {
+  void draw_place(const DrawnPlace& place) {
     const auto key = std::pair(place.role, place.measured);
     const std::string id = text("role", place.role, place.measured ? "m" : "p");
     const std::string shift =
@@ -274,7 +274,7 @@ class Picture {
   const PictureOptions& options_;
   std::map<std::pair<int, bool>, Band> bands_;  // by role, and whether measured
   std::map<std::pair<int, bool>, bool> drawn_;
-  std::vector<Place> places_;
+  std::vector<DrawnPlace> places_;
   Scale scale_;
   double bottom_ = 0;
   Svg svg_;

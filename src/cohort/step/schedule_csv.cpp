@@ -104,9 +104,9 @@ void write_row(std::ostream& out, const Schedule& schedule, const Action& action
 
 // ---- Reading ----------------------------------------------------------------
 
-class Reader {
+class CsvReader {
  public:
-  explicit Reader(std::string_view text) : rest_(text) {}
+  explicit CsvReader(std::string_view text) : rest_(text) {}
 
   ScheduleFile read() {
     while (next_line()) {
@@ -391,6 +391,6 @@ std::string to_csv(const Schedule& schedule, const StepTimes& times) {
   return out.str();
 }
 
-ScheduleFile from_csv(std::string_view text) { return Reader(text).read(); }
+ScheduleFile from_csv(std::string_view text) { return CsvReader(text).read(); }
 
 }  // namespace cohort

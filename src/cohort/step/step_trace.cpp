@@ -10,7 +10,7 @@
 namespace cohort {
 namespace {
 
-constexpr int kMostRanks = 64;
+constexpr int kMostTraced = 64;
 
 std::vector<LaneSpans> lanes_of(const Schedule& schedule, const Role& role,
                                 const std::vector<ActionTime>& times,
@@ -48,7 +48,7 @@ StepTrace trace_of(const Schedule& schedule, const StepTimes& predicted,
         lane.lane = "measured " + lane.lane;
         lanes.push_back(std::move(lane));
       }
-    const bool all = schedule.world <= kMostRanks;
+    const bool all = schedule.world <= kMostTraced;
     for (size_t k = 0; k < (all ? role.ranks.size() : 1); ++k)
       trace.ranks.push_back(
           {.rank = role.ranks[k],

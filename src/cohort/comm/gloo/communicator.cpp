@@ -31,7 +31,7 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
 }
 
 // The bytes of a contiguous tensor: what is only moved needs no dtype.
-Tensor bytes_of(const Tensor& tensor) {
+Tensor bytes_in(const Tensor& tensor) {
   return tensor.detach().view({-1}).view(at::kByte);
 }
 
@@ -191,7 +191,7 @@ Work GlooCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op
       record,
       [&](c10d::Backend& group) {
         std::vector<int64_t> equal;
-        Tensor to = bytes_of(parts), from = bytes_of(source);
+        Tensor to = bytes_in(parts), from = bytes_in(source);
         return group.alltoall_base(to, from, equal, equal);
       },
       [parts, op, result = out.detach()] {
@@ -209,7 +209,7 @@ Work GlooCommunicator::all_gather(Tensor& out, const Tensor& shard) {
   return run(
       record,
       [&](c10d::Backend& group) {
-        Tensor to = bytes_of(target.data), from = bytes_of(source);
+        Tensor to = bytes_in(target.data), from = bytes_in(source);
         return group._allgather_base(to, from);
       },
       std::move(target.finish));
@@ -231,7 +231,7 @@ Work GlooCommunicator::broadcast(Tensor& tensor, int root) {
   return run(
       record,
       [&](c10d::Backend& group) {
-        std::vector<Tensor> tensors{bytes_of(target.data)};
+        std::vector<Tensor> tensors{bytes_in(target.data)};
         return group.broadcast(tensors, options);
       },
       root == rank() ? Finish{} : std::move(target.finish));
@@ -258,7 +258,7 @@ Work GlooCommunicator::all_to_all(Tensor& out, const Tensor& in,
   return run(
       record,
       [&](c10d::Backend& group) {
-        Tensor to = bytes_of(target.data), from = bytes_of(source);
+        Tensor to = bytes_in(target.data), from = bytes_in(source);
         return group.alltoall_base(to, from, out_bytes, in_bytes);
       },
       [source, finish = std::move(target.finish)] {
@@ -297,14 +297,14 @@ Work GlooCommunicator::exchange(std::span<const Transfer> sends,
     for (const Transfer& receive : receives) {
       if (receive.peer == rank() || receive.tensor.numel() == 0) continue;
       Target target = target_for(receive.tensor);
-      std::vector<Tensor> tensors{bytes_of(target.data)};
+      std::vector<Tensor> tensors{bytes_in(target.data)};
       const int tag = message_tag(tensors[0].numel(), target.data.scalar_type());
       works.push_back(group.recv(tensors, receive.peer, tag));
       if (target.finish) finishes.push_back(std::move(target.finish));
     }
     for (const Transfer& send : sends) {
       if (send.peer == rank() || send.tensor.numel() == 0) continue;
-      std::vector<Tensor> tensors{bytes_of(send.tensor.detach().contiguous())};
+      std::vector<Tensor> tensors{bytes_in(send.tensor.detach().contiguous())};
       const int tag = message_tag(tensors[0].numel(), send.tensor.scalar_type());
       works.push_back(group.send(tensors, send.peer, tag));
     }

@@ -19,7 +19,7 @@ namespace cohort::test {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 constexpr auto kPatience = 20s;
 
 struct Child {
@@ -131,8 +131,8 @@ std::vector<ForkedRank> run_forked(
   for (int rank = 0; rank < size; ++rank)
     EXPECT_EQ(write(ports[1], &port, sizeof(port)), ssize_t{sizeof(port)});
   for (int end : ports) close(end);
-  const auto deadline = Clock::now() + kPatience;
-  while (!reap(children, ranks) && Clock::now() < deadline) poll(nullptr, 0, 5);
+  const auto deadline = SteadyClock::now() + kPatience;
+  while (!reap(children, ranks) && SteadyClock::now() < deadline) poll(nullptr, 0, 5);
   for (int rank = 0; rank < size; ++rank) collect(children[rank], ranks[rank]);
   return ranks;
 }

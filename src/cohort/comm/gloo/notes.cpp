@@ -11,7 +11,7 @@ namespace cohort::gloo_backend {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 // How long to wait for the other survivors to report themselves, and, when all but
 // one have, for that one.
@@ -21,8 +21,8 @@ constexpr milliseconds kPause{4};
 constexpr milliseconds kRead{100};
 constexpr size_t kMaxNames = 8;
 
-double seconds_since(Clock::time_point begin) {
-  const auto ms = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
+double seconds_since(SteadyClock::time_point begin) {
+  const auto ms = std::chrono::duration_cast<milliseconds>(SteadyClock::now() - begin);
   return static_cast<double>(ms.count() / 100) / 10.0;
 }
 
@@ -102,12 +102,13 @@ bool Notes::find_abort(std::string& cause) {
 
 // Until all ranks have reported, or all but one that then gets a little longer.
 void Notes::await_others() {
-  const auto deadline = Clock::now() + kOthers;
+  const auto deadline = SteadyClock::now() + kOthers;
   auto last_one = deadline;
-  while (Clock::now() < std::min(deadline, last_one)) {
+  while (SteadyClock::now() < std::min(deadline, last_one)) {
     const int64_t count = store().add(prefix_ + "count", 0);
     if (count >= size_ || store().has(prefix_ + "abort")) return;
-    if (count == size_ - 1 && last_one == deadline) last_one = Clock::now() + kLastOne;
+    if (count == size_ - 1 && last_one == deadline)
+      last_one = SteadyClock::now() + kLastOne;
     std::this_thread::sleep_for(kPause);
   }
 }

@@ -21,18 +21,18 @@
 namespace cohort::node {
 namespace {
 
-struct Range {
+struct StagedRange {
   int64_t begin, count;
 };
 
 // Round `round` of `total` things, `most` at a time.
-Range cut(int64_t total, int64_t most, int64_t round) {
+StagedRange cut(int64_t total, int64_t most, int64_t round) {
   const int64_t begin = std::min(total, round * most);
   return {begin, std::min(most, total - begin)};
 }
 
 // Rank `rank`'s part of a round of all_reduce.
-Range part_of(Range round, int rank, int size) {
+StagedRange part_of(StagedRange round, int rank, int size) {
   const int64_t part = (round.count + size - 1) / size;
   const int64_t begin = std::min(round.count, rank * part);
   return {round.begin + begin, std::min(part, round.count - begin)};
@@ -116,19 +116,20 @@ void Group::fill(const Call& call, int64_t round) {
   };
   if (call.op == Op::kAllGather || call.op == Op::kBroadcast) {
     if (call.op == Op::kBroadcast && call.root != rank_) return;
-    const Range range = cut(call.source_bytes / width, part * size_, round);
+    const StagedRange range = cut(call.source_bytes / width, part * size_, round);
     return put(0, range.begin, range.count);
   }
   for (int to = 0; to < size_; ++to) {
     if (to == rank_) continue;
     if (call.op == Op::kAllReduce) {
-      const Range range = part_of(cut(call.numel, part * size_, round), to, size_);
+      const StagedRange range =
+          part_of(cut(call.numel, part * size_, round), to, size_);
       put(to, range.begin, range.count);
     } else if (call.op == Op::kReduceScatter) {
-      const Range range = cut(call.numel, part, round);
+      const StagedRange range = cut(call.numel, part, round);
       put(to, to * call.numel + range.begin, range.count);
     } else {
-      const Range range = cut(call.sent[to], part, round);
+      const StagedRange range = cut(call.sent[to], part, round);
       put(to, offset_of(call.sent.data(), to) + range.begin, range.count);
     }
   }
@@ -143,7 +144,7 @@ void Group::take(const Call& call, int64_t round) {
   const uint64_t buffer = round_base_ + round;
   for (int i = 0; i < size_; ++i) {
     const int from = (rank_ + i) % size_;
-    Range range;
+    StagedRange range;
     int64_t target = 0, source = 0;  // elements from the start of each
     int slice = 0;
     if (call.op == Op::kAllToAll) {
@@ -174,9 +175,9 @@ void Group::take_reduced(const Call& call, int64_t round) {
   const int64_t part = layout_.part_bytes() / width;
   const uint64_t buffer = round_base_ + round;
   const bool scatters = call.op == Op::kReduceScatter;
-  const Range range = scatters
-                          ? cut(call.numel, part, round)
-                          : part_of(cut(call.numel, part * size_, round), rank_, size_);
+  const StagedRange range =
+      scatters ? cut(call.numel, part, round)
+               : part_of(cut(call.numel, part * size_, round), rank_, size_);
   if (range.count <= 0) return;
   const int64_t own = scatters ? rank_ * call.numel : 0;
   for (int r = 0; r < size_; ++r) {
@@ -198,7 +199,8 @@ void Group::copy_reduced(const Call& call, int64_t round) {
   const uint64_t buffer = round_base_ + round;
   for (int i = 1; i < size_; ++i) {
     const int from = (rank_ + i) % size_;
-    const Range range = part_of(cut(call.numel, part * size_, round), from, size_);
+    const StagedRange range =
+        part_of(cut(call.numel, part * size_, round), from, size_);
     if (range.count <= 0) continue;
     std::memcpy(call.target + range.begin * width,
                 layout_.part(spec_.control, from, buffer, size_),

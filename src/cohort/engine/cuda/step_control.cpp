@@ -6,14 +6,14 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kNumbers = 8;
+constexpr int64_t kControlNumbers = 8;
 
 Tensor number(const Tensor& all, int64_t index) { return all.narrow(0, index, 1); }
 
 }  // namespace
 
 StepControl::StepControl(at::Device device, double initial_loss_scale)
-    : all(at::zeros({kNumbers}, at::TensorOptions(at::kFloat).device(device))),
+    : all(at::zeros({kControlNumbers}, at::TensorOptions(at::kFloat).device(device))),
       rate(number(all, 0)),
       step(number(all, 1)),
       loss_scale(number(all, 2).fill_(initial_loss_scale)),

@@ -38,7 +38,7 @@ constexpr std::array<KindRule, 15> kRules = {{
     {ActionKind::kFetch, Lane::kCopy, Names::kBucket},
 }};
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMostWorld = 1 << 20;
 constexpr size_t kMostGroups = 16;
 
 const KindRule* rule_of(ActionKind kind) {
@@ -168,9 +168,9 @@ void check_groups(const Schedule& schedule) {
 }
 
 void check_ranks(const Schedule& schedule) {
-  if (schedule.world < 1 || schedule.world > kMostRanks || schedule.roles.empty())
+  if (schedule.world < 1 || schedule.world > kMostWorld || schedule.roles.empty())
     throw ConfigError(text("[step.check] a world of ", schedule.world, " ranks and ",
-                           schedule.roles.size(), " roles; legal: 1 to ", kMostRanks,
+                           schedule.roles.size(), " roles; legal: 1 to ", kMostWorld,
                            " ranks, and a role"));
   std::vector<bool> seen(schedule.world);
   for (const auto& role : schedule.roles)
