@@ -61,12 +61,16 @@ void require_writable(std::string_view flag, const std::string& path) {
 void require_folder(std::string_view key, const std::string& path) {
   if (path.empty()) return;
   std::error_code trouble;
-  std::filesystem::create_directories(path, trouble);
-  if (!std::filesystem::is_directory(path, trouble) ||
-      ::access(path.c_str(), W_OK) != 0)
-    throw ConfigError(text("[train] ", key, "=", path,
-                           ": cannot be written; legal: a folder that is writable, or "
-                           "can be made"));
+  try {
+    make_folder(path, ErrorKind::kConfig);
+    if (std::filesystem::is_directory(path, trouble) &&
+        ::access(path.c_str(), W_OK) == 0)
+      return;
+  } catch (const ConfigError&) {
+  }
+  throw ConfigError(text("[train] ", key, "=", path,
+                         ": cannot be written; legal: a folder that is writable, or "
+                         "can be made"));
 }
 
 // Weights are written beside and renamed: over a regular file, or none.
@@ -207,6 +211,18 @@ std::vector<FolderLock> lock_folders(const TrainPlan& plan) {
   return locks;
 }
 
+void begin_afresh(const TrainPlan& plan) {
+  if (plan.args.resume) return;
+  const std::string saved = plan.config.get_string("checkpoint.dir");
+  const std::string why = saved.empty() ? "" : why_not_fresh(saved);
+  if (!why.empty()) throw ConfigError(why);
+  if (!plan.args.out.empty()) std::filesystem::remove(history_path(plan.args));
+}
+
+std::string history_path(const TrainArgs& args) {
+  return args.out.empty() ? "" : args.out + "/history.log";
+}
+
 int run_train(const TrainArgs& args) {
   TrainPlan plan = make_plan(args);
   const bool launched = args.ranks.empty() && world_from_env().launcher != "none";
@@ -226,7 +242,10 @@ int run_train(const TrainArgs& args) {
   check_world(plan, options);
   require_blocks(*plan.recipe, plan.config);
   // Over several nodes it is the first rank that does.
-  if (options.max_nodes == 1) plan.locks = lock_folders(plan);
+  if (options.max_nodes == 1) {
+    plan.locks = lock_folders(plan);
+    begin_afresh(plan);
+  }
   settle_slices(plan, options);
   if (options.elastic.max_ranks == 0)
     options.elastic.max_ranks = step_options(plan.config, args.exact).slices;

@@ -50,9 +50,17 @@ struct TrainPlan {
 // starts. ConfigError.
 TrainPlan make_plan(const TrainArgs& args);
 
+// Where a run's history goes; empty: it has none.
+std::string history_path(const TrainArgs& args);
+
 // Takes the folders that the run writes to for itself alone. ConfigError if another run
 // has one of them.
 std::vector<FolderLock> lock_folders(const TrainPlan& plan);
+
+// A run that does not go on with another begins without what such a run has left.
+// Decided once, by who holds the locks: ranks of a later world could not tell.
+// ConfigError if there are checkpoints, which nobody removes unasked.
+void begin_afresh(const TrainPlan& plan);
 
 // Starts the ranks, or is one of them where a launcher's variables say so. Returns
 // the exit code.

@@ -25,7 +25,7 @@
 #include "cohort/elastic/watched_store.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_step.h"
-#include "cohort/train/trainer.h"
+#include "cohort/train/rank_loop.h"
 
 namespace cohort::cli {
 namespace {
@@ -132,7 +132,7 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world, int ra
           .save_initial = plan.args.save_initial,
           .save_final = plan.args.save_final,
           .sample_log = plan.args.sample_log,
-          .history = plan.args.out.empty() ? "" : plan.args.out + "/history.log",
+          .history = history_path(plan.args),
           .keep = keeper_options(plan),
           .started = plan.started};
 }
@@ -210,8 +210,8 @@ int code_of(const DoneEvent& done, const KeeperOptions& keep) {
   return done.saved ? kExitStopped : 128 + done.stop_signal;
 }
 
-// One rank, through all the worlds of its run.
-class RankRun {
+// One rank of `cohort train`: what its loop asks for.
+class RankRun final : public RankHost {
  public:
   explicit RankRun(const TrainPlan& plan)
       : plan_(plan),
@@ -230,98 +230,41 @@ class RankRun {
     options_.pages = pages_ ? &*pages_ : nullptr;
     options_.backlog = &backlog_;
     choose_gpu(plan_, given, options_.execute);
-    options_.execute.faults = &faults_;
+    options_.execute.faults = options_.keep.faults = &faults_;
     if (!spare) loading_ = plan_.recipe->load(plan_.config, given.local_rank == 0);
-    if (spare) prepare(nullptr);
-    auto world = spare ? membership_->first_world() : given;
-    while (world) {
-      try {
-        return live(*world);
-      } catch (const CommError& error) {
-        if (!membership_) throw;
-        world = next_world(error.what());
-      }
-    }
-    return 0;  // a spare that nobody needed
+    const auto done = RankLoop(*this, membership_.get()).run(given);
+    return done ? with_backlog(code_of(*done, options_.keep)) : 0;
   }
 
- private:
-  // What a rank has of a world; the communicator goes first.
-  struct Ties {
-    std::unique_ptr<Store> store;
-    std::unique_ptr<WatchedStore> watched;  // the same store, in an elastic run
-    std::unique_ptr<Communicator> comm;
-  };
-
-  // To the end of the run, if the world lasts so long.
-  int live(const World& world) {
-    if (world.generation > 0 && !trainer_) prepare(nullptr);
-    Ties ties;
+  WorldTies connect(const World& world) override {
+    WorldTies ties;
     ties.store = join(world, connecting_);
     if (membership_)
       ties.watched = std::make_unique<WatchedStore>(*ties.store, *membership_);
-    ties.comm = connect(world, ties.watched ? *ties.watched : *ties.store, connecting_);
-    past_.push_back(std::exchange(ties_, std::move(ties)));
-    Communicator* const comm = ties_.comm.get();
-    std::optional<Membership::Watch> watch;
-    if (membership_) watch.emplace(membership_->watch(*comm));
-    if (!trainer_) {
-      const auto node = world.num_nodes > 1 ? comm->split(world.node_rank) : nullptr;
-      prepare(node ? node.get() : comm);
-    }
-    if (world.rank == 0 && !reporter_) reporter_ = make_reporter(plan_, &backlog_);
-    Reporter* const reporter = world.rank == 0 ? reporter_.get() : nullptr;
-    trainer_->enter(*comm, reporter);
-    past_.clear();
-    introduce(*comm, reporter);
-    const DoneEvent done = trainer_->fit();
-    leave(*comm);
-    return with_backlog(code_of(done, options_.keep));
+    ties.comm =
+        cohort::connect(world, ties.watched ? *ties.watched : *ties.store, connecting_);
+    return ties;
   }
 
-  // What this rank could not write is told last, when all else is done and saved.
-  int with_backlog(int code) {
-    const std::string trouble = backlog_.trouble();
-    if (trouble.empty()) return code;
-    if (code == 0) throw DataError(trouble + "; the run is done, its records are not");
-    reporter_->note(trouble);
-    return code;
-  }
-
-  // Nobody leaves while others still look at its memory. Once the run is done, losing
-  // them is no harm.
-  void leave(Communicator& comm) {
-    try {
-      comm.barrier().wait();
-    } catch (const CommError&) {
-      if (!membership_ || !membership_->finished()) throw;
-    }
-  }
-
-  // Ties to worlds that were lost stay until the Trainer has entered another: what it
-  // ran in the last one has the run's state.
-  std::optional<World> next_world(const std::string& why) {
-    if (ties_.comm) ties_.comm->abort(why);
-    try {
-      return membership_->next_world(why);
-    } catch (const Dismissed&) {
-      return std::nullopt;
-    }
-  }
-
-  // Collective over the ranks of a node; with none each rank loads for itself.
-  void prepare(Communicator* node) {
-    if (!loading_) loading_ = plan_.recipe->load(plan_.config, node == nullptr);
+  std::unique_ptr<Trainer> make_trainer(Communicator* node) override {
+    if (!loading_ && !data_.train)
+      loading_ = plan_.recipe->load(plan_.config, node == nullptr);
     chain_ = plan_.recipe->make_chain(plan_.config);
     const std::string weights = plan_.config.get_string("model.weights");
     if (!weights.empty()) load_weights(weights, chain_);
-    data_ = loading_->finish(node);
+    if (!data_.train) data_ = loading_->finish(node);
     options_.augment = data_.augment;
-    trainer_ = std::make_unique<Trainer>(chain_, *data_.train, data_.valid.get(),
-                                         options_, stop_signal);
+    return std::make_unique<Trainer>(chain_, *data_.train, data_.valid.get(), options_,
+                                     stop_signal);
   }
 
-  void introduce(Communicator& comm, Reporter* reporter) {
+  Reporter& reporter() override {
+    if (!reporter_) reporter_ = make_reporter(plan_, &backlog_);
+    return *reporter_;
+  }
+
+  void introduce(Communicator& comm, Reporter* reporter,
+                 const Trainer& trainer) override {
     const auto ranks = identities(comm);
     if (!reporter) return;
     if (comm.generation() > 0) return reporter->ranks(ranks);
@@ -331,12 +274,22 @@ class RankRun {
                      .ranks = ranks,
                      .data = data_.train->describe(),
                      .parameters = count_parameters(chain_),
-                     .total_steps = trainer_->total_steps(),
-                     .steps_per_epoch = trainer_->steps_per_epoch()});
+                     .total_steps = trainer.total_steps(),
+                     .steps_per_epoch = trainer.steps_per_epoch()});
     if (plan_.args.resume && options_.keep.dir.empty())
       reporter->note("--resume: there is no checkpoint.dir, so this run starts fresh");
     if (options_.keep.every_steps > 0 && options_.keep.dir.empty())
       reporter->note("checkpoint.every_steps: there is no checkpoint.dir to save in");
+  }
+
+ private:
+  // What this rank could not write is told last, when all else is done and saved.
+  int with_backlog(int code) {
+    const std::string trouble = backlog_.trouble();
+    if (trouble.empty()) return code;
+    if (code == 0) throw DataError(trouble + "; the run is done, its records are not");
+    reporter_->note(trouble);
+    return code;
   }
 
   const TrainPlan& plan_;
@@ -354,9 +307,6 @@ class RankRun {
   Chain chain_;
   DataSets data_;
   std::unique_ptr<Reporter> reporter_;
-  std::vector<Ties> past_;  // to worlds that were lost
-  Ties ties_;
-  std::unique_ptr<Trainer> trainer_;
 };
 
 }  // namespace
@@ -365,6 +315,7 @@ int run_train_rank(const TrainPlan& plan) {
   keep_freed_memory();
   const bool locks = plan.locks.empty() && world_from_env().rank == 0;
   const auto own = locks ? lock_folders(plan) : std::vector<FolderLock>{};
+  if (locks && world_from_env().generation == 0) begin_afresh(plan);
   return RankRun(plan).run();
 }
 

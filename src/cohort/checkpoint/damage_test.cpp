@@ -233,9 +233,15 @@ TEST_F(Damage, EverythingIsSyncedBeforeItIsShown) {
       log_.push_back("rename " + to.filename().string());
       FailingDisk::rename(from, to);
     }
+    void make_folder(const Path& path) override {
+      if (!fs::exists(path) && !path.filename().string().starts_with('.'))
+        log_.push_back("make " + path.filename().string());
+      FailingDisk::make_folder(path);
+    }
     void sync_folder(const Path& path) override {
-      log_.push_back(path.filename().string().starts_with('.') ? "sync aside"
-                                                               : "sync root");
+      log_.push_back(path.filename().string().starts_with('.')
+                         ? "sync aside"
+                         : "sync " + path.filename().string());
     }
 
    private:
@@ -258,10 +264,13 @@ TEST_F(Damage, EverythingIsSyncedBeforeItIsShown) {
   };
   std::vector<std::string> log;
   Watched disk(log);
+  const std::string above = fs::path(root_).filename().string();
+  root_ += "/new/deep";
   ASSERT_EQ(try_save(1, small_state(), disk), "");
-  EXPECT_EQ(log, (std::vector<std::string>{"finish model-00001-of-00001.safetensors",
-                                           "finish manifest.json", "sync aside",
-                                           "rename step-00000001", "sync root"}));
+  EXPECT_EQ(log, (std::vector<std::string>{
+                     "make new", "sync " + above, "make deep", "sync new",
+                     "finish model-00001-of-00001.safetensors", "finish manifest.json",
+                     "sync aside", "rename step-00000001", "sync deep"}));
 }
 
 }  // namespace

@@ -5,13 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "cohort/checkpoint/save_plan.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file.h"
 #include "cohort/core/hash.h"
 #include "cohort/core/parse.h"
 #include "cohort/core/version.h"
@@ -55,17 +58,23 @@ struct Offer {
   }
 };
 
-// One save by one rank.
-class Save {
+// One save by one rank. Its tasks share it: one that is left behind on a slow disk,
+// when a peer is lost, may outlive the call; what it still writes nobody will ever see.
+class Save : public std::enable_shared_from_this<Save> {
  public:
-  Save(const std::string& root, const SaveOptions& options, Disk& disk,
-       const RunState& run, const Meeting& meeting)
-      : root_(root), options_(options), disk_(disk), run_(run), meeting_(meeting) {}
+  Save(std::string root, SaveOptions options, Disk& disk, RunState run, Meeting meeting,
+       std::span<const StatePiece> pieces)
+      : root_(std::move(root)),
+        options_(std::move(options)),
+        disk_(disk),
+        run_(std::move(run)),
+        meeting_(std::move(meeting)),
+        pieces_(pieces.begin(), pieces.end()) {}
 
-  SaveReport operator()(std::span<const StatePiece> pieces) {
+  SaveReport operator()() {
     try {
       begin();
-      offer(pieces);
+      offer();
       write();
       commit();
     } catch (...) {
@@ -80,14 +89,18 @@ class Save {
 
   // All ranks do their part and learn each other's result, or the first failure.
   template <typename Work>
-  std::vector<std::string> together(Work&& work) {
-    std::string mine;
-    try {
-      mine = "+" + std::string(work());
-    } catch (const std::exception& error) {
-      mine = text("-", error.what());
-    }
-    auto all = meeting_.gather(mine);
+  std::vector<std::string> together(Work work) {
+    at_work_ = true;
+    auto all = meeting_.work([self = shared_from_this(), work = std::move(work)] {
+      std::string mine;
+      try {
+        mine = "+" + std::string(work());
+      } catch (const std::exception& error) {
+        mine = text("-", error.what());
+      }
+      self->at_work_ = false;
+      return mine;
+    });
     for (size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank].starts_with('-'))
         throw CheckpointError(meeting_.size == 1
@@ -100,9 +113,9 @@ class Save {
 
   // Rank 0 clears the way; all learn where to write and what can be shared.
   void begin() {
-    const auto all = together([&]() -> std::string {
+    const auto all = together([this]() -> std::string {
       if (!leads()) return "";
-      disk_.make_folder(root_);
+      make_root();
       clean_leftovers(root_, disk_);
       const auto now = std::chrono::system_clock::now().time_since_epoch().count();
       const auto token = hex16(fingerprint(int64_t{::getpid()}, int64_t{now}));
@@ -112,13 +125,23 @@ class Save {
     });
     const auto lines = split(all[0], '\n');
     aside_ = fs::path(root_) / lines[0];
-    together([&] {
+    together([this, lines] {
       if (lines.size() < 2 || lines[1].empty()) return "";
       base_path_ = fs::path(root_) / lines[1];
       earlier_.emplace(base_path_.string());
       base_ = earlier_->manifest();
       return "";
     });
+  }
+
+  // Its name, and those of folders above it, last before anything is shown in it.
+  void make_root() {
+    for (const auto& folder : missing_folders(root_)) {
+      disk_.make_folder(folder);
+      disk_.sync_folder(folder.has_parent_path() ? folder.parent_path()
+                                                 : fs::path("."));
+    }
+    disk_.make_folder(root_);
   }
 
   // The newest, where the file system can share files between two folders.
@@ -136,12 +159,12 @@ class Save {
     return fs::path(*newest).filename().string();
   }
 
-  void offer(std::span<const StatePiece> pieces) {
-    const auto all = together([&] {
+  void offer() {
+    const auto all = together([this] {
       if (options_.chunk_bytes < 1)
         throw CheckpointError(text("[checkpoint.save] chunks of ", options_.chunk_bytes,
                                    " bytes; legal: from 1 on"));
-      plan_ = make_plan(pieces, options_.chunk_bytes, earlier_ ? &*earlier_ : nullptr);
+      plan_ = make_plan(pieces_, options_.chunk_bytes, earlier_ ? &*earlier_ : nullptr);
       return Offer{.free = disk_.free_bytes(root_),
                    .total = total_bytes(plan_),
                    .shared = shared_bytes(plan_, base_)}
@@ -184,7 +207,7 @@ class Save {
       if (static_cast<int>(rank) == meeting_.rank) index = count;
       count += offers_[rank].fresh(shared_) > 0;
     }
-    parts_ = together([&] {
+    parts_ = together([this, index, count] {
       try {
         const auto part =
             write_shard(plan_, base_, aside_ / shard_name(index, count), disk_);
@@ -202,7 +225,7 @@ class Save {
   void commit() {
     const fs::path place = fs::path(root_) / step_folder(run_.step);
     report_.path = place.string();
-    together([&] {
+    together([this, place] {
       if (!leads()) return "";
       std::vector<Manifest> parts;
       for (const auto& part : parts_) parts.push_back(parse_part(part, report_.path));
@@ -257,18 +280,21 @@ class Save {
     }
   }
 
+  // What a task is still at the next save cleans up.
   void abandon() noexcept {
     try {
-      if (leads() && !aside_.empty()) disk_.remove(aside_);
+      if (!at_work_ && leads() && !aside_.empty()) disk_.remove(aside_);
     } catch (...) {  // the next save cleans up
     }
   }
 
-  const std::string& root_;
-  const SaveOptions& options_;
+  const std::string root_;
+  const SaveOptions options_;
   Disk& disk_;
-  const RunState& run_;
-  const Meeting& meeting_;
+  const RunState run_;
+  const Meeting meeting_;
+  const std::vector<StatePiece> pieces_;
+  std::atomic<bool> at_work_{false};
 
   fs::path aside_;      // where this one grows
   fs::path base_path_;  // the newest before it
@@ -295,7 +321,7 @@ CheckpointWriter::CheckpointWriter(std::string root, SaveOptions options, Disk& 
 SaveReport CheckpointWriter::save(const RunState& run,
                                   std::span<const StatePiece> pieces,
                                   const Meeting& meeting) {
-  return Save(root_, options_, disk_, run, meeting)(pieces);
+  return (*std::make_shared<Save>(root_, options_, disk_, run, meeting, pieces))();
 }
 
 }  // namespace cohort

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,13 +23,35 @@ StatePiece whole_piece(std::string name, const Tensor& tensor, TensorKind kind);
 // All ranks call it equally often. It throws, after a deadline of its own, when a rank
 // does not come.
 struct Meeting {
+  using Task = std::function<std::string()>;
+
   int rank = 0;
   int size = 1;
   std::function<std::vector<std::string>(const std::string& mine)> gather =
       [](const std::string& mine) { return std::vector<std::string>{mine}; };
+
+  // The same for texts that take long to make: a slow disk is not a dead rank. While a
+  // rank is at its task the others wait for as long as it takes and know that it lives.
+  // A task does not throw, and holds what it uses: where a rank is lost meanwhile this
+  // throws, and the task runs on. Not set: the task first, then gather().
+  std::function<std::vector<std::string>(Task task)> patient_gather = {};
+
+  std::vector<std::string> work(Task task) const {
+    return patient_gather ? patient_gather(std::move(task)) : gather(task());
+  }
 };
+
+struct PatienceOptions {
+  // Called now and then on the waiting thread: ranks that are still at their tasks.
+  std::function<void(const std::vector<int>& late, std::chrono::duration<double>)>
+      watch = {};
+  // Where a task goes that is left behind; whoever owns this waits for them. Null: the
+  // one who is cut off waits.
+  std::vector<std::future<std::string>>* left_behind = nullptr;
+};
+
 // Over a group; it must outlive the meeting and be used by nobody else meanwhile.
-Meeting meeting_over(Communicator& comm);
+Meeting meeting_over(Communicator& comm, PatienceOptions patience = {});
 // Of threads of this process, one each.
 std::vector<Meeting> thread_meetings(int size);
 
@@ -55,8 +79,10 @@ struct SaveReport {
 // checkpoint of the same step is replaced in the same way.
 //
 // Failure: CheckpointError on every rank, with the first cause; what was there stays.
-// A full disk is named with the bytes wanted and free. Whatever gather() throws passes
-// through. One run at a time may save into a folder.
+// A full disk is named with the bytes wanted and free. Whatever the meeting throws
+// passes through; what this rank was writing then may go on for a while where nobody
+// looks, and `disk` must live until that has ended (PatienceOptions::left_behind). One
+// run at a time may save into a folder.
 class CheckpointWriter {
  public:
   CheckpointWriter(std::string root, SaveOptions options, Disk& disk);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "cohort/core/parse.h"
@@ -13,9 +14,12 @@
 namespace cohort {
 namespace {
 
+constexpr std::string_view kSlowWord = "slow";
+
 [[noreturn]] void refuse(std::string_view spec, std::string_view why) {
   throw ConfigError(text("[core.fault] '", spec, "': ", why,
-                         "; legal: NAME[INDEX]@RANK:COUNT=throw|kill|freeze|flip"));
+                         "; legal: NAME[INDEX]@RANK:COUNT="
+                         "throw|kill|freeze|flip|drop|slowMILLISECONDS"));
 }
 
 Fault::Action parse_action(std::string_view spec, std::string_view word) {
@@ -23,6 +27,8 @@ Fault::Action parse_action(std::string_view spec, std::string_view word) {
   if (word == "kill") return Fault::Action::kKill;
   if (word == "freeze") return Fault::Action::kFreeze;
   if (word == "flip") return Fault::Action::kFlip;
+  if (word == "drop") return Fault::Action::kDrop;
+  if (word.starts_with(kSlowWord)) return Fault::Action::kSlow;
   refuse(spec, text("unknown action '", word, "'"));
 }
 
@@ -44,7 +50,11 @@ std::string_view take_after(std::string_view& head, char mark) {
 Fault parse_fault(std::string_view spec) {
   Fault fault;
   std::string_view head = spec;
-  fault.action = parse_action(spec, take_after(head, '='));
+  const std::string_view action = take_after(head, '=');
+  fault.action = parse_action(spec, action);
+  if (fault.action == Fault::Action::kSlow)
+    fault.delay = std::chrono::milliseconds(
+        parse_number(spec, action.substr(kSlowWord.size()), 1));
   const size_t at = head.rfind('@');
   if (at == std::string_view::npos) refuse(spec, "no @RANK");
   std::string_view name = head.substr(0, at), where = head.substr(at + 1);
@@ -71,6 +81,9 @@ void fire(const Fault& fault, int rank, int64_t index) {
       return;
     case Fault::Action::kFreeze:
       ::kill(::getpid(), SIGSTOP);
+      return;
+    case Fault::Action::kSlow:
+      std::this_thread::sleep_for(fault.delay);
       return;
     case Fault::Action::kFlip:
     case Fault::Action::kDrop:
@@ -101,17 +114,25 @@ void FaultPlan::arm(Fault fault) {
   armed_.store(true, std::memory_order_release);
 }
 
+void FaultPlan::observe(Observer observer) {
+  const std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
+  armed_.store(true, std::memory_order_release);
+}
+
 int64_t FaultPlan::pending() const {
   const std::lock_guard lock(mutex_);
   return std::ranges::count_if(faults_, [](const Fault& f) { return f.count > 0; });
 }
 
 // Fires outside the lock: a call may reach() or arm() again. One pass counts for
-// every fault that matches it, also when the first of them throws.
-bool FaultPlan::pass(std::string_view name, int rank, int64_t index) {
+// every fault that matches it, also when the first of them throws. The observer hears
+// of passes one by one.
+FaultPlan::Ask FaultPlan::pass(std::string_view name, int rank, int64_t index) {
   std::vector<Fault> due;
   {
     const std::lock_guard lock(mutex_);
+    if (observer_) observer_(name, rank, index);
     for (Fault& fault : faults_) {
       const bool matches = fault.name == name &&
                            (fault.rank < 0 || fault.rank == rank) &&
@@ -120,9 +141,11 @@ bool FaultPlan::pass(std::string_view name, int rank, int64_t index) {
     }
   }
   for (const Fault& fault : due) fire(fault, rank, index);
-  return std::ranges::any_of(due, [](const Fault& f) {
-    return f.action == Fault::Action::kFlip || f.action == Fault::Action::kDrop;
-  });
+  for (const Fault& fault : due) {
+    if (fault.action == Fault::Action::kFlip) return Ask::kFlip;
+    if (fault.action == Fault::Action::kDrop) return Ask::kDrop;
+  }
+  return Ask::kNothing;
 }
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -21,15 +22,17 @@ class InjectedFault : public Error {
 
 // One fault: what happens at the `count`-th pass of a point.
 struct Fault {
-  enum class Action { kThrow, kKill, kFreeze, kFlip, kDrop, kCall };
+  enum class Action { kThrow, kKill, kFreeze, kSlow, kFlip, kDrop, kCall };
 
   std::string name;
   int rank = -1;       // -1: any
   int64_t index = -1;  // of the action at this point; -1: any
   int64_t count = 1;   // which of the passes that match; later ones do nothing
-  // kKill is SIGKILL, kFreeze SIGSTOP, to ourselves; kFlip asks whoever passes to flip
-  // a bit of what it holds, kDrop to lose the message that it is about to send.
+  // kKill is SIGKILL, kFreeze SIGSTOP, to ourselves; kSlow waits for `delay`; kFlip
+  // asks whoever passes to flip a bit of what it holds, kDrop to lose what it is about
+  // to send or to write, as on a full disk.
   Action action = Action::kThrow;
+  std::chrono::milliseconds delay{0};
   std::function<void()> call = {};  // for kCall
 };
 
@@ -41,29 +44,36 @@ class FaultPlan {
  public:
   FaultPlan() = default;
   // "NAME[INDEX]@RANK:COUNT=ACTION;...", where [INDEX] and :COUNT may be missing, RANK
-  // may be *, and ACTION is throw, kill, freeze or flip. ConfigError for anything else.
+  // may be *, and ACTION is throw, kill, freeze, flip, drop, or slow and a number of
+  // milliseconds (slow250). ConfigError for anything else.
   explicit FaultPlan(std::string_view spec);
   // From COHORT_FAULT, for ranks that are real processes; none if it is not set.
   static FaultPlan from_env();
 
   void arm(Fault fault);
 
-  // True: flip the bit, or drop the message.
-  bool reach(std::string_view name, int rank, int64_t index = -1) {
+  enum class Ask { kNothing, kFlip, kDrop };
+  Ask reach(std::string_view name, int rank, int64_t index = -1) {
     if (armed_.load(std::memory_order_acquire)) [[unlikely]]
       return pass(name, rank, index);
-    return false;
+    return Ask::kNothing;
   }
+
+  // Hears of every pass from now on, before its faults fire, on the thread that passes:
+  // a test that strikes at each of them finds them so.
+  using Observer = std::function<void(std::string_view name, int rank, int64_t index)>;
+  void observe(Observer observer);
 
   // Faults that have not fired: a test that leaves one has tested nothing.
   int64_t pending() const;
 
  private:
-  bool pass(std::string_view name, int rank, int64_t index);
+  Ask pass(std::string_view name, int rank, int64_t index);
 
   std::atomic<bool> armed_{false};
   mutable std::mutex mutex_;
   std::vector<Fault> faults_;  // count: passes still to go; 0: fired
+  Observer observer_;
 };
 
 }  // namespace cohort

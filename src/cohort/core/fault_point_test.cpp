@@ -47,18 +47,18 @@ TEST(FaultPlan, IndexPicksTheAction) {
 
 TEST(FaultPlan, AFlipIsAskedOfWhoeverPasses) {
   FaultPlan plan("a@1:2=flip");
-  EXPECT_FALSE(plan.reach("a", 1));
-  EXPECT_FALSE(plan.reach("a", 0));
-  EXPECT_TRUE(plan.reach("a", 1));
-  EXPECT_FALSE(plan.reach("a", 1));
+  EXPECT_EQ(plan.reach("a", 1), FaultPlan::Ask::kNothing);
+  EXPECT_EQ(plan.reach("a", 0), FaultPlan::Ask::kNothing);
+  EXPECT_EQ(plan.reach("a", 1), FaultPlan::Ask::kFlip);
+  EXPECT_EQ(plan.reach("a", 1), FaultPlan::Ask::kNothing);
 }
 
 TEST(FaultPlan, ADropIsAskedOfWhoeverPasses) {
   FaultPlan plan;
   plan.arm({.name = "a", .count = 2, .action = Fault::Action::kDrop});
-  EXPECT_FALSE(plan.reach("a", 1));
-  EXPECT_TRUE(plan.reach("a", 1));
-  EXPECT_FALSE(plan.reach("a", 1));
+  EXPECT_EQ(plan.reach("a", 1), FaultPlan::Ask::kNothing);
+  EXPECT_EQ(plan.reach("a", 1), FaultPlan::Ask::kDrop);
+  EXPECT_EQ(plan.reach("a", 1), FaultPlan::Ask::kNothing);
 }
 
 TEST(FaultPlan, SpecArmsSeveral) {

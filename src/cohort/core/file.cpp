@@ -185,10 +185,22 @@ void write_file_atomically(const fs::path& name,
   sync_folder_of(path, kind);
 }
 
+std::vector<fs::path> missing_folders(const fs::path& path) {
+  std::vector<fs::path> missing;
+  std::error_code ignored;
+  fs::path at = path.lexically_normal();
+  if (!at.has_filename()) at = at.parent_path();  // behind a last slash
+  for (; !at.empty() && !fs::exists(at, ignored); at = at.parent_path())
+    missing.insert(missing.begin(), at);
+  return missing;
+}
+
 void make_folder(const fs::path& path, ErrorKind kind) {
   std::error_code code;
+  const auto missing = missing_folders(path);
   fs::create_directories(path, code);
   if (code) fail(kind, "cannot make the folder", path, code.value());
+  for (const auto& made : missing) sync_folder_of(made, kind);
 }
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cohort/core/error.h"
 
@@ -29,7 +30,12 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
 void write_file_atomically(const std::filesystem::path& path,
                            std::span<const std::string_view> pieces, ErrorKind kind);
 
-// Makes a folder and those above it; an existing one is fine.
+// Makes a folder and those above it; an existing one is fine. The names of new ones
+// last from here on: each is synced into the folder above it.
 void make_folder(const std::filesystem::path& path, ErrorKind kind = ErrorKind::kData);
+
+// What that has to make: the folders that are missing on the way to `path`, outermost
+// first.
+std::vector<std::filesystem::path> missing_folders(const std::filesystem::path& path);
 
 }  // namespace cohort

@@ -8,7 +8,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kNumbers = 4;
+constexpr int64_t kStandNumbers = 7;
 
 // The vote on the step that ranks with the most steps had in flight.
 struct Outcome {
@@ -16,10 +16,10 @@ struct Outcome {
   bool skip = false;
 };
 
-Outcome outcome_of(std::span<const Stand> stands, int64_t most) {
+Outcome outcome_of(std::span<const Stand> stands, int64_t most, int64_t sound) {
   bool all_voted = true, against = false;
   for (const auto& stand : stands) {
-    if (stand.committed < 0) continue;
+    if (stand.committed < 0 || stand.committed > sound) continue;
     const bool in_flight = stand.committed == most;
     if (in_flight && stand.flight.phase == Standing::Phase::kDecided)
       return {true, stand.flight.against};
@@ -37,13 +37,15 @@ bool can_finish(const Stand& stand) {
 }  // namespace
 
 Decision decide(std::span<const Stand> stands, int rank) {
+  const int64_t sound = sound_until(stands);
   int64_t most = -1;
-  for (const auto& stand : stands) most = std::max(most, stand.committed);
+  for (const auto& stand : stands)
+    if (stand.committed <= sound) most = std::max(most, stand.committed);
   if (most < 0) return {};
-  const Outcome outcome = outcome_of(stands, most);
+  const Outcome outcome = outcome_of(stands, most, sound);
   const Stand& mine = stands[rank];
   Decision decision{.committed = most + (outcome.passed ? 1 : 0)};
-  if (mine.committed < 0) return decision;
+  if (mine.committed < 0 || mine.committed > sound) return decision;
   if (mine.committed == decision.committed) {
     decision.holds = true;
     return decision;
@@ -56,19 +58,39 @@ Decision decide(std::span<const Stand> stands, int rank) {
   return decision;
 }
 
+int64_t sound_until(std::span<const Stand> stands) {
+  int64_t least = Stand::kAll;
+  for (const auto& stand : stands) least = std::min(least, stand.sound_until);
+  return least;
+}
+
+int64_t known_good(std::span<const Stand> stands) {
+  int64_t most = 0;
+  for (const auto& stand : stands) most = std::max(most, stand.known_good);
+  return most;
+}
+
+bool any_begun(std::span<const Stand> stands) {
+  return std::ranges::any_of(stands, [](const Stand& stand) { return stand.begun; });
+}
+
 std::vector<Stand> exchange_stands(Communicator& comm, const Stand& mine) {
   const Tensor row =
       at::tensor({mine.committed, static_cast<int64_t>(mine.flight.phase),
-                  int64_t{mine.flight.against}, int64_t{mine.skipped}},
+                  int64_t{mine.flight.against}, int64_t{mine.skipped},
+                  int64_t{mine.begun}, mine.known_good, mine.sound_until},
                  at::kLong);
-  Tensor all = at::empty({comm.size() * kNumbers}, at::kLong);
+  Tensor all = at::empty({comm.size() * kStandNumbers}, at::kLong);
   comm.all_gather(all, row).wait();
   std::vector<Stand> stands;
   for (int r = 0; r < comm.size(); ++r) {
-    const int64_t* const said = all.const_data_ptr<int64_t>() + r * kNumbers;
+    const int64_t* const said = all.const_data_ptr<int64_t>() + r * kStandNumbers;
     stands.push_back({.committed = said[0],
                       .flight = {static_cast<Standing::Phase>(said[1]), said[2] != 0},
-                      .skipped = said[3] != 0});
+                      .skipped = said[3] != 0,
+                      .begun = said[4] != 0,
+                      .known_good = said[5],
+                      .sound_until = said[6]});
   }
   return stands;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -12,14 +13,19 @@ namespace cohort {
 
 // What a rank brings into a new world.
 struct Stand {
-  int64_t committed = -1;  // steps that its state holds; -1: it has no state
-  Standing flight;         // how far the step after them came
-  bool skipped = false;    // the last of them changed nothing
+  static constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+
+  int64_t committed = -1;      // steps that its state holds; -1: it has no whole state
+  Standing flight;             // how far the step after them came
+  bool skipped = false;        // the last of them changed nothing
+  bool begun = false;          // it had a state once: the run cannot begin anew
+  int64_t known_good = 0;      // steps after which all copies were equal
+  int64_t sound_until = kAll;  // what any rank holds of later steps is damaged
 };
 
 // Which step the run goes on from, and what a rank must do to be there.
 struct Decision {
-  int64_t committed = -1;  // steps; -1: nobody has a state
+  int64_t committed = -1;  // steps; -1: nobody has a state that is whole and sound
   bool holds = false;      // this rank has that state, once it has finished
   bool finishes = false;   // it must finish its step in flight first,
   bool skip = false;       // which changes nothing
@@ -29,7 +35,15 @@ struct Decision {
 // left have voted: one of those that are lost may have known, and have said so. Before
 // its vote a rank has everything that the step needs of others; so whoever voted can
 // finish it alone. And where one rank has not voted, nobody can have seen a result.
+//
+// If one rank knows of damage, states of later steps are nobody's: copies of them may
+// differ, or may all have been computed from what was damaged.
 Decision decide(std::span<const Stand> stands, int rank);
+
+// What all of them know together.
+int64_t sound_until(std::span<const Stand> stands);
+int64_t known_good(std::span<const Stand> stands);
+bool any_begun(std::span<const Stand> stands);
 
 // Collective: every rank's stand, by rank.
 std::vector<Stand> exchange_stands(Communicator& comm, const Stand& mine);

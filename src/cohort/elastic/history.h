@@ -39,8 +39,8 @@ class History {
   int64_t committed() const { return committed_; }
 
   // A world begins with `world.committed` steps. Missing ones are filled up; if the
-  // file has more, they are rolled back, and `why` says why.
-  void begin(const HistoryWorld& world, const std::string& why);
+  // file has more, they are rolled back, and `why` says why, `damaged` as below.
+  void begin(const HistoryWorld& world, const std::string& why, bool damaged = false);
 
   // The commit of step `step`, counted from 1, in order.
   void step(int64_t step, std::optional<double> loss,

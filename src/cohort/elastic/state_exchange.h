@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/engine/replicas.h"
 #include "cohort/step/state_piece.h"
 
 namespace cohort {
@@ -20,5 +21,10 @@ namespace cohort {
 [[nodiscard]] std::string exchange_state(Communicator& comm,
                                          std::span<const StatePiece> have,
                                          std::span<const StatePiece> want);
+
+// Collective: compares what several ranks have of the same range of a tensor, before
+// one of them is cloned. The same answer on every rank.
+[[nodiscard]] ReplicaReport compare_held(Communicator& comm,
+                                         std::span<const StatePiece> have);
 
 }  // namespace cohort

@@ -74,7 +74,7 @@ class Executor final : public StepRunner {
   void begin(const Role& role);
   void finish_action(const Role& role, int index);
   StepResult result() const;
-  void flip_bit();
+  void strike(int64_t index);
   void abandon();
 
   void compute(const Action& action, const StepInput& input);

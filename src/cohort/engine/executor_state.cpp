@@ -4,53 +4,15 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <bit>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/core/hash.h"
 #include "cohort/engine/cuda/device_side.h"
 #include "cohort/engine/executor.h"
-#include "cohort/step/checks/role_view.h"
+#include "cohort/engine/replicas.h"
 
 namespace cohort {
-namespace {
-
-int64_t hash_of(const Tensor& tensor) {
-  const Tensor flat = tensor.detach().contiguous();
-  return static_cast<int64_t>(
-      hash64(std::string_view(static_cast<const char*>(flat.const_data_ptr()),
-                              static_cast<size_t>(flat.nbytes()))));
-}
-
-// Whose copy of a tensor is another than those of most ranks, or that nobody can tell.
-struct OddOnes {
-  std::string text;        // empty: all of them are equal
-  std::vector<int> ranks;  // empty: nobody can tell
-};
-
-OddOnes find_odd(const std::map<int, int64_t>& hashes) {
-  std::map<int64_t, std::vector<int>> holders;
-  std::vector<int> all;
-  for (const auto& [rank, hash] : hashes) {
-    holders[hash].push_back(rank);
-    all.push_back(rank);
-  }
-  if (holders.size() < 2) return {};
-  const auto most = std::max_element(
-      holders.begin(), holders.end(),
-      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  if (2 * most->second.size() <= all.size())
-    return {text(" differs between ranks ", ranks_text(all)), {}};
-  std::erase_if(all, [&](int rank) { return hashes.at(rank) == most->first; });
-  return {text(all.size() == 1 ? " of rank " : " of ranks ", ranks_text(all),
-               all.size() == 1 ? " differs" : " differ", " from the others'"),
-          all};
-}
-
-}  // namespace
 
 // A tensor, or this rank's share of one, that others hold too: all ranks r with equal
 // r % shares, and whoever mirrors them.
@@ -247,46 +209,55 @@ std::vector<Executor::Copy> Executor::mirrored_copies() {
   return all;
 }
 
-// As a damaged memory would: one of the weights, by half of itself or less.
-void Executor::flip_bit() {
-  constexpr uint32_t kHighBit = 1u << 22;  // of a float32's fraction
-  float* const weight = state_.buckets().front().master.data_ptr<float>();
-  *weight = std::bit_cast<float>(std::bit_cast<uint32_t>(*weight) ^ kHighBit);
+// Faults before an action, and what a damaged memory would do: a bit of the first
+// element of some kind of memory is another.
+void Executor::strike(int64_t index) {
+  constexpr uint32_t kHighBit = 1u
+                                << 22;  // of a float32's fraction: half of it or less
+  const auto flips = [&](std::string_view point) {
+    return options_.faults->reach(point, comm_.rank(), index) == FaultPlan::Ask::kFlip;
+  };
+  const auto flip = [](const Tensor& tensor) {
+    if (!tensor.defined() || tensor.nbytes() < sizeof(uint32_t)) return;
+    auto* const word = static_cast<uint32_t*>(tensor.data_ptr());
+    *word ^= kHighBit;
+  };
+  BucketState& bucket = state_.buckets().front();
+  if (flips("engine.action")) flip(bucket.master);
+  if (flips("engine.moment") && !bucket.states.empty()) flip(bucket.states.front());
+  if (flips("engine.mirror") && bucket.mirror) flip(bucket.mirror->master);
+  if (flips("engine.gradient")) flip(gradients_.leaf(0, first_slice_).memory);
 }
 
 // Everyone sees all hashes, so that all ranks come to the same end.
 ReplicaReport Executor::compare_replicas() {
-  ReplicaReport report;
   const int size = comm_.size();
-  if (size == 1) return report;
+  if (size == 1) return {};
   const auto mine = copies();
-  if (mine.empty()) return report;  // so have the others nothing to compare
+  if (mine.empty()) return {};  // so have the others nothing to compare
   const auto count = static_cast<int64_t>(mine.size());
   Tensor hashes = at::zeros({count, 2}, at::kLong);  // of the copy, and of the mirror
   auto hash = hashes.accessor<int64_t, 2>();
+  const auto signed_hash = [](const Tensor& tensor) {
+    return static_cast<int64_t>(hash_of(tensor));
+  };
   for (int64_t i = 0; i < count; ++i) {
-    hash[i][0] = hash_of(mine[i].tensor);
-    if (mine[i].mirror.defined()) hash[i][1] = hash_of(mine[i].mirror);
+    hash[i][0] = signed_hash(mine[i].tensor);
+    if (mine[i].mirror.defined()) hash[i][1] = signed_hash(mine[i].mirror);
   }
   Tensor all = at::empty({size, count, 2}, at::kLong);
   comm_.all_gather(all, hashes).wait();
   const auto known = all.accessor<int64_t, 3>();
-  std::set<int> odd;
-  bool certain = true;
+  ReplicaComparison comparison;
   for (int64_t i = 0; i < count; ++i)
     for (int share = 0; share < mine[i].shares; ++share) {
-      std::map<int, int64_t> holders;
+      std::map<int, uint64_t> holders;
       for (int r = share; r < size; r += mine[i].shares) holders[r] = known[r][i][0];
       if (const int next = (share + 1) % size; mine[i].mirror.defined())
         holders[next] = known[next][i][1];
-      const OddOnes found = find_odd(holders);
-      if (found.text.empty()) continue;
-      if (report.what.empty()) report.what = mine[i].name + found.text;
-      certain &= !found.ranks.empty();
-      odd.insert(found.ranks.begin(), found.ranks.end());
+      comparison.add(mine[i].name, holders);
     }
-  if (certain) report.odd.assign(odd.begin(), odd.end());
-  return report;
+  return comparison.report();
 }
 
 }  // namespace cohort

@@ -11,6 +11,7 @@
 #include "cohort/core/fault_point.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
+#include "cohort/engine/replicas.h"
 #include "cohort/observe/meter.h"
 #include "cohort/optim/loss_scale.h"
 #include "cohort/optim/update_rule.h"
@@ -85,13 +86,6 @@ struct Standing {
   };
   Phase phase = Phase::kCommitted;
   bool against = false;  // its own vote; from kDecided on the result
-};
-
-// What a comparison of copies found.
-struct ReplicaReport {
-  std::string what;  // which tensor, of whom; empty: all copies are equal
-  std::vector<int>
-      odd;  // ranks whose copies are not those of most; empty: nobody knows
 };
 
 // How long a rank has waited for its peers in one communication of its steps.

@@ -22,13 +22,14 @@ SaveOutcome outcome_of(int64_t step, const std::function<SaveReport()>& save) {
 
 void BackgroundSave::start(int64_t step, std::function<SaveReport()> save) {
   COHORT_CHECK(!busy_, "a save is under way");
-  wait();
+  join();
   outcome_.reset();
   busy_ = true;
   thread_ = std::thread([this, step, save = std::move(save)]() mutable {
     outcome_ = outcome_of(step, save);
     save = nullptr;  // lets go of the pages before anyone may want them
     busy_ = false;
+    busy_.notify_all();
   });
 }
 
@@ -37,7 +38,7 @@ std::optional<SaveOutcome> BackgroundSave::take_outcome() {
   return std::exchange(outcome_, std::nullopt);
 }
 
-void BackgroundSave::wait() {
+void BackgroundSave::join() {
   if (thread_.joinable()) thread_.join();
 }
 

@@ -28,7 +28,7 @@ SaveOutcome outcome_of(int64_t step, const std::function<SaveReport()>& save);
 class BackgroundSave {
  public:
   BackgroundSave() = default;
-  ~BackgroundSave() { wait(); }
+  ~BackgroundSave() { join(); }
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
@@ -37,10 +37,13 @@ class BackgroundSave {
   void start(int64_t step, std::function<SaveReport()> save);
   // Of the last one, once it has ended, and only once.
   std::optional<SaveOutcome> take_outcome();
-  // Until it has ended. Whoever is in a hurry breaks the group its meeting is over.
-  void wait();
+  // Until it has ended; any thread may wait. Whoever is in a hurry breaks the group its
+  // meeting is over.
+  void wait() { busy_.wait(true); }
 
  private:
+  void join();
+
   std::thread thread_;
   std::atomic<bool> busy_{false};
   std::optional<SaveOutcome> outcome_;  // the thread's while it is busy

@@ -2,7 +2,6 @@
 #include "cohort/train/journal.h"
 
 #include <chrono>
-#include <filesystem>
 #include <utility>
 
 #include "cohort/checkpoint/safetensors.h"
@@ -26,11 +25,9 @@ void Journal::enter(const Communicator& comm, Reporter* reporter) {
 }
 
 // All that is known of a step is in the history before anybody hears of it.
-void Journal::begin(int64_t committed, const std::string& why) {
+void Journal::begin(int64_t committed, const std::string& why, bool damaged) {
   open_sample_log(committed);
   if (!reporter_ || options_.history.empty()) return;
-  const bool fresh = comm_->generation() == 0 && !options_.keep.resume;
-  if (fresh) std::filesystem::remove(options_.history);  // of another run
   const auto started = std::chrono::duration_cast<std::chrono::microseconds>(
       options_.started.time_since_epoch());
   history_ = std::make_unique<History>(options_.history,
@@ -45,7 +42,7 @@ void Journal::begin(int64_t committed, const std::string& why) {
                    .ranks = comm_->size(),
                    .committed = committed,
                    .layout = options_.layout.text()},
-                  why);
+                  why, damaged);
 }
 
 void Journal::open_sample_log(int64_t committed) {

@@ -38,8 +38,9 @@ class Journal {
   // The files of the world before are closed. `reporter` may be null.
   void enter(const Communicator& comm, Reporter* reporter);
 
-  // Opens the files of this world. `why` it has fewer steps than the history, if so.
-  void begin(int64_t committed, const std::string& why);
+  // Opens the files of this world. `why` it has fewer steps than the history, if so,
+  // and whether what those left was damaged.
+  void begin(int64_t committed, const std::string& why, bool damaged = false);
 
   // A step is committed; `committed` counts it. Notes in `progress` when the first one
   // was; a recovery is over with it. `is_compared`: compared() or healed() follows.

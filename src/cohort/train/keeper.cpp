@@ -4,11 +4,15 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <utility>
 
+#include "cohort/checkpoint/faulty_disk.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/memory.h"
+#include "cohort/core/parse.h"
 #include "cohort/train/keeper_state.h"
 
 namespace cohort {
@@ -19,10 +23,19 @@ constexpr int64_t kFree = 0;
 constexpr int64_t kBusy = 1;
 constexpr int64_t kThere = 2;  // that step is saved already
 
+constexpr std::chrono::duration<double> kFirstWord{2};  // of waiting for a disk
+
+std::string join_numbers(const std::vector<int>& numbers) {
+  std::vector<std::string> words;
+  for (const int number : numbers) words.push_back(std::to_string(number));
+  return join(words, ", ");
+}
+
 }  // namespace
 
 Keeper::Keeper(KeeperOptions options, PageKeeper* pages, std::unique_ptr<Disk> disk)
     : options_(std::move(options)), pages_(pages), disk_(std::move(disk)) {
+  if (options_.faults) disk_ = with_faults(std::move(disk_), *options_.faults, rank_);
   snapshots_ = std::make_unique<Snapshots>(pages_, num_slots());
 }
 
@@ -44,6 +57,7 @@ void Keeper::begin(const KeptWorld& world) {
   end();
   world_ = world;
   const Communicator& comm = *world_.comm;
+  rank_ = comm.rank();
   if (num_slots() > 0) {
     snapshots_->begin(
         {.generation = comm.generation(), .world = comm.size(), .rank = comm.rank()},
@@ -100,6 +114,7 @@ void Keeper::after_step(const RunState& given) {
   if (writes && !options_.async) save_now(run);
   const bool behind = writes && options_.async;
   if (!takes && !behind) return;
+  reach("keeper.snapshot");
   auto pages = snapshots_->take(run, world_.runner->state(Holding::kOwned));
   if (behind && pages) write_behind(run, std::move(pages));
 }
@@ -110,7 +125,7 @@ void Keeper::pin(int64_t step) {
 }
 
 void Keeper::forget_after(int64_t step) {
-  saving_.wait();  // it reads one
+  wait_for_writer();  // it reads one
   snapshots_->forget_after(step);
 }
 
@@ -149,8 +164,10 @@ void Keeper::save_now(const RunState& run) {
   SaveOutcome outcome{.step = run.step};
   try {
     CheckpointWriter writer(options_.dir, {.retention = options_.retention}, *disk_);
-    const SaveReport report = writer.save(run, world_.runner->state(Holding::kOwned),
-                                          meeting_over(*world_.comm));
+    reach("keeper.save");
+    const SaveReport report =
+        writer.save(run, world_.runner->state(Holding::kOwned),
+                    meeting_over(*world_.comm, patience("its checkpoint")));
     outcome.path = report.path;
     outcome.remark = report.remark;
   } catch (const CheckpointError& error) {
@@ -159,8 +176,34 @@ void Keeper::save_now(const RunState& run) {
   report(outcome);
 }
 
+// A slow disk is named, and is no fault.
+PatienceOptions Keeper::patience(const std::string& what) {
+  auto watch = [this, what, next = kFirstWord](const std::vector<int>& late,
+                                               auto waited) mutable {
+    if (waited < next) return;
+    next = 4 * waited;
+    note(text("rank ", join_numbers(late), " has been writing ", what, " for ",
+              std::lround(waited.count()), " s; the others wait"));
+  };
+  return {.watch = std::move(watch), .left_behind = &left_behind_};
+}
+
+// All ranks wait together, so that none is taken for dead while its disk is slow.
+void Keeper::wait_for_writer() {
+  if (!writes_behind()) return;
+  const auto wait = [this] {
+    saving_.wait();
+    return std::string();
+  };
+  meeting_over(*world_.comm, patience("a checkpoint")).work(wait);
+}
+
+void Keeper::reach(std::string_view point) {
+  if (options_.faults) options_.faults->reach(point, rank_);
+}
+
 bool Keeper::finish(const RunState& given) {
-  saving_.wait();
+  wait_for_writer();
   if (const auto outcome = saving_.take_outcome()) report(*outcome);
   if (!saves()) return false;
   const RunState run = complete(given);

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <future>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cohort/checkpoint/save.h"
 #include "cohort/comm/communicator.h"
+#include "cohort/core/fault_point.h"
 #include "cohort/data/sampler.h"
 #include "cohort/engine/step_runner.h"
 #include "cohort/train/background_save.h"
@@ -29,6 +33,7 @@ struct KeeperOptions {
   bool async = true;
   int64_t snapshot_every = 0;  // steps; 0: none. Costs memory for three states.
   int64_t memory = 0;  // bytes that all ranks here may take for that; 0: what is free
+  FaultPlan* faults = nullptr;  // reached as "keeper.*", and by the disk
 
   // A checkpoint is written after that step.
   bool is_due(int64_t step) const {
@@ -84,7 +89,7 @@ class Keeper {
   // after_step(), and kept until another is.
   void pin(int64_t step);
 
-  // Snapshots of later steps are damaged.
+  // Collective: snapshots of later steps are damaged.
   void forget_after(int64_t step);
 
   // A run that begins, or goes on from a file: the state it begins with, so that it can
@@ -113,18 +118,23 @@ class Keeper {
   bool may_write(int64_t step);
   void write_behind(const RunState& run, std::shared_ptr<SnapshotPages> pages);
   void save_now(const RunState& run);
+  PatienceOptions patience(const std::string& what);
+  void wait_for_writer();
+  void reach(std::string_view point);
   void report(const SaveOutcome& outcome);
   void note(const std::string& line);
 
   struct Source;
   std::string list_sources(const SnapshotSet& kept, int64_t at_most);
   std::string refusal(const CheckpointInfo& saved) const;
-  RunState load(const Source& source, const SnapshotSet& kept);
+  static RunState load(const Source& source, const SnapshotSet& kept,
+                       std::vector<StatePiece> pieces);
   std::string try_source(const Source& source, const SnapshotSet& kept, RunState& run);
   void go_on_from(const Source& source, const RunState& run);
 
   KeeperOptions options_;
   PageKeeper* pages_;
+  std::atomic<int> rank_{0};
   std::unique_ptr<Disk> disk_;
   KeptWorld world_;
   std::shared_ptr<Communicator> group_;  // the writer's own
@@ -133,7 +143,13 @@ class Keeper {
   int64_t pinned_ = -1;      // step
   int64_t saved_step_ = -1;  // of the newest checkpoint that this process saw whole
   bool said_busy_ = false;
+  // Writes of worlds that were lost, on a slow disk: the destructor waits for them.
+  std::vector<std::future<std::string>> left_behind_;
 };
+
+// A run that goes on with no other must not begin in a folder with checkpoints: why
+// not, as one line; empty if it may.
+std::string why_not_fresh(const std::string& dir);
 
 // The slices of the batch that the newest checkpoint in a folder was made with, which a
 // run that goes on from it should take over. 0: nobody knows.

@@ -50,10 +50,7 @@ std::string Keeper::list_sources(const SnapshotSet& kept, int64_t at_most) {
       saves() ? list_checkpoints(options_.dir) : std::vector<CheckpointInfo>{};
   const bool goes_back = at_most != kNoLimit;  // its own, then
   const bool may_resume = options_.resume || goes_back || world_.comm->generation() > 0;
-  if (!may_resume && !found.empty())
-    return text(kRefused, "[train.checkpoint] ", options_.dir,
-                " has checkpoints up to step ", found.back().step,
-                "; go on from them with --resume, or take another checkpoint.dir");
+  if (!may_resume && !found.empty()) return kRefused + why_not_fresh(options_.dir);
   std::string trouble;
   for (auto info = found.rbegin(); info != found.rend(); ++info) {
     if (!info->trouble.empty()) {
@@ -98,8 +95,8 @@ std::string Keeper::refusal(const CheckpointInfo& saved) const {
   return "";
 }
 
-RunState Keeper::load(const Source& source, const SnapshotSet& kept) {
-  auto pieces = world_.runner->state(Holding::kHeld);
+RunState Keeper::load(const Source& source, const SnapshotSet& kept,
+                      std::vector<StatePiece> pieces) {
   if (source.path.empty()) {
     const std::string missing = kept.fill(source.title, pieces);
     if (!missing.empty()) throw CheckpointError(missing);
@@ -114,13 +111,21 @@ RunState Keeper::load(const Source& source, const SnapshotSet& kept) {
 // first trouble of any rank.
 std::string Keeper::try_source(const Source& source, const SnapshotSet& kept,
                                RunState& run) {
-  std::string mine;
-  try {
-    run = load(source, kept);
-  } catch (const CheckpointError& error) {
-    mine = error.what();
-  }
-  for (const auto& trouble : meeting_over(*world_.comm).gather(mine))
+  reach("keeper.load");
+  const auto loaded = std::make_shared<RunState>();
+  const auto task = [source, kept, loaded,
+                     pieces = world_.runner->state(Holding::kHeld)]() -> std::string {
+    try {
+      *loaded = load(source, kept, pieces);
+      return "";
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+  };
+  const auto all =
+      meeting_over(*world_.comm, {.left_behind = &left_behind_}).work(task);
+  run = *loaded;
+  for (const auto& trouble : all)
     if (!trouble.empty()) return trouble;
   return "";
 }
@@ -159,6 +164,14 @@ std::optional<RunState> Keeper::restore(int64_t at_most) {
   if (options_.resume && saves())
     note(text("nothing is saved in ", options_.dir, ": starts anew"));
   return std::nullopt;
+}
+
+std::string why_not_fresh(const std::string& dir) {
+  const auto found = list_checkpoints(dir);
+  if (found.empty()) return "";
+  return text("[train.checkpoint] ", dir, " has checkpoints up to step ",
+              found.back().step,
+              "; go on from them with --resume, or take another checkpoint.dir");
 }
 
 int saved_slices(const std::string& dir) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/checkpoint/safetensors.h"
+#include "cohort/checkpoint/save.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 #include "cohort/core/memory.h"
@@ -78,7 +79,9 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
     progress_.lost = std::chrono::steady_clock::now();
   const auto stands = exchange_stands(comm, stand());
   ExecutorOptions execute = executor_options(options_);
-  execute.takes_over = decide(stands, comm.rank()).committed >= 0;
+  // Chains of ranks that were under way have no first weights any more; what they had
+  // is somewhere, or the run cannot go on.
+  execute.takes_over = any_begun(stands);
   auto runner =
       make_step_runner(chain_, make_schedule(chain_, measures_, options_, *rule_),
                        options_.update, *rule_, comm, execute);
@@ -196,9 +199,19 @@ void Trainer::validate(int64_t epoch) {
       {.epoch = epoch, .loss = values[0] / values[1], .accuracy = *progress_.accuracy});
 }
 
+// The others wait for rank 0's disk.
 void Trainer::save(const std::string& path) {
-  const auto weights = runner_->weights();
-  if (comm_->rank() == 0) write_safetensors(path, weights);
+  const auto write = [path, weights = runner_->weights(), leads = comm_->rank() == 0] {
+    if (!leads) return std::string();
+    try {
+      write_safetensors(path, weights);
+      return std::string();
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+  };
+  const std::string trouble = meeting_over(*comm_).work(write)[0];
+  if (!trouble.empty()) throw CheckpointError(trouble);
 }
 
 // Pages of other ranks, or the agent's, that this one has touched are theirs.

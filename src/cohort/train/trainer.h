@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/comm/communicator.h"
@@ -52,6 +53,10 @@ class Trainer {
   // every rank.
   DoneEvent fit();
 
+  // A world has stood. Until then a trainer whose world was lost is of no more use: parts
+  // of its chain may have gone with that world.
+  bool has_begun() const { return begun_; }
+
   int64_t total_steps() const { return total_steps_; }
   int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
 
@@ -59,13 +64,15 @@ class Trainer {
   void settle(StepRunner& fresh, std::span<const Stand> stands);
   Stand stand() const;
   std::string take_from_peers(StepRunner& fresh, std::span<const Stand> stands);
-  void take_from_keeper(const std::string& why);
+  void take_from_keeper(const std::string& why, bool begun);
   RunState run_state() const;
-  void adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands);
+  void adopt(StepRunner& fresh, std::span<const Stand> stands,
+             const std::vector<int>& odd);
   void compare_replicas();
   bool must_compare() const;
   bool heal(const std::string& line, const ReplicaReport& found);
   bool go_back(const std::string& why);
+  void reach(std::string_view point);
   void look_for_slow_rank();
   bool must_validate() const;
   int asked_to_stop() const;
@@ -95,7 +102,10 @@ class Trainer {
   Schedule forward_only_;
 
   // Of the run, as this process knows it: they outlive worlds.
-  int64_t committed_ = -1;  // steps that the state holds; -1: there is none yet
+  int64_t committed_ =
+      -1;               // steps that the state holds; -1: there is none that is whole
+  bool begun_ = false;  // there was one
+  int64_t sound_until_ = Stand::kAll;  // the state of any later step is damaged
   Progress progress_;
   Journal journal_;
   LatenessWatch lateness_;

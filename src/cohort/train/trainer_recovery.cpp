@@ -11,41 +11,75 @@
 #include "cohort/train/trainer.h"
 
 namespace cohort {
+namespace {
+
+bool is_one_of(const std::vector<int>& ranks, int rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+}  // namespace
 
 Stand Trainer::stand() const {
-  if (!runner_ || committed_ < 0) return {};
-  return {.committed = committed_,
-          .flight = runner_->standing(),
-          .skipped = progress_.skipped};
+  Stand stand{
+      .begun = begun_, .known_good = progress_.known_good, .sound_until = sound_until_};
+  if (!runner_ || committed_ < 0) return stand;
+  stand.committed = committed_;
+  stand.flight = runner_->standing();
+  stand.skipped = progress_.skipped;
+  return stand;
 }
 
 // What ran in the world before stays until the state is in `fresh`: if this world too
 // is lost meanwhile, the next one finds it there.
 void Trainer::settle(StepRunner& fresh, std::span<const Stand> stands) {
+  sound_until_ = sound_until(stands);  // what one rank knows all know from here on
   const std::string lost = take_from_peers(fresh, stands);
-  if (!lost.empty()) take_from_keeper(lost);
-  journal_.begin(committed_, lost);
+  if (!lost.empty()) take_from_keeper(lost, any_begun(stands));
+  begun_ = true;
+  const bool damaged = std::exchange(sound_until_, Stand::kAll) != Stand::kAll;
+  reach("train.settled");
+  journal_.begin(committed_, lost, damaged);
 }
 
 // Returns why that cannot be, on all ranks alike.
 std::string Trainer::take_from_peers(StepRunner& fresh, std::span<const Stand> stands) {
   const Decision decision = decide(stands, comm_->rank());
-  if (decision.committed < 0) return "no rank has the state";
+  if (decision.committed < 0)
+    return sound_until_ == Stand::kAll
+               ? "no rank has the state"
+               : text("what ranks hold of steps after ", sound_until_, " is damaged");
   if (decision.finishes) conclude(runner_->finish(decision.skip), 0);
   std::vector<StatePiece> have;
   if (decision.holds) have = runner_->state(Holding::kHeld);
+  reach("train.compare_held");
+  const ReplicaReport found = compare_held(*comm_, have);
+  if (!found.what.empty()) {
+    const auto line =
+        text("step ", decision.committed, ": replicas drifted apart: ", found.what);
+    journal_.note(line);
+    // What the odd ones computed is in everyone's weights: see compare_replicas().
+    if (options_.step.exact || found.odd.empty()) {
+      sound_until_ = known_good(stands);
+      return line;
+    }
+    if (is_one_of(found.odd, comm_->rank())) have.clear();
+  }
+  reach("train.exchange");
   const std::string lost = exchange_state(*comm_, have, fresh.state(Holding::kHeld));
   if (!lost.empty()) return lost;
-  adopt(fresh, decision.holds, stands);
+  adopt(fresh, stands, found.odd);
+  reach("train.adopted");
   fresh.refresh();
   const bool is_new = std::exchange(committed_, decision.committed) < 0;
   if (is_new) journal_.catch_up(committed_, progress_.loss);
   return "";
 }
 
-void Trainer::take_from_keeper(const std::string& why) {
-  const auto saved = keeper_.restore();
-  if (!saved && committed_ >= 0)
+void Trainer::take_from_keeper(const std::string& why, bool begun) {
+  if (sound_until_ != Stand::kAll) keeper_.forget_after(sound_until_);
+  reach("train.restore");
+  const auto saved = keeper_.restore(sound_until_);
+  if (!saved && begun)
     throw CheckpointError(
         text("[train] ", why, ", and nothing is saved to go back to"));
   committed_ = progress_.known_good = saved ? saved->step : 0;
@@ -66,11 +100,12 @@ RunState Trainer::run_state() const {
 }
 
 // What belongs to the run and is no tensor, from the first rank that has it.
-void Trainer::adopt(StepRunner& fresh, bool holds, std::span<const Stand> stands) {
-  const auto said = meeting_over(*comm_).gather(
-      holds ? progress_.bytes() + runner_->small_state() : "");
+void Trainer::adopt(StepRunner& fresh, std::span<const Stand> stands,
+                    const std::vector<int>& odd) {
   int first = 0;
-  while (!decide(stands, first).holds) ++first;
+  while (!decide(stands, first).holds || is_one_of(odd, first)) ++first;
+  const auto said = meeting_over(*comm_).gather(
+      first == comm_->rank() ? progress_.bytes() + runner_->small_state() : "");
   const auto lost = progress_.lost;
   progress_ = Progress::of(said[first]);
   if (lost && progress_.lost) progress_.lost = std::min(*lost, *progress_.lost);

@@ -24,6 +24,7 @@ void Trainer::compare_replicas() {
   const std::string line =
       text("step ", committed_, ": replicas drifted apart: ", found.what);
   if (!options_.elastic) throw Error(ErrorKind::kBug, "[engine] " + line);
+  reach("train.drifted");
   keeper_.forget_after(progress_.known_good);
   // What the odd ones computed since is in everyone's weights: an exact run makes those
   // steps again, if it can.
@@ -39,24 +40,44 @@ bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
   const bool odd =
       std::find(found.odd.begin(), found.odd.end(), comm_->rank()) != found.odd.end();
   const auto held = runner_->state(Holding::kHeld);
+  // Until it has the others' state an odd rank has none that anybody may clone.
+  const int64_t steps = odd ? std::exchange(committed_, -1) : committed_;
+  reach("train.heal");
   const std::string lost =
       exchange_state(*comm_, odd ? std::vector<StatePiece>{} : held, held);
+  if (lost.empty()) {
+    reach("train.healed");
+    runner_->refresh();
+  }
+  committed_ = steps;
   if (!lost.empty()) return false;
-  runner_->refresh();
   journal_.healed(committed_, progress_.loss);
   journal_.note(line + "; healed from the others");
   return true;
 }
 
-// To the last state that was equal everywhere.
+// To the last state that was equal everywhere. Before the first byte of the state is
+// replaced this rank says that it has none, and that nobody has a good one of later
+// steps: whoever is lost meanwhile, the next world hears both.
 bool Trainer::go_back(const std::string& why) {
   journal_.note(why);
+  sound_until_ = progress_.known_good;
+  const int64_t before = std::exchange(committed_, -1);
+  reach("train.go_back");
   const auto saved = keeper_.restore(progress_.known_good);
+  sound_until_ = Stand::kAll;
+  committed_ = saved ? saved->step : before;
   if (!saved) return false;
-  const int64_t before = std::exchange(committed_, saved->step);
+  reach("train.went_back");
   progress_.skipped = false;
   journal_.rolled_back(before, committed_, why);
   return true;
+}
+
+// A place where a test may strike.
+void Trainer::reach(std::string_view point) {
+  if (auto* const faults = options_.execute.faults)
+    (void)faults->reach(point, comm_->rank());
 }
 
 // Only what the others say tells a slow rank from a long step.

@@ -29,8 +29,9 @@ struct GroupSpec {
 
   // Of this rank, which counts as sent: its peers do not see it.
   bool loses_message(uint64_t number) const {
-    return faults && faults->reach("comm.message", world_ranks[rank],
-                                   static_cast<int64_t>(number));
+    return faults &&
+           FaultPlan::Ask::kDrop == faults->reach("comm.message", world_ranks[rank],
+                                                  static_cast<int64_t>(number));
   }
 };
 

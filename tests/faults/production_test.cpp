@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every fault at every place of a whole run: the program's own loop, Trainer, Keeper,
+// Membership and checkpoint code, on ranks that are threads, with deadlines on a
+// virtual clock. A run is first watched undisturbed, so that all passes of all fault
+// points are known; then one fault strikes at each of them. Whatever happens, the run
+// ends with the weights of an undisturbed one, or refuses with one clear line; never
+// with other weights. COHORT_LONG=1: all cases; else some of each kind.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <random>
+
+#include "cohort/core/hash.h"
+#include "cohort/core/testing_folder.h"
+#include "cohort/elastic/history_check.h"
+#include "faults/thread_run.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+using test::ThreadRun;
+using test::ThreadRunResult;
+
+constexpr int kSlices = 6;
+constexpr int64_t kBatch = 12;  // 40 samples: 4 steps per epoch
+constexpr int64_t kSteps = 7;
+
+// What happens in a run besides the faults that are tried.
+enum class Plot {
+  kCalm,
+  kKilled,   // a rank dies, so there is a recovery to strike at
+  kFlipped,  // a bit flips, so the run goes back
+  kHealed,   // a bit flips in a run that is not exact, so the odd one is healed
+  kGrows,
+  kShrinks,
+  kResumed,  // the run goes on from a folder
+};
+constexpr const char* kPlotNames[] = {"calm",  "killed",  "flipped", "healed",
+                                      "grows", "shrinks", "resumed"};
+
+struct Scenario {
+  Plot plot = Plot::kCalm;
+  int ranks = 2;
+  int shard = 0;
+  bool async = false;  // checkpoints are written in the background
+};
+
+std::ostream& operator<<(std::ostream& out, const Scenario& s) {
+  return out << kPlotNames[static_cast<int>(s.plot)] << "_n" << s.ranks << "_shard"
+             << s.shard << (s.async ? "_async" : "");
+}
+
+// Folders of this process, in memory: a test of faults needs no disk.
+std::string new_folder() {
+  static int number = 0;
+  const std::string base =
+      std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : testing::TempDir();
+  const std::string path = text(base, "/cohort_faults_", ::getpid(), "_", number++);
+  std::filesystem::create_directories(path);
+  return path;
+}
+
+struct Folder {
+  std::string path = new_folder();
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
+
+TrainerOptions trainer_options(const Scenario& scenario, const std::string& folder) {
+  TrainerOptions options;
+  options.epochs = 2;
+  options.max_steps = kSteps;
+  options.batch = kBatch;
+  options.slices = kSlices;
+  options.seed = 3;
+  options.layout = {.dp = scenario.ranks, .shard = scenario.shard};
+  options.update = {.name = "adamw"};
+  options.rate.base = 0.02;
+  options.step.exact = scenario.plot != Plot::kHealed;
+  options.step.elastic = true;
+  options.step.bucket_bytes = 2'000;
+  options.elastic = true;
+  options.drift_every_steps = 2;
+  options.started = std::chrono::system_clock::now();
+  options.history = folder + "/history.log";
+  options.sample_log = folder + "/samples";
+  options.keep = {.dir = folder + "/saved",
+                  .every_steps = 3,
+                  .async = scenario.async,
+                  .snapshot_every = 2};
+  return options;
+}
+
+// One fault: which pass of which point on which rank, and what happens there.
+enum class Kind { kKill, kFreeze, kLose, kFlip, kFull, kSlow };
+constexpr const char* kKindNames[] = {"killed",    "frozen",       "loses a message",
+                                      "bit flips", "disk is full", "disk is slow"};
+
+struct Strike {
+  std::string point;
+  int rank = 0;
+  int64_t pass = 1;
+  Kind kind = Kind::kKill;
+};
+
+std::ostream& operator<<(std::ostream& out, const Strike& s) {
+  return out << "rank " << s.rank << " at pass " << s.pass << " of " << s.point << ": "
+             << kKindNames[static_cast<int>(s.kind)];
+}
+
+std::vector<Fault> faults_of(const Strike& strike, ThreadRun*& run) {
+  Fault fault{.name = strike.point, .rank = strike.rank, .count = strike.pass};
+  const int rank = strike.rank;
+  switch (strike.kind) {
+    case Kind::kFlip:
+      fault.action = Fault::Action::kFlip;
+      return {fault};
+    case Kind::kFull:
+      fault.action = Fault::Action::kDrop;
+      return {fault};
+    case Kind::kKill:
+      fault.call = [] { ThreadRun::kill(); };
+      break;
+    case Kind::kFreeze:
+      fault.call = [&run] { run->freeze(); };
+      break;
+    case Kind::kLose:
+      if (strike.point == "comm.message") {  // this very message
+        Fault drop = fault;
+        drop.action = Fault::Action::kDrop;
+        fault.action = Fault::Action::kCall;
+        fault.call = [&run] { run->let_time_run(); };
+        return {fault, drop};
+      }
+      fault.call = [&run, rank] { run->lose_message(rank); };
+      break;
+    case Kind::kSlow:
+      fault.call = [&run] { run->slow_down(2 * ThreadRun::kTimeout); };
+      break;
+  }
+  fault.action = Fault::Action::kCall;
+  return {fault};
+}
+
+// What the plot itself has in store.
+std::vector<Fault> faults_of(const Scenario& scenario, ThreadRun*& run) {
+  const int other = scenario.ranks - 1;
+  const auto at_step = [&](int64_t step, const std::function<void()>& call) {
+    return Fault{.name = "engine.action",
+                 .rank = 0,
+                 .index = 2,
+                 .count = step,
+                 .action = Fault::Action::kCall,
+                 .call = call};
+  };
+  switch (scenario.plot) {
+    case Plot::kKilled: {
+      Fault kill{.name = "engine.action", .rank = other, .index = 2, .count = 5};
+      kill.action = Fault::Action::kCall;
+      kill.call = [] { ThreadRun::kill(); };
+      return {kill};
+    }
+    case Plot::kFlipped:
+    case Plot::kHealed: {
+      Fault flip{.name = "engine.action", .rank = other, .index = 0, .count = 4};
+      flip.action = Fault::Action::kFlip;
+      return {flip};
+    }
+    case Plot::kGrows:
+      return {at_step(4, [&run, n = scenario.ranks] { run->resize(n + 1); })};
+    case Plot::kShrinks:
+      return {at_step(4, [&run, n = scenario.ranks] { run->resize(n - 1); })};
+    default:
+      return {};
+  }
+}
+
+// A folder in which a run was stopped after some steps.
+void begin_run(const Scenario& scenario, const std::string& folder) {
+  FaultPlan none;
+  TrainerOptions options = trainer_options(scenario, folder);
+  options.max_steps = 5;
+  ThreadRun run({.ranks = scenario.ranks, .trainer = options, .faults = &none});
+  EXPECT_EQ(run.run().error, "");
+}
+
+struct Ending {
+  ThreadRunResult run;
+  HistoryReport history;
+};
+
+Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
+            const FaultPlan::Observer& observer = nullptr) {
+  Folder folder;
+  TrainerOptions options = trainer_options(scenario, folder.path);
+  if (scenario.plot == Plot::kResumed) {
+    begin_run(scenario, folder.path);
+    options.keep.resume = true;
+    options.started += std::chrono::seconds(60);
+  }
+  ThreadRun* handle = nullptr;
+  FaultPlan faults;
+  if (observer) faults.observe(observer);
+  for (auto& fault : faults_of(scenario, handle)) faults.arm(std::move(fault));
+  for (const auto& strike : strikes)
+    for (auto& fault : faults_of(strike, handle)) faults.arm(std::move(fault));
+  std::string name = testing::PrintToString(scenario);
+  for (const auto& strike : strikes) name += "; " + testing::PrintToString(strike);
+  ThreadRun run(
+      {.ranks = scenario.ranks, .trainer = options, .faults = &faults, .name = name});
+  handle = &run;
+  Ending ending{.run = run.run(), .history = {}};
+  if (!strikes.empty())
+    EXPECT_EQ(faults.pending(), 0) << "a fault never struck: nothing was tested";
+  ending.history = verify_history(options.history);
+  return ending;
+}
+
+// Empty: weights that were healed have no bits that one could foretell.
+std::string undisturbed_hash(const Scenario& scenario) {
+  if (scenario.plot == Plot::kHealed) return "";
+  Scenario calm = scenario;
+  if (calm.plot != Plot::kResumed) calm.plot = Plot::kCalm;
+  const Ending ending = play(calm, {});
+  EXPECT_EQ(ending.run.error, "");
+  return ending.run.done ? ending.run.done->weights_hash : "none";
+}
+
+// All passes of a run with that plot, each with the faults that fit its place.
+std::vector<Strike> all_strikes(const Scenario& scenario) {
+  std::map<std::pair<std::string, int>, int64_t> passes;
+  play(scenario, {}, [&](std::string_view name, int rank, int64_t) {
+    ++passes[{std::string(name), rank}];
+  });
+  const std::map<std::string, std::vector<Kind>> kinds = {
+      {"engine.action", {Kind::kKill, Kind::kFreeze, Kind::kLose, Kind::kFlip}},
+      {"engine.moment", {Kind::kFlip}},
+      {"engine.mirror", {Kind::kFlip}},
+      {"comm.message", {Kind::kKill, Kind::kLose}},
+      {"disk.write", {Kind::kKill, Kind::kFull, Kind::kFlip}},
+      {"disk.sync", {Kind::kKill, Kind::kSlow}},
+      {"disk.name", {Kind::kKill}}};
+  // When a resize is noticed differs by a few messages, and so does the end; and a
+  // writer in the background meets its peers when it can.
+  const bool varies = scenario.plot == Plot::kGrows ||
+                      scenario.plot == Plot::kShrinks || scenario.async;
+  std::vector<Strike> strikes;
+  for (const auto& [where, counted] : passes) {
+    const auto& [point, rank] = where;
+    const int64_t count = varies ? counted * 3 / 5 : counted;
+    const bool named = point.starts_with("train.") || point.starts_with("keeper.");
+    const auto found = kinds.find(point);
+    if (!named && found == kinds.end()) continue;
+    const auto here = named ? std::vector{Kind::kKill, Kind::kFreeze} : found->second;
+    for (int64_t pass = 1; pass <= count; ++pass)
+      for (const Kind kind : here) strikes.push_back({point, rank, pass, kind});
+  }
+  return strikes;
+}
+
+// So many, of every point and kind alike, or all.
+std::vector<Strike> choose(std::vector<Strike> all, size_t most, uint64_t seed) {
+  if (std::getenv("COHORT_LONG") || all.size() <= most) return all;
+  std::mt19937_64 random(seed);
+  std::shuffle(all.begin(), all.end(), random);
+  std::map<std::pair<std::string, Kind>, std::vector<Strike>> groups;
+  for (auto& strike : all) groups[{strike.point, strike.kind}].push_back(strike);
+  std::vector<Strike> chosen;
+  for (size_t turn = 0; chosen.size() < most; ++turn)
+    for (const auto& [key, group] : groups)
+      if (turn < group.size() && chosen.size() < most) chosen.push_back(group[turn]);
+  return chosen;
+}
+
+// Equal weights, or a refusal that says why; each step and validation told once.
+void expect_undisturbed(const Ending& ending, const std::string& wanted) {
+  for (const auto& breach : ending.history.breaches) ADD_FAILURE() << breach;
+  if (!ending.run.error.empty()) {
+    EXPECT_THAT(ending.run.error, testing::HasSubstr("[")) << "no clear refusal";
+    return;
+  }
+  ASSERT_TRUE(ending.run.done) << ending.run.notes;
+  if (!wanted.empty())
+    EXPECT_EQ(ending.run.done->weights_hash, wanted) << ending.run.notes;
+  EXPECT_EQ(ending.run.done->steps, kSteps);
+  const std::set<int64_t> told(ending.run.steps.begin(), ending.run.steps.end());
+  EXPECT_EQ(told.size(), ending.run.steps.size()) << "a step was told twice";
+}
+
+size_t cases_in_ci() { return 40; }
+
+class FaultEnumeration : public testing::TestWithParam<Scenario> {};
+
+TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
+  const Scenario& scenario = GetParam();
+  constexpr size_t kAtOnce = 20;  // in one child
+  const std::string list = new_folder() + "/count";
+  size_t count = 0;
+  for (size_t first = 0;; first += kAtOnce) {
+    test::run_in_child([&] {
+      const auto strikes = choose(all_strikes(scenario), cases_in_ci(), 7);
+      if (FILE* file = std::fopen(list.c_str(), "w"))
+        std::fprintf(file, "%zu", strikes.size()), std::fclose(file);
+      const std::string wanted = undisturbed_hash(scenario);
+      for (size_t i = first; i < std::min(strikes.size(), first + kAtOnce); ++i) {
+        SCOPED_TRACE(testing::PrintToString(strikes[i]));
+        expect_undisturbed(play(scenario, {strikes[i]}), wanted);
+      }
+    });
+    if (FILE* file = std::fopen(list.c_str(), "r")) {
+      if (std::fscanf(file, "%zu", &count) != 1) count = 0;
+      std::fclose(file);
+    }
+    if (first + kAtOnce >= count || HasFailure()) break;
+  }
+  std::filesystem::remove_all(std::filesystem::path(list).parent_path());
+  ASSERT_GT(count, 0u);
+  std::fprintf(stderr, "%zu faults\n", count);
+  RecordProperty("faults", static_cast<int>(count));
+}
+
+std::vector<Scenario> every_scenario() {
+  std::vector<Scenario> all;
+  for (const int ranks : {2, 3})
+    for (const int shard : {0, 1, 2, 3}) all.push_back({Plot::kCalm, ranks, shard});
+  for (const Plot plot : {Plot::kKilled, Plot::kFlipped})
+    for (const int ranks : {2, 3})
+      for (const int shard : {0, 3}) all.push_back({plot, ranks, shard});
+  all.push_back({Plot::kHealed, 3, 0});
+  all.push_back({Plot::kGrows, 2, 3});
+  all.push_back({Plot::kShrinks, 3, 3});
+  all.push_back({Plot::kResumed, 2, 2});
+  all.push_back({Plot::kCalm, 2, 0, true});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, FaultEnumeration,
+                         testing::ValuesIn(every_scenario()), [](const auto& info) {
+                           return testing::PrintToString(info.param);
+                         });
+
+}  // namespace
+}  // namespace cohort
