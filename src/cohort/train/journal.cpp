@@ -61,7 +61,7 @@ void Journal::step(int64_t committed, const StepResult& result, double seconds,
     step_seconds_.add(seconds);
   else
     progress.first_step_s = std::chrono::duration<double>(
-                                std::chrono::system_clock::now() - options_.started)
+                                std::chrono::steady_clock::now() - options_.begun)
                                 .count();
   speed_.add(result.count, seconds);
   split_.add(result.split);

@@ -71,6 +71,17 @@ TEST_P(TrainerTest, ReportsEveryCommittedStepOnceAndInOrder) {
   });
 }
 
+// The clock on the wall was set back by an hour since the command was started.
+TEST_P(TrainerTest, AClockThatStepsBackSpoilsNoDuration) {
+  test::run_ranks(world(), [](Communicator& comm) {
+    SmallRun run;
+    TrainerOptions options = small_run(comm.size());
+    options.started += std::chrono::hours(1);
+    options.max_steps = 1;
+    EXPECT_GT(run.fit(comm, options).first_step_s, 0);
+  });
+}
+
 TEST_P(TrainerTest, LossAndAccuracyDoNotDependOnTheNumberOfRanks) {
   test::run_ranks(world(), [](Communicator& comm) {
     SmallRun run;
