@@ -76,6 +76,7 @@ class Trainer {
   int64_t peak_memory() const;
   DoneEvent finish();
   Batch batch_of(const Position& position, int slice) const;
+  bool reach(std::string_view point, int64_t index) const;
 
   Chain& chain_;
   const Dataset& train_;

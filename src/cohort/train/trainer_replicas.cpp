@@ -15,8 +15,7 @@ namespace cohort {
 void Trainer::compare_replicas() {
   const ReplicaReport found = runner_->compare_replicas();
   if (found.what.empty()) {
-    if (!options_.history.empty())
-      journal_.compared(committed_, progress_.loss, runner_->weights());
+    if (!options_.history.empty()) journal_.compared(committed_, runner_->weights());
     progress_.known_good = committed_;
     keeper_.pin(progress_.known_good);
     return;
@@ -43,7 +42,7 @@ bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
       exchange_state(*comm_, odd ? std::vector<StatePiece>{} : held, held);
   if (!lost.empty()) return false;
   runner_->refresh();
-  journal_.healed(committed_, progress_.loss);
+  journal_.healed(committed_);
   journal_.note(line + "; healed from the others");
   return true;
 }
