@@ -2,6 +2,7 @@
 #include "cohort/train/journal.h"
 
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -25,6 +26,7 @@ void Journal::enter(Communicator& comm, Reporter* reporter) {
   reporter_ = reporter;
   sample_log_ = nullptr;
   history_ = nullptr;
+  validation_told_ = std::nullopt;
 }
 
 // All that is known of a step is in the history before anybody hears of it.
@@ -52,16 +54,28 @@ void Journal::begin(int64_t committed, const std::string& why) {
 }
 
 // Whoever committed the last step may have died before it was noted: rank 0 hears of it
-// from anyone who was there.
+// from anyone who was there. What was told of validations all hear from rank 0: the
+// board may change while they look.
 void Journal::learn_last_step(int64_t committed) {
-  if (comm_->generation() == 0) return;
+  Membership* const membership = options_.membership;
+  if (comm_->generation() == 0) {
+    // What commands before this one have validated is not this one's to tell.
+    const int64_t epochs = committed / sampler_.steps_per_epoch();
+    if (membership && reporter_) membership->validated(epochs);
+    return;
+  }
+  const int64_t told = membership ? membership->validated_before() : 0;
   const LastStep mine = last_.step == committed ? last_ : LastStep{};
-  const auto said = meeting_over(*comm_).gather(mine.bytes());
+  const auto said = meeting_over(*comm_).gather(
+      std::string(reinterpret_cast<const char*>(&told), sizeof told) + mine.bytes());
   last_ = {};
   for (const auto& one : said) {
-    const LastStep theirs = LastStep::of(one);
+    const LastStep theirs = LastStep::of(one.substr(sizeof told));
     if (last_.step == 0 && theirs.step > 0) last_ = theirs;
   }
+  if (!membership) return;
+  validation_told_.emplace();
+  std::memcpy(&*validation_told_, said.front().data(), sizeof(int64_t));
 }
 
 KnownStep Journal::known(int64_t step) const {
@@ -159,7 +173,9 @@ void Journal::rolled_back(int64_t from, int64_t to, const std::string& why) {
 }
 
 void Journal::valid(const ValidEvent& event) {
-  if (reporter_) reporter_->valid(event);
+  if (!reporter_) return;
+  Membership* const membership = options_.membership;
+  if (!membership || membership->validated(event.epoch)) reporter_->valid(event);
 }
 
 void Journal::note(const std::string& line) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,10 @@ class Journal {
   // Collective in a world after the first: what the ranks know of the last step.
   void begin(int64_t committed, const std::string& why);
 
+  // The last epoch whose validation was told of before this world, on every rank alike;
+  // only in a world after the first of an elastic run.
+  std::optional<int64_t> validation_told() const { return validation_told_; }
+
   // A step is committed; `committed` counts it. Notes in `progress` when the first one
   // was; a recovery is over with it. `is_compared`: compared() or healed() follows.
   void step(int64_t committed, const StepResult& result, double seconds,
@@ -56,6 +61,7 @@ class Journal {
   void healed(int64_t committed);
 
   void rolled_back(int64_t from, int64_t to, const std::string& why);
+  // Told once in a run, whoever validates the epoch again.
   void valid(const ValidEvent& event);
   void note(const std::string& line);
 
@@ -81,6 +87,7 @@ class Journal {
   Reporter* reporter_ = nullptr;
   std::unique_ptr<SampleLog> sample_log_;
   std::unique_ptr<History> history_;
+  std::optional<int64_t> validation_told_;
 
   // Of the run, as this process has seen it.
   int64_t steps_ = 0;  // committed when it last told or measured one

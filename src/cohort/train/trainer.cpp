@@ -205,11 +205,14 @@ void Trainer::validate(int64_t epoch) {
     values[1] += loss.count;
     values[2] += loss.correct;
   }
+  reach("train.validate", comm_->generation());
   comm_->all_reduce(sums, ReduceOp::kSum).wait();
+  reach("train.validated", comm_->generation());
   progress_.validated = epoch;
   progress_.accuracy = values[2] / values[1];
   journal_.valid(
       {.epoch = epoch, .loss = values[0] / values[1], .accuracy = *progress_.accuracy});
+  reach("train.validation_told", comm_->generation());
 }
 
 void Trainer::save(const std::string& path) {

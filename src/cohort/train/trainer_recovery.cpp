@@ -25,6 +25,10 @@ void Trainer::settle(StepRunner& fresh, std::span<const Stand> stands) {
   const std::string lost = take_from_peers(fresh, stands);
   if (!lost.empty()) take_from_keeper(lost);
   journal_.begin(committed_, lost);
+  // Whoever was to tell of a validation may be lost, and what is kept of a run does not
+  // have its outcome: it is then made once more.
+  if (const auto told = journal_.validation_told())
+    progress_.validated = lost.empty() ? std::min(progress_.validated, *told) : 0;
 }
 
 // Returns why that cannot be, on all ranks alike.
