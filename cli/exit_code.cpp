@@ -41,17 +41,15 @@ std::function<int()> as_rank(std::function<int()> body) {
   };
 }
 
-std::chrono::system_clock::time_point process_start() {
-  const auto now = std::chrono::system_clock::now();
+std::chrono::duration<double> process_age() {
   const auto stat = process_stat(0);
-  if (!stat) return now;
+  if (!stat) return std::chrono::duration<double>::zero();
   timespec boot{};
   clock_gettime(CLOCK_BOOTTIME, &boot);
   const double since_boot = static_cast<double>(boot.tv_sec) + 1e-9 * boot.tv_nsec;
   const double started = static_cast<double>(stat->start_ticks) /
                          static_cast<double>(sysconf(_SC_CLK_TCK));
-  return now - std::chrono::duration_cast<std::chrono::system_clock::duration>(
-                   std::chrono::duration<double>(since_boot - started));
+  return std::chrono::duration<double>(since_boot - started);
 }
 
 }  // namespace cohort::cli

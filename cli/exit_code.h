@@ -16,7 +16,7 @@ int exit_code_of(const std::exception& error);
 // reports, and an exit code.
 std::function<int()> as_rank(std::function<int()> body);
 
-// When this process was started: before LibTorch was loaded, which main() cannot see.
-std::chrono::system_clock::time_point process_start();
+// Since this process was started: before LibTorch was loaded, which main() cannot see.
+std::chrono::duration<double> process_age();
 
 }  // namespace cohort::cli

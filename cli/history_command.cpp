@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "cohort/core/error.h"
+#include "cohort/core/exit_code.h"
 #include "cohort/core/file.h"
 #include "cohort/core/format.h"
 #include "cohort/core/hash.h"
@@ -17,8 +18,9 @@ namespace cohort::cli {
 namespace {
 
 constexpr int kHolds = 0;
-constexpr int kBroken = 1;          // as of every command that compares
-constexpr size_t kShownLines = 10;  // of breaches: the first tell what happened
+constexpr int kBroken = 1;           // as of every command that compares
+constexpr int kNothing = kExitData;  // neither: the files have not what it takes
+constexpr size_t kShownLines = 10;   // of breaches: the first tell what happened
 
 std::string time_text(int64_t microseconds) {
   return format_time(
@@ -81,21 +83,28 @@ Shown shown(const HistoryWorld& world) {
 
 Shown shown(const HistoryStep& step) {
   const std::string loss = step.loss ? json_text(*step.loss) : "";
-  return {text("step      ", step.step, ", epoch ", step.epoch + 1, ", samples ",
-               step.first, "..", step.first + step.count - 1,
-               step.loss ? ", loss " + loss : "",
-               step.hash ? text(", hash ", hex16(*step.hash)) : "",
-               step.afterwards ? ", noted afterwards" : ""),
-          JsonObject()
-              .add("record", "step")
-              .add("step", step.step)
-              .add("generation", step.generation)
-              .add("epoch", step.epoch + 1)
-              .add("first", step.first)
-              .add("count", step.count)
-              .add("loss", step.loss ? RawJson{loss} : RawJson{})
-              .add("hash", hash_json(step.hash))
-              .add("afterwards", step.afterwards)};
+  return {
+      text(
+          "step      ", step.step, ", epoch ", step.epoch + 1, ", samples ", step.first,
+          "..", step.first + step.count - 1, step.loss ? ", loss " + loss : "",
+          step.hash ? text(", hash ", hex16(*step.hash)) : "",
+          step.drawn
+              ? text(", drew ", step.drawn->count, " with sum ", hex16(step.drawn->sum))
+              : "",
+          step.afterwards ? ", noted afterwards" : ""),
+      JsonObject()
+          .add("record", "step")
+          .add("step", step.step)
+          .add("generation", step.generation)
+          .add("epoch", step.epoch + 1)
+          .add("first", step.first)
+          .add("count", step.count)
+          .add("loss", step.loss ? RawJson{loss} : RawJson{})
+          .add("hash", hash_json(step.hash))
+          .add("drawn", step.drawn ? RawJson{json_text(step.drawn->count)} : RawJson{})
+          .add("drawn_sum",
+               hash_json(step.drawn ? std::optional(step.drawn->sum) : std::nullopt))
+          .add("afterwards", step.afterwards)};
 }
 
 Shown shown(const HistoryRollback& rollback) {
@@ -140,22 +149,53 @@ void tell_json(const HistoryReport& report, std::ostream& out) {
              .add("worlds", report.worlds)
              .add("steps", report.steps)
              .add("epochs", report.epochs)
+             .add("steps_drawn", report.steps_drawn)
+             .add("steps_not_drawn", report.steps_not_drawn)
+             .add("epochs_drawn", report.epochs_drawn)
              .add("rollbacks", report.rollbacks)
              .add("steps_undone", report.steps_undone)
+             .add("steps_again", report.steps_again)
              .add("steps_compared", report.steps_compared)
+             .add("steps_shared", report.steps_shared)
+             .add("values_compared", report.values_compared)
              .add("torn_bytes", report.torn_bytes)
              .add("breaches", RawJson{breaches.text()})
+             .add("nothing", report.nothing)
              .text()
       << std::endl;
 }
 
-void tell(const HistoryReport& report, std::ostream& out) {
+// Each property with the facts it was proved on: none is no proof.
+void tell_facts(const HistoryReport& report, bool with_other, std::ostream& out) {
+  const auto facts = [&](const char* what, int64_t count, const std::string& words) {
+    out << "  " << what << ": " << (count > 0 ? words : "nothing to compare") << "\n";
+  };
+  facts("in order", report.steps, counted(report.steps, "step"));
+  facts("samples as drawn", report.steps_drawn,
+        text(counted(report.steps_drawn, "step"), ", ",
+             counted(report.epochs_drawn, "whole epoch")));
+  if (report.steps_not_drawn > 0)
+    out << "  samples by the number of the step alone: "
+        << counted(report.steps_not_drawn, "step")
+        << " (an older program noted them, or whoever knew was lost)\n";
+  facts("generations", report.worlds, counted(report.worlds, "world"));
+  if (report.steps_again > 0 || report.steps_compared > 0)
+    facts("equal bits of a step", report.steps_compared,
+          text(counted(report.steps_compared, "comparison"), ", ",
+               counted(report.steps_again, "step"), " made again"));
+  if (with_other)
+    facts("equal in both", report.values_compared,
+          text(counted(report.values_compared, "value"), " at ",
+               counted(report.steps_shared, "step")));
+}
+
+void tell(const HistoryReport& report, bool with_other, std::ostream& out) {
   out << counted(report.steps, "step") << ", " << counted(report.epochs, "whole epoch")
       << ", " << counted(report.worlds, "world") << " of "
       << counted(report.commands, "command") << ", "
       << counted(report.rollbacks, "rollback") << " ("
-      << counted(report.steps_undone, "step") << "), "
-      << counted(report.steps_compared, "comparison") << "\n";
+      << counted(report.steps_undone, "step") << ")\n";
+  tell_facts(report, with_other, out);
   if (report.torn_bytes > 0)
     out << "the last record was cut short (" << report.torn_bytes
         << " bytes of it): its writer was killed\n";
@@ -163,7 +203,12 @@ void tell(const HistoryReport& report, std::ostream& out) {
     out << report.breaches[i] << "\n";
   if (report.breaches.size() > kShownLines)
     out << "and " << report.breaches.size() - kShownLines << " more\n";
-  out << (report.holds() ? "holds" : "does not hold") << std::endl;
+  if (report.holds())
+    out << "holds" << std::endl;
+  else if (!report.breaches.empty())
+    out << "does not hold" << std::endl;
+  else
+    out << "nothing to compare: " << report.nothing << std::endl;
 }
 
 }  // namespace
@@ -172,8 +217,9 @@ int verify_history(const HistoryArgs& args, std::ostream& out) {
   const HistoryReport report = args.other.empty()
                                    ? cohort::verify_history(args.path)
                                    : cohort::verify_history(args.path, args.other);
-  args.json ? tell_json(report, out) : tell(report, out);
-  return report.holds() ? kHolds : kBroken;
+  args.json ? tell_json(report, out) : tell(report, !args.other.empty(), out);
+  if (!report.breaches.empty()) return kBroken;
+  return report.holds() ? kHolds : kNothing;
 }
 
 int show_history(const HistoryArgs& args, std::ostream& out) {

@@ -15,17 +15,21 @@ struct HistoryArgs {
   bool json = false;
 };
 
-// Both return the exit code; DataError for a file that is no history.
-int verify_history(const HistoryArgs& args, std::ostream& out);  // 1: a breach
-int show_history(const HistoryArgs& args, std::ostream& out);    // 1: damage
+// Both return the exit code; DataError for a file that is no history. verify: 1 for a
+// breach, 3 if there was nothing to prove it on; ConfigError for runs that cannot be
+// compared.
+int verify_history(const HistoryArgs& args, std::ostream& out);
+int show_history(const HistoryArgs& args, std::ostream& out);  // 1: damage
 
 // What --help adds to the list of flags.
 inline constexpr const char* kHistoryHelp =
     R"(A run with --out DIR notes its steps, worlds and rollbacks in DIR/history.log.
 verify proves: steps commit once and in order but for recorded rollbacks; each sample is
-used exactly once an epoch; generations count up; steps made again, and those of F2, have
-equal hashes. Exit codes: 0 it holds; 1 it does not, with the first breaches; 2 usage; 3 a
-file that cannot be read or is no history.
+used exactly once an epoch, by what the ranks drew; generations count up; steps made again,
+and those of F2, have equal hashes. It says on how many facts. Exit codes: 0 it holds; 1 it
+does not, with the first breaches; 2 usage, or runs of another seed, samples, batch, slices
+or exactness; 3 a file that cannot be read or is no history, or nothing to compare: no step,
+or none that both know.
 
 Examples:
   cohort history verify runs/first/history.log

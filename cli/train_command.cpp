@@ -187,7 +187,13 @@ void write_config(const TrainPlan& plan) {
 
 TrainPlan make_plan(const TrainArgs& args) {
   const Recipe& recipe = find_recipe(args.recipe);
-  TrainPlan plan{args, &recipe, recipe.defaults(), process_start(), {}};
+  const auto age = std::chrono::duration_cast<std::chrono::microseconds>(process_age());
+  TrainPlan plan{.args = args,
+                 .recipe = &recipe,
+                 .config = recipe.defaults(),
+                 .started = std::chrono::system_clock::now() - age,
+                 .begun = std::chrono::steady_clock::now() - age,
+                 .locks = {}};
   if (!args.config.empty()) plan.config.load_file(args.config);
   for (const auto& assignment : args.set) plan.config.set_assignment(assignment);
   find_backend(args.backend, World{});

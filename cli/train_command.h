@@ -42,8 +42,9 @@ struct TrainPlan {
   TrainArgs args;
   const Recipe* recipe = nullptr;
   Config config;
-  std::chrono::system_clock::time_point started;
-  std::vector<FolderLock> locks;  // of the agent, for its ranks
+  std::chrono::system_clock::time_point started;  // for people
+  std::chrono::steady_clock::time_point begun;    // the same, for durations
+  std::vector<FolderLock> locks;                  // of the agent, for its ranks
 };
 
 // Resolves recipe, file and --set, and refuses what cannot be had, before any rank

@@ -134,7 +134,8 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world, int ra
           .sample_log = plan.args.sample_log,
           .history = history_path(plan.args),
           .keep = keeper_options(plan),
-          .started = plan.started};
+          .started = plan.started,
+          .begun = plan.begun};
 }
 
 // Ranks of a node take its GPUs in turn.

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "cohort/data/dataset.h"
+#include "cohort/data/sample_sum.h"
 #include "cohort/nn/models.h"
 
 namespace cohort::test {
@@ -13,6 +14,8 @@ inline Chain make_small_net() {
   return make_resnet({.depths = {1}, .width = 4, .classes = 10}, {.seed = 5});
 }
 
+inline std::vector<int64_t> small_ids(int slice) { return {2 * slice, 2 * slice + 1}; }
+
 // Two samples for it, of `side` x `side` pixels: others in each slice of each step.
 inline Batch small_slice(int64_t step, int slice, int64_t side) {
   Batch batch{at::arange(2 * 3 * side * side, at::kFloat)
@@ -21,8 +24,16 @@ inline Batch small_slice(int64_t step, int slice, int64_t side) {
                   .sin()
                   .reshape({2, 3, side, side}),
               at::arange(2).add(slice).remainder(10)};
-  batch.ids = {2 * slice, 2 * slice + 1};
+  batch.ids = small_ids(slice);
   return batch;
+}
+
+// The sum of the samples of all slices of such a batch.
+inline SampleSum small_samples(uint64_t key, int slices) {
+  SampleSum all;
+  for (int slice = 0; slice < slices; ++slice)
+    all += sum_samples(key, small_ids(slice));
+  return all;
 }
 
 }  // namespace cohort::test

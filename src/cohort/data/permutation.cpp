@@ -12,18 +12,6 @@ namespace {
 // has only four round functions); walking over 256 places costs little.
 constexpr int kMinHalfBits = 4;
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood 2014; Stafford's variant 13).
-uint64_t mix(uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xbf58476d1ce4e5b9u;
-  x ^= x >> 27;
-  x *= 0x94d049bb133111ebu;
-  x ^= x >> 31;
-  return x;
-}
-
-constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
-
 int half_bits(int64_t size) {
   const int bits = size <= 1 ? 0 : std::bit_width(static_cast<uint64_t>(size - 1));
   const int half = (bits + 1) / 2;
@@ -38,10 +26,10 @@ Permutation::Permutation(uint64_t seed, int64_t epoch, int64_t size)
   COHORT_CHECK(epoch >= 0, "epoch ", epoch);
   // The seed is mixed before the epoch comes in, so that (seed, epoch + 1) and
   // (seed + 1, epoch) have nothing in common.
-  uint64_t state = mix(mix(seed + kGolden) + static_cast<uint64_t>(epoch));
+  uint64_t state = mix64(mix64(seed + kGolden64) + static_cast<uint64_t>(epoch));
   for (auto& key : keys_) {
-    state += kGolden;
-    key = mix(state);
+    state += kGolden64;
+    key = mix64(state);
   }
 }
 
@@ -53,7 +41,7 @@ int64_t Permutation::operator()(int64_t k) const {
     uint64_t left = x >> half_bits_;
     uint64_t right = x & mask;
     for (const uint64_t key : keys_) {
-      const uint64_t next = left ^ (mix(right + key) & mask);
+      const uint64_t next = left ^ (mix64(right + key) & mask);
       left = right;
       right = next;
     }

@@ -43,6 +43,14 @@ int64_t Sampler::batch_size(Position position) const {
   return std::min(options_.batch, options_.size - position.step * options_.batch);
 }
 
+SampleSum Sampler::batch_sum(Position position) const {
+  const Permutation order(options_.seed, position.epoch, options_.size);
+  std::vector<int64_t> ids(static_cast<size_t>(batch_size(position)));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = order(position.step * options_.batch + static_cast<int64_t>(i));
+  return sum_samples(sample_key(options_.seed, position.epoch), ids);
+}
+
 std::vector<int64_t> Sampler::slice(Position position, int slice_index) const {
   COHORT_CHECK(slice_index >= 0 && slice_index < options_.slices, "slice ", slice_index,
                " of ", options_.slices);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cohort/data/sample_sum.h"
 #include "cohort/step/slices.h"
 
 namespace cohort {
@@ -48,6 +49,9 @@ class Sampler {
 
   // Number of samples in the global batch.
   int64_t batch_size(Position position) const;
+
+  // What all ranks together must draw for it, whatever its slices are.
+  SampleSum batch_sum(Position position) const;
 
   // Sample ids of one slice of that batch, in order.
   std::vector<int64_t> slice(Position position, int slice_index) const;

@@ -14,7 +14,15 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kMark = 0x636f686f7274'0002;  // and the version, in its last bytes
+// True: this call raised it.
+bool raise_to(std::atomic<int64_t>& value, int64_t to) {
+  int64_t seen = value.load();
+  while (seen < to)
+    if (value.compare_exchange_weak(seen, to)) return true;
+  return false;
+}
+
+constexpr int64_t kMark = 0x636f686f7274'0003;  // and the version, in its last bytes
 
 }  // namespace
 
@@ -23,6 +31,7 @@ struct Board::Page {
   alignas(64) int64_t mark = kMark;
   std::atomic<int64_t> highest{0};
   std::atomic<int64_t> generation{0};
+  std::atomic<int64_t> validated{0};
   struct alignas(64) Place {
     std::atomic<int64_t> committed{0};
   } places[kMostRanks];
@@ -61,15 +70,15 @@ void Board::map() {
 }
 
 void Board::commit(int rank, int64_t steps, int generation) {
-  const auto raise = [](std::atomic<int64_t>& value, int64_t to) {
-    int64_t seen = value.load();
-    while (seen < to && !value.compare_exchange_weak(seen, to)) continue;
-  };
-  raise(page_->highest, steps);
-  raise(page_->generation, generation);
+  raise_to(page_->highest, steps);
+  raise_to(page_->generation, generation);
   if (rank < 0 || rank >= kMostRanks) return;
   page_->places[rank].committed.store(steps);
 }
+
+bool Board::validate(int64_t epoch) { return raise_to(page_->validated, epoch); }
+
+int64_t Board::validated() const { return page_->validated.load(); }
 
 int64_t Board::highest() const { return page_->highest.load(); }
 

@@ -8,7 +8,8 @@
 
 namespace cohort {
 
-// A page that the agent and all ranks of a run have mapped: how far each has come.
+// A page that the agent and all ranks of a run have mapped: how far each has come, and
+// what was told of it.
 // It outlives any of them, so the agent sees the last word of a rank that died.
 //
 // Thread safety: all of it.
@@ -28,6 +29,10 @@ class Board {
 
   // Rank `rank` has committed `steps` steps in all, the last in that generation.
   void commit(int rank, int64_t steps, int generation = 0);
+
+  // Raises the highest epoch whose validation was told of; false: it is not higher.
+  bool validate(int64_t epoch);
+  int64_t validated() const;
 
   int64_t highest() const;  // that any rank ever committed
   int generation() const;   // the last in which one was

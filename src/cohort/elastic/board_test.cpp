@@ -27,6 +27,18 @@ TEST(Board, KeepsTheHighestStepOfAnyRank) {
   EXPECT_EQ(board.committed(2), 4);
 }
 
+TEST(Board, AValidationIsToldOfOnce) {
+  Board board;
+  Board other(UniqueFd(::dup(board.fd())));
+  EXPECT_EQ(board.validated(), 0);
+  EXPECT_TRUE(board.validate(2));
+  EXPECT_FALSE(other.validate(2));
+  EXPECT_FALSE(other.validate(1));
+  EXPECT_TRUE(other.validate(3));
+  EXPECT_EQ(board.validated(), 3);
+  EXPECT_EQ(board.highest(), 0);
+}
+
 TEST(Board, HoldsTheLastWordOfAProcessThatDied) {
   Board board;
   const pid_t child = ::fork();

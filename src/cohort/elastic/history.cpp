@@ -19,11 +19,6 @@ namespace {
                        std::generic_category().message(code)));
 }
 
-std::string facts(const HistoryRun& run) {
-  return text("seed ", run.seed, ", ", run.samples, " samples, batch ", run.batch, ", ",
-              run.slices, " slices", run.exact ? ", exact" : "");
-}
-
 }  // namespace
 
 History::History(const std::string& path, HistoryRun run, Backlog* backlog)
@@ -66,7 +61,7 @@ void History::take_in(const HistoryRecord& record) {
     run_.base = run->base;
     if (*run != run_)
       throw ConfigError(text("[elastic.history] ", path_, " is of another run: ",
-                             facts(*run), "; this one: ", facts(run_)));
+                             facts_of(*run), "; this one: ", facts_of(run_)));
     committed_ = run->base;
   } else if (const auto* world = std::get_if<HistoryWorld>(&record)) {
     generation_ = world->generation;
@@ -94,18 +89,19 @@ void History::append(const HistoryRecord& record) {
               sizeof last_hash_);
 }
 
-void History::begin(const HistoryWorld& world, const std::string& why, bool damaged) {
+void History::begin(const HistoryWorld& world, const std::string& why,
+                    const KnownStep& last, bool damaged) {
   if (bytes_ == 0) {
     run_.base = committed_ = world.committed;
     append(run_);
   }
-  fill_up_to(world.committed);
+  fill_up_to(world.committed, last);
   if (committed_ > world.committed) rollback(world.committed, why, damaged);
   append(world);
   generation_ = world.generation;
 }
 
-HistoryStep History::step_record(int64_t step) const {
+HistoryStep History::step_record(int64_t step, const KnownStep& known) const {
   const Position position = sampler_.position(step - 1);
   return {.step = step,
           .generation = generation_,
@@ -113,25 +109,24 @@ HistoryStep History::step_record(int64_t step) const {
           .first = position.step * run_.batch,
           .count = static_cast<int32_t>(sampler_.batch_size(position)),
           .afterwards = false,
-          .loss = {},
-          .hash = {}};
+          .loss = known.loss,
+          .hash = known.hash,
+          .drawn = known.drawn};
 }
 
-void History::step(int64_t step, std::optional<double> loss,
-                   std::optional<uint64_t> hash) {
-  COHORT_CHECK(step > committed_, "step ", step, " is noted; ", committed_, " are");
+void History::step(const KnownStep& step) {
+  COHORT_CHECK(step.step > committed_, "step ", step.step, " is noted; ", committed_,
+               " are");
   if (!file_.has_room()) return;  // the next one fills up
-  fill_up_to(step - 1);
-  HistoryStep record = step_record(step);
-  record.loss = loss;
-  record.hash = hash;
-  append(record);
-  committed_ = step;
+  fill_up_to(step.step - 1);
+  append(step_record(step.step, step));
+  committed_ = step.step;
 }
 
-void History::fill_up_to(int64_t committed) {
+void History::fill_up_to(int64_t committed, const KnownStep& last) {
   while (committed_ < committed) {
-    HistoryStep record = step_record(committed_ + 1);
+    const int64_t next = committed_ + 1;
+    HistoryStep record = step_record(next, next == last.step ? last : KnownStep{});
     record.afterwards = true;
     append(record);
     ++committed_;

@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
+#include <filesystem>
 #include <map>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/core/hash.h"
+#include "cohort/data/sampler.h"
 
 namespace cohort {
 namespace {
@@ -20,11 +21,16 @@ struct Seen {
   std::optional<double> loss;
   std::optional<uint64_t> hash;     // of what run.hash_of says
   std::optional<uint64_t> weights;  // at an end
+  bool says_drawn = false;          // the record has what the ranks drew
+  bool drawn = false;               // and it is right
 };
 
 std::string shown(uint64_t hash) { return hex16(hash); }
 std::string shown(double loss) {
   return text(loss, " (bits ", hex16(std::bit_cast<uint64_t>(loss)), ")");
+}
+std::string shown(const SampleSum& drawn) {
+  return text(drawn.count, " samples with the sum ", hex16(drawn.sum));
 }
 
 bool same(uint64_t a, uint64_t b) { return a == b; }
@@ -54,12 +60,17 @@ class HistoryCheck {
         std::visit([&](const auto& r) { take(r); }, item->record);
     }
     report.torn_bytes = reader.torn_bytes();
-    if (!has_run_ && report.holds())
+    if (!has_run_ && report.breaches.empty())
       throw DataError(text("[elastic.history] ", path, ": has no whole record"));
     report.steps = at_;
     count_epochs();
+    if (seen_.empty())
+      report.nothing = "no step is committed";
+    else if (!world_)
+      report.nothing = "no world is noted";
   }
 
+  void require_related(const HistoryCheck& other) const;
   void compare_with(const HistoryCheck& other);
 
   HistoryReport report;
@@ -72,6 +83,7 @@ class HistoryCheck {
   void take(const HistoryEnd& end);
   void take_samples(const HistoryStep& step);
   void take_order(const HistoryStep& step);
+  bool take_drawn(const HistoryStep& step);
   template <typename T>
   void take_value(const char* what, int64_t step, std::optional<T>& before,
                   const std::optional<T>& now);
@@ -95,10 +107,13 @@ class HistoryCheck {
   std::string path_;
   HistoryRun run_;
   bool has_run_ = false;
+  std::optional<Sampler> sampler_;
   std::optional<HistoryWorld> world_;
+  std::map<int64_t, int64_t> commands_;  // the first record of each, by its start
   bool ended_ = false;
   int64_t record_ = 0;
-  int64_t at_ = 0;  // steps committed, net of rollbacks
+  int64_t at_ = 0;      // steps committed, net of rollbacks
+  int64_t lowest_ = 0;  // that it ever was
   RecordPlace next_;
   int64_t proved_from_ = 0;  // the first epoch whose beginning the file has
   std::map<int64_t, Seen> seen_;
@@ -107,15 +122,19 @@ class HistoryCheck {
 void HistoryCheck::take(const HistoryRun& run) {
   if (has_run_) return breach("", "a second run; expected one, at the beginning");
   const bool legal = run.samples > 0 && run.batch > 0 && run.base >= 0 &&
+                     run.slices > 0 &&
                      run.steps_per_epoch == (run.samples - 1) / run.batch + 1;
   if (!legal)
     throw DataError(text("[elastic.history] ", path_, ": ", run.samples,
                          " samples in batches of ", run.batch, " with ",
-                         run.steps_per_epoch, " steps an epoch: is no run"));
+                         run.steps_per_epoch, " steps an epoch and ", run.slices,
+                         " slices: is no run"));
   if (record_ != 0) breach("", "the run; expected as the first record");
   has_run_ = true;
   run_ = report.run = run;
-  at_ = run.base;
+  sampler_.emplace(SamplerOptions{
+      .size = run.samples, .batch = run.batch, .slices = run.slices, .seed = run.seed});
+  at_ = lowest_ = run.base;
   next_ = place_of(at_);
   proved_from_ = next_.epoch + (next_.k > 0 ? 1 : 0);
 }
@@ -129,9 +148,10 @@ void HistoryCheck::take(const HistoryWorld& world) {
                     world_->generation));
   if (same_command && ended_)
     breach("", "a world of a command that has ended; expected a later command");
-  if (world_ && world.started_us < world_->started_us)
-    breach("", text("a command of ", world.started_us, " us; expected one after ",
-                    world_->started_us));
+  const auto [command, is_new] = commands_.emplace(world.started_us, record_);
+  if (!same_command && !is_new)
+    breach("", text("a world of the command of record ", command->second,
+                    ", which another has followed; expected a later command"));
   if (world.committed != at_)
     breach("", text("generation ", world.generation, " begins at step ",
                     world.committed, "; expected ", at_));
@@ -147,13 +167,28 @@ void HistoryCheck::take(const HistoryStep& step) {
   take_order(step);
   take_samples(step);
   Seen& seen = seen_[step.step];
-  const bool again = seen.loss || seen.hash || seen.weights;
-  report.steps_compared += run_.exact && again && (step.loss || step.hash) ? 1 : 0;
+  const bool known = seen.loss || seen.hash || seen.weights;
+  report.steps_again += run_.exact && seen.record > 0 ? 1 : 0;
+  report.steps_compared += run_.exact && known && (step.loss || step.hash) ? 1 : 0;
   if (run_.exact) take_value("loss", step.step, seen.loss, step.loss);
   auto& hash = run_.hash_of == "weights" ? seen.weights : seen.hash;
   take_value("hash", step.step, hash, step.hash);
+  seen.says_drawn = step.drawn.has_value();
+  seen.drawn = take_drawn(step);
   seen.record = record_;
   at_ = step.step;
+}
+
+// Which samples a step must draw follows from its number; which it drew, from the
+// ranks.
+bool HistoryCheck::take_drawn(const HistoryStep& step) {
+  if (!step.drawn || step.step < 1) return false;
+  const SampleSum expected = sampler_->batch_sum(sampler_->position(step.step - 1));
+  if (*step.drawn == expected) return true;
+  breach_at(step.step,
+            text("the ranks drew ", shown(*step.drawn), "; expected ", shown(expected),
+                 ": a sample is missing, doubled or another"));
+  return false;
 }
 
 void HistoryCheck::take_order(const HistoryStep& step) {
@@ -198,6 +233,7 @@ void HistoryCheck::take(const HistoryRollback& rollback) {
   report.steps_undone += rollback.from - rollback.to;
   if (rollback.damaged) seen_.erase(seen_.upper_bound(rollback.to), seen_.end());
   at_ = rollback.to;
+  lowest_ = std::min(lowest_, at_);
   next_ = place_of(at_);
 }
 
@@ -226,23 +262,37 @@ void HistoryCheck::take_value(const char* what, int64_t step, std::optional<T>& 
 
 void HistoryCheck::count_epochs() {
   const int64_t whole = next_.k >= run_.samples ? next_.epoch + 1 : next_.epoch;
-  report.epochs = report.holds() ? std::max<int64_t>(0, whole - proved_from_) : 0;
+  if (!has_run_) return;
+  std::map<int64_t, int64_t> drawn;  // steps, by epoch
+  for (auto it = seen_.upper_bound(lowest_); it != seen_.upper_bound(at_); ++it) {
+    if (it->second.drawn) ++drawn[(it->first - 1) / run_.steps_per_epoch];
+    report.steps_drawn += it->second.drawn ? 1 : 0;
+    report.steps_not_drawn += it->second.says_drawn ? 0 : 1;
+  }
+  if (!report.breaches.empty()) return;
+  report.epochs = std::max<int64_t>(0, whole - proved_from_);
+  report.epochs_drawn = std::ranges::count_if(drawn, [&](const auto& epoch) {
+    return epoch.first >= proved_from_ && epoch.second == run_.steps_per_epoch;
+  });
+}
+
+void HistoryCheck::require_related(const HistoryCheck& other) const {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(path_, other.path_, ignored))
+    throw ConfigError(text("[elastic.history] ", other.path_, " is the file ", path_,
+                           "; legal: the history of another run to compare it with"));
+  const std::string ours = facts_of(run_), theirs = facts_of(other.run_);
+  if (has_run_ && other.has_run_ && ours != theirs)
+    throw ConfigError(text("[elastic.history] ", other.path_,
+                           " cannot be compared with ", path_, ": ", theirs,
+                           "; legal: a run with ", ours));
 }
 
 void HistoryCheck::compare_with(const HistoryCheck& other) {
-  const auto fact = [&](const char* what, auto a, auto b) {
-    if (a != b)
-      report.breaches.push_back(
-          text(other.path_, ": ", what, " ", b, "; expected ", a, ", as in ", path_));
-  };
-  fact("seed", run_.seed, other.run_.seed);
-  fact("samples", run_.samples, other.run_.samples);
-  fact("batch", run_.batch, other.run_.batch);
-  fact("slices", run_.slices, other.run_.slices);
   const auto value = [&](const char* what, int64_t step, const auto& a, const auto& b,
                          int64_t record) {
     if (!a || !b) return;
-    ++report.steps_compared;
+    ++report.values_compared;
     if (!same(*a, *b))
       report.breaches.push_back(text(other.path_, ": record ", record, ", step ", step,
                                      ": ", what, " ", shown(*b), "; expected ",
@@ -251,12 +301,18 @@ void HistoryCheck::compare_with(const HistoryCheck& other) {
   for (const auto& [step, theirs] : other.seen_) {
     const auto ours = seen_.find(step);
     if (ours == seen_.end()) continue;
+    ++report.steps_shared;
     if (run_.exact && other.run_.exact)
       value("loss", step, ours->second.loss, theirs.loss, theirs.record);
     value("weights hash", step, ours->second.weights, theirs.weights, theirs.record);
     if (run_.hash_of == other.run_.hash_of)
       value("hash", step, ours->second.hash, theirs.hash, theirs.record);
   }
+  if (report.values_compared > 0 || !report.nothing.empty()) return;
+  report.nothing = report.steps_shared == 0
+                       ? text("no step is in both")
+                       : text(report.steps_shared, " steps are in both, none with a ",
+                              run_.exact ? "loss or hash" : "hash", " that both have");
 }
 
 }  // namespace
@@ -268,6 +324,7 @@ HistoryReport verify_history(const std::string& path) {
 HistoryReport verify_history(const std::string& path, const std::string& other) {
   HistoryCheck first(path);
   const HistoryCheck second(other);
+  first.require_related(second);
   for (const auto& breach : second.report.breaches)
     first.report.breaches.push_back(text(other, ": ", breach));
   first.compare_with(second);

@@ -17,7 +17,8 @@ namespace {
 
 // Kinds, in the order of the variant; part of the format.
 enum RecordKind : uint16_t { kRun = 1, kWorld, kStep, kRollback, kEnd };
-constexpr uint32_t kHasLoss = 1, kHasHash = 2, kAfterwards = 4, kDamaged = 8;  // flags
+constexpr uint32_t kHasLoss = 1, kHasHash = 2, kAfterwards = 4, kDamaged = 8,
+                   kHasDrawn = 16;  // flags
 
 constexpr size_t kHeadBytes = 8;  // kind, length, hash of both
 constexpr size_t kHashBytes = 8;
@@ -97,17 +98,19 @@ std::string body(const HistoryWorld& world) {
 
 std::string body(const HistoryStep& step) {
   const uint32_t flags = (step.loss ? kHasLoss : 0) | (step.hash ? kHasHash : 0) |
-                         (step.afterwards ? kAfterwards : 0);
-  return BytesOut()
-      .put(step.step)
+                         (step.afterwards ? kAfterwards : 0) |
+                         (step.drawn ? kHasDrawn : 0);
+  BytesOut out;
+  out.put(step.step)
       .put(step.first)
       .put(std::bit_cast<uint64_t>(step.loss.value_or(0)))
       .put(step.hash.value_or(0))
       .put(step.generation)
       .put(step.epoch)
       .put(step.count)
-      .put(flags)
-      .take();
+      .put(flags);
+  if (step.drawn) out.put(step.drawn->sum).put(step.drawn->count);
+  return out.take();
 }
 
 std::string body(const HistoryRollback& rollback) {
@@ -163,6 +166,10 @@ void read(BytesIn& in, HistoryStep& step) {
   if (flags & kHasLoss) step.loss = std::bit_cast<double>(loss);
   if (flags & kHasHash) step.hash = hash;
   step.afterwards = (flags & kAfterwards) != 0;
+  if (!(flags & kHasDrawn)) return;
+  step.drawn.emplace();
+  in.get(step.drawn->sum);
+  in.get(step.drawn->count);
 }
 
 void read(BytesIn& in, HistoryRollback& rollback) {
@@ -225,6 +232,11 @@ T value_at(std::string_view bytes, size_t offset) {
 }
 
 }  // namespace
+
+std::string facts_of(const HistoryRun& run) {
+  return text("seed ", run.seed, ", ", run.samples, " samples, batch ", run.batch, ", ",
+              run.slices, " slices", run.exact ? ", exact" : "");
+}
 
 std::string history_bytes(const HistoryRecord& record, uint64_t previous) {
   const std::string content = std::visit([](const auto& r) { return body(r); }, record);

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <variant>
 
+#include "cohort/data/sample_sum.h"
+
 namespace cohort {
 
 // The records of a run's history; docs/formats/history.md has their bytes. Steps are
@@ -27,8 +29,11 @@ struct HistoryRun {
   bool operator==(const HistoryRun&) const = default;
 };
 
-// A world begins. Generations count up within a command; each command that goes on
-// with the run (--resume) started later than the one before.
+// What two runs must have in common to be compared, in words.
+std::string facts_of(const HistoryRun& run);
+
+// A world begins. Generations count up within a command. When a command was started
+// tells it from others; as a time it is only shown, for clocks are set.
 struct HistoryWorld {
   int64_t started_us = 0;  // the command: microseconds since 1970
   int32_t generation = 0;
@@ -49,6 +54,8 @@ struct HistoryStep {
   bool afterwards = false;  // noted by a later world: whoever should have, was lost
   std::optional<double> loss;
   std::optional<uint64_t> hash;
+  // What the ranks together computed with, as they say: not derived from the step.
+  std::optional<SampleSum> drawn = {};
 
   bool operator==(const HistoryStep&) const = default;
 };

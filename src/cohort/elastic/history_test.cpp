@@ -23,7 +23,10 @@ class HistoryLog : public HistoryFolder {
   // Notes steps after the file's last one, up to `last`, as small_step() has them.
   static void note(History& history, int64_t last) {
     for (int64_t step = history.committed() + 1; step <= last; ++step)
-      history.step(step, small_step(step).loss, small_step(step).hash);
+      history.step({.step = step,
+                    .loss = small_step(step).loss,
+                    .drawn = {},
+                    .hash = small_step(step).hash});
   }
 };
 
@@ -40,6 +43,7 @@ TEST_F(HistoryLog, RecordsComeBackAsTheyWereWritten) {
                   .afterwards = true,
                   .loss = {},
                   .hash = {}},
+      drawn_step(3),
       HistoryRollback{2, 1, "both copies of a share are lost"},
       HistoryEnd{1, 15, 0xfeedfacecafebeefu},
       HistoryEnd{1, 0, {}}};
@@ -47,13 +51,15 @@ TEST_F(HistoryLog, RecordsComeBackAsTheyWereWritten) {
   EXPECT_EQ(read_history(path_), records);
 }
 
-TEST_F(HistoryLog, AStepTakes64Bytes) {
+TEST_F(HistoryLog, AStepTakes80BytesAndThoseOfOlderPrograms64) {
+  EXPECT_EQ(history_bytes(drawn_step(1), 0).size(), 80u);
   EXPECT_EQ(history_bytes(small_step(1), 0).size(), 64u);
 }
 
 TEST_F(HistoryLog, TheBytesDoNotChange) {
-  const std::string bytes = bytes_of(small_history(2));
-  EXPECT_EQ(hex16(hash64(bytes)), "27aa3a98bff254a9");
+  EXPECT_EQ(hex16(hash64(bytes_of(small_history(2)))), "27aa3a98bff254a9");
+  EXPECT_EQ(hex16(hash64(bytes_of({small_run(), small_world(), drawn_step(1)}))),
+            "1c2be0471919660f");
 }
 
 TEST_F(HistoryLog, AnUndisturbedRunIsNotedStepByStep) {
@@ -106,6 +112,29 @@ TEST_F(HistoryLog, StepsThatALostWriterCommittedAreFilledUp) {
   EXPECT_EQ(records[4], HistoryRecord(third));
   EXPECT_EQ(records[6], HistoryRecord(small_world(1, 4)));
   EXPECT_TRUE(verify_history(path_).holds());
+}
+
+TEST_F(HistoryLog, WhatASurvivorKnowsOfTheLastStepIsFilledUpWithIt) {
+  {
+    History history(path_, small_run());
+    history.begin(small_world(), "");
+    note(history, 1);
+  }
+  History history(path_, small_run());
+  history.begin(small_world(1, 3), "",
+                {.step = 3, .loss = 0.5, .drawn = drawn_step(3).drawn});
+  const auto records = read_history(path_);
+  ASSERT_EQ(records.size(), 6u);
+  EXPECT_EQ(std::get<HistoryStep>(records[3]).drawn, std::nullopt);
+  auto last = drawn_step(3);
+  last.loss = 0.5;
+  last.hash = {};
+  last.afterwards = true;
+  EXPECT_EQ(records[4], HistoryRecord(last));
+  const auto report = verify_history(path_);
+  EXPECT_TRUE(report.holds());
+  EXPECT_EQ(report.steps_drawn, 1);
+  EXPECT_EQ(report.steps_not_drawn, 2);
 }
 
 TEST_F(HistoryLog, AWorldThatBeginsEarlierIsARollback) {
@@ -199,12 +228,12 @@ TEST_F(HistoryLog, AFullDiskLeavesWholeRecordsAndIsMadeUpForLater) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{full + 20, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  EXPECT_THROW(history.step(2, 0.5), DataError);
+  EXPECT_THROW(history.step({.step = 2, .loss = 0.5, .drawn = {}}), DataError);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, handler);
 
   EXPECT_EQ(std::filesystem::file_size(path_), full);
-  history.step(3, 1.0 / 3);
+  history.step({.step = 3, .loss = 1.0 / 3, .drawn = {}});
   const auto report = verify_history(path_);
   EXPECT_TRUE(report.holds()) << report.breaches[0];
   EXPECT_EQ(report.steps, 3);
@@ -221,12 +250,13 @@ TEST_F(HistoryLog, WithABacklogAFullDiskIsWaitedForAndStepsBeyondItAreFilledUp) 
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{std::filesystem::file_size(path_) + 20, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  for (int step = 1; step <= 8; ++step) history.step(step, 0.5);
+  for (int step = 1; step <= 8; ++step)
+    history.step({.step = step, .loss = 0.5, .drawn = {}});
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, handler);
 
   EXPECT_LT(history.committed(), 8);
-  history.step(9, 0.5);
+  history.step({.step = 9, .loss = 0.5, .drawn = {}});
   EXPECT_EQ(told.size(), 3u);  // no room, records lost, room again
   const auto report = verify_history(path_);
   EXPECT_TRUE(report.holds()) << report.breaches[0];

@@ -227,6 +227,10 @@ void Membership::committed(int64_t steps) {
 
 int64_t Membership::committed_before() const { return board_->highest(); }
 
+bool Membership::validated(int64_t epoch) { return board_->validate(epoch); }
+
+int64_t Membership::validated_before() const { return board_->validated(); }
+
 // False when the agent is gone.
 bool Membership::tell(LinkMessage::Kind kind, std::string_view text, int fd) {
   int generation;

@@ -95,6 +95,11 @@ class Membership {
   // The highest that any rank of the run noted, in any generation.
   int64_t committed_before() const;
 
+  // The validation of epoch `epoch` is about to be told of. False: it was before, of it
+  // or a later one, in any generation. Of two who ask at once, one is answered true.
+  bool validated(int64_t epoch);
+  int64_t validated_before() const;  // the highest of these; 0: none
+
   // Memory that outlives this process: the agent keeps the descriptor under a name; a
   // later holder of the name replaces it. CommError if the agent is gone.
   void keep(const std::string& name, int fd);

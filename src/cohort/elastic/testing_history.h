@@ -11,6 +11,7 @@
 
 #include "cohort/core/file.h"
 #include "cohort/core/testing_folder.h"
+#include "cohort/data/sampler.h"
 #include "cohort/elastic/history_record.h"
 
 // For tests: histories written record by record, right or wrong.
@@ -54,6 +55,14 @@ inline HistoryStep small_step(int64_t step, int generation = 0) {
           .afterwards = false,
           .loss = 1.0 / static_cast<double>(step),
           .hash = 100 + static_cast<uint64_t>(step)};
+}
+
+// The same, with what its ranks drew.
+inline HistoryStep drawn_step(int64_t step, int generation = 0) {
+  const Sampler sampler({.size = 10, .batch = 4, .slices = 2, .seed = 7});
+  HistoryStep record = small_step(step, generation);
+  record.drawn = sampler.batch_sum(sampler.position(step - 1));
+  return record;
 }
 
 // A run of `steps` steps in one world.

@@ -21,6 +21,8 @@ namespace {
 
 constexpr int kSlices = 4;
 constexpr int64_t kSteps = 3;
+constexpr uint64_t kSampleKey = 0xfedcba9876543210u;
+const SampleSum kAllSamples = test::small_samples(kSampleKey, kSlices);
 using Phase = Standing::Phase;
 
 struct Way {
@@ -103,7 +105,10 @@ class Rank {
       : chain_(std::move(chain)),
         rule_(make_update_rule({.name = "adamw"})),
         executor_(chain_, schedule_of(chain_, way), *rule_, comm,
-                  {.decay = {.weight_decay = 0.01}, .clip = 0.5, .faults = faults}) {}
+                  {.decay = {.weight_decay = 0.01},
+                   .clip = 0.5,
+                   .listed_samples = 2 * kSlices,
+                   .faults = faults}) {}
 
   static Schedule schedule_of(const Chain& chain, const Way& way) {
     Schedule schedule = generate(specs_of(chain), {.dp = way.ranks, .shard = way.shard},
@@ -118,10 +123,13 @@ class Rank {
     return schedule;
   }
 
-  StepResult step(int64_t step) {
-    return executor_.run({.step = step, .rate = 0.05, .batch = [=](int index) {
-                            return test::small_slice(step, index, 16);
-                          }});
+  StepResult step(int64_t step, const SampleSum& expected = kAllSamples) {
+    return executor_.run(
+        {.step = step,
+         .rate = 0.05,
+         .batch = [=](int index) { return test::small_slice(step, index, 16); },
+         .sample_key = kSampleKey,
+         .expected = expected});
   }
   Executor& operator*() { return executor_; }
   Executor* operator->() { return &executor_; }
@@ -281,10 +289,35 @@ TEST(ElasticStep, CutOffBehindItsVoteEachRankFinishesAlone) {
           EXPECT_EQ(rank->standing().phase, Phase::kCommitted);
           EXPECT_FALSE(result.skipped);
           EXPECT_GT(result.loss, 0);
+          EXPECT_EQ(result.drawn, kAllSamples);
+          EXPECT_EQ(result.samples.back().back(), 2 * kSlices - 1);
           for (const auto& [where, value] : elements(*rank, Holding::kHeld))
             ASSERT_EQ(value, after.at(where)) << where.first;
         });
       }
+    }
+  });
+}
+
+TEST(ElasticStep, AStepWithOtherSamplesIsVotedOnByNobody) {
+  test::run_in_child([] {
+    for (const auto& way : every_way()) {
+      SCOPED_TRACE(testing::Message() << way);
+      const Elements before = joined(undisturbed(way)[1]);
+      test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
+        Rank rank(way, comm);
+        rank.step(0);
+        try {
+          rank.step(1, test::small_samples(kSampleKey, 1));
+          ADD_FAILURE() << "committed";
+        } catch (const BugError& error) {
+          EXPECT_THAT(error.what(),
+                      testing::HasSubstr("step 2: the ranks drew 8 samples"));
+        }
+        EXPECT_EQ(rank->standing().phase, Phase::kBefore);
+        for (const auto& [where, value] : elements(*rank, Holding::kHeld))
+          ASSERT_EQ(value, before.at(where)) << where.first;
+      });
     }
   });
 }

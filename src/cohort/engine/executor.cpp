@@ -87,7 +87,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       last_to_add_(last_to_add(bucket_uses(specs_of(chain), schedule_.buckets),
                                schedule_.buckets.size())),
       flights_(chain.blocks.size()),
-      loss_(comm.allocate({3}, at::kDouble)),
+      sums_(comm, options.listed_samples),
       votes_(comm.allocate({1}, at::kLong)) {
   require_equal(comm_, schedule_.hash(), "schedule");
   if (schedule_.precision.compute == at::kHalf) loss_scale_.emplace(options.loss_scale);
@@ -114,7 +114,7 @@ void Executor::begin(const Role& role) {
   times_.assign(role.actions.size(), {});
   begun_ = SteadyClock::now();
   correct_ = 0;
-  loss_.zero_();
+  sums_.clear();
   statistics_.clear();
 }
 
@@ -137,7 +137,8 @@ StepResult Executor::run(const StepInput& input) {
   updated_.assign(schedule_.buckets.size(), false);
   begin(role_);
   gradients_.begin_step();
-  loss_.data_ptr<double>()[2] = input.stop;
+  as_expected_ = false;
+  if (input.stop) sums_.ask_to_stop();
   try {
     if (device_) start_device_step(input);
     for (size_t i = 0; i < role_.actions.size(); ++i) perform(role_, i, input);
@@ -149,13 +150,14 @@ StepResult Executor::run(const StepInput& input) {
 }
 
 StepResult Executor::result() const {
-  const double* sums = loss_.const_data_ptr<double>();
-  return {.loss = sums[0] / sums[1],
-          .count = sums[1],
-          .stop = sums[2] > 0,
+  return {.loss = sums_.loss_sum() / sums_.count(),
+          .count = sums_.count(),
+          .stop = sums_.asked_to_stop(),
           .skipped = skipped_,
           .norm = norm_,
-          .split = split_};
+          .split = split_,
+          .drawn = sums_.drawn(),
+          .samples = sums_.listed()};
 }
 
 void Executor::perform(const Role& role, size_t index, const StepInput& input) {
@@ -187,6 +189,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       norm();
       break;
     case ActionKind::kVote:
+      check_samples(input);
       pending_[index] = vote();
       break;
     case ActionKind::kUpdate:
@@ -199,6 +202,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       fold_buffers();
       break;
     case ActionKind::kCommit:
+      check_samples(input);  // of a step without a vote: it is not told of or kept
       commit();
       break;
     default:
@@ -252,6 +256,7 @@ void Executor::load_slice(const Action& action, const StepInput& input) {
     return;
   }
   batch_ = input.batch(first_slice_ + action.slice);
+  if (!evaluating_) sums_.draw(input.sample_key, batch_.ids);
   if (batch_.input.is_floating_point())
     batch_.input = batch_.input.to(schedule_.precision.compute);
 }
@@ -300,9 +305,7 @@ Values Executor::run_block(const Action& action, const Values& inputs, bool agai
 
 void Executor::keep_loss(const Action& action, const WeightedLoss& loss) {
   if (runs_ahead()) return device_->keep_loss(action.slice, loss);
-  double* sums = loss_.data_ptr<double>();
-  sums[0] += loss.sum.item<double>();
-  sums[1] += loss.count;
+  sums_.add_loss(loss.sum.item<double>(), loss.count);
   correct_ += loss.correct;
 }
 
@@ -382,9 +385,9 @@ WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
     throw;
   }
   abandon();
-  const double* sums = loss_.const_data_ptr<double>();
-  return {
-      .sum = at::full({}, sums[0], at::kDouble), .count = sums[1], .correct = correct_};
+  return {.sum = at::full({}, sums_.loss_sum(), at::kDouble),
+          .count = sums_.count(),
+          .correct = correct_};
 }
 
 }  // namespace cohort

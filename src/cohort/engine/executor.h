@@ -15,6 +15,7 @@
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/engine/step_runner.h"
+#include "cohort/engine/step_sums.h"
 #include "cohort/observe/meter.h"
 #include "cohort/optim/loss_scale.h"
 #include "cohort/optim/update_rule.h"
@@ -91,6 +92,7 @@ class Executor final : public StepRunner {
   Work move_shares(BucketState& state);
   void free_parameters(int bucket);
   void norm();
+  void check_samples(const StepInput& input);
   PendingWork vote();
   void update(int bucket);
   void update_share(int bucket, ShareState& share, const Tensor& sum);
@@ -164,7 +166,8 @@ class Executor final : public StepRunner {
   // Of the step in flight.
   std::vector<Flight> flights_;  // by block
   Values upstream_;              // gradients of the output of the next block down
-  Tensor loss_;                  // doubles: sum, count, ranks asked to stop
+  StepSums sums_;
+  bool as_expected_ = false;  // what the ranks drew was compared
   double correct_ = 0;
   Tensor votes_;
   Batch batch_;

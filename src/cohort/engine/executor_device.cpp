@@ -76,6 +76,7 @@ void Executor::start_device_step(const StepInput& input) {
   device_->set_seed(seed_scale());
   for (int slice = 0; slice < role_.slices; ++slice) {
     const Batch batch = input.batch(first_slice_ + slice);
+    sums_.draw(input.sample_key, batch.ids);
     device_->set_count(slice, 0);
     device_->lane().run([&] { device_->batch().load(slice, input.step, batch); });
   }
@@ -145,8 +146,7 @@ void Executor::capture(Segment& segment, const StepInput& input) {
 void Executor::settle_loss() {
   if (!runs_ahead() || std::exchange(loss_settled_, true)) return;
   const auto [sum, count] = device_->settle_loss();
-  loss_.data_ptr<double>()[0] = sum;
-  loss_.data_ptr<double>()[1] = count;
+  sums_.add_loss(sum, count);
 }
 
 void Executor::settle_all() {

@@ -19,7 +19,7 @@ PendingWork Executor::reduce(const Action& action) {
   const int bucket = action.buckets[0];
   if (bucket == kLossBucket) {
     settle_loss();
-    return {comm_.all_reduce(loss_, ReduceOp::kSum), nullptr};
+    return {sums_.reduce(), nullptr};
   }
   if (device_) device_->settle(bucket);
   const bool replicas =

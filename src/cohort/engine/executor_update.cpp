@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/device_side.h"
@@ -32,7 +33,7 @@ const float* widen_part(const Tensor& sum, int64_t at, int64_t count,
 
 // The loss was reduced before any bucket in the same lane, so its count is global.
 StepScalars Executor::scalars() const {
-  double scale = 1.0 / (loss_.const_data_ptr<double>()[1] * seed_scale());
+  double scale = 1.0 / (sums_.count() * seed_scale());
   if (options_.clip > 0) scale *= clip_factor(norm_, options_.clip);
   return {.rate = rate_, .grad_scale = scale, .step = step_ + 1};
 }
@@ -148,7 +149,7 @@ void Executor::norm() {
   settle_all();
   const bool cut = schedule_.shard > 0 && options_.communicate;
   norm_ = gradient_norm(state_, gradients_, cut ? groups_.shard : nullptr,
-                        1 / (loss_.const_data_ptr<double>()[1] * seed_scale()));
+                        1 / (sums_.count() * seed_scale()));
 }
 
 // Padding between parameters is left out.
@@ -173,6 +174,13 @@ bool Executor::sums_are_finite(int part, int parts) const {
     return !bucket.mirror ||
            finite(place, *bucket.mirror, gradients_.mirrored_sum(place.bucket));
   });
+}
+
+// Their sum came with the loss, so every rank finds the same, before it votes: nothing
+// has changed, and whoever finishes a step that was voted on knows what was drawn.
+void Executor::check_samples(const StepInput& input) {
+  if (evaluating_ || !options_.communicate || std::exchange(as_expected_, true)) return;
+  require_expected(input, sums_.drawn());
 }
 
 // From the call on peers may know of this vote; so whoever is cut off in it has voted.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/replicas.h"
+#include "cohort/engine/step_sums.h"
 #include "cohort/observe/meter.h"
 #include "cohort/optim/loss_scale.h"
 #include "cohort/optim/update_rule.h"
@@ -49,6 +51,10 @@ struct ExecutorOptions {
   // the chain's buffers stay as they are. The same on every rank.
   bool takes_over = false;
 
+  // The most samples a rank draws in one step, if every rank is to know the ids that
+  // each drew; 0: nobody asks.
+  int64_t listed_samples = 0;
+
   // Reached as "engine.action", with rank and index, before every action of a step.
   FaultPlan* faults = nullptr;
 };
@@ -59,6 +65,10 @@ struct StepInput {
   double rate = 0;
   std::function<Batch(int slice)> batch;  // of the global batch; called in order
   bool stop = false;                      // this rank was asked to stop
+  // What identifies samples in this step's sum, and what all ranks together must draw;
+  // empty: nobody says. Other samples than these are our bug: no rank commits the step.
+  uint64_t sample_key = 0;
+  std::optional<SampleSum> expected = {};
   // Communication is waited for where it is started. For measuring what each costs.
   bool in_turn = false;
 };
@@ -74,7 +84,12 @@ struct StepResult {
   bool skipped = false;  // the ranks voted against it: nothing changed
   double norm = 0;       // of the gradient, where the schedule asks for it
   StepSplit split;       // where this rank's time went
+  SampleSum drawn;       // by all ranks: what they really computed with
+  DrawnSamples samples;  // their ids, if ExecutorOptions::listed_samples asks for them
 };
+
+// Error of our kind unless the ranks drew what `input` expects.
+void require_expected(const StepInput& input, const SampleSum& drawn);
 
 // How far the last step came on this rank. Without an exception: kCommitted.
 struct Standing {

@@ -50,8 +50,9 @@ struct GeneratorOptions {
 // at them: so a chunk belongs to one parameter and one rank at every world size.
 inline constexpr int64_t kChunk = 1024;
 
-// The loss travels as three doubles: sum, count, and how many ranks were asked to stop.
-inline constexpr int64_t kLossBytes = 3 * 8;
+// The loss travels with the other small sums of a step (engine/step_sums.h): six
+// doubles.
+inline constexpr int64_t kLossBytes = 6 * 8;
 
 // Elements a parameter takes in its bucket.
 int64_t padded(int64_t numel);

@@ -56,7 +56,7 @@ TEST(Simulator, OneRankComputesOneThingAfterAnother) {
   EXPECT_EQ(simulation.roles[0].communication, 0);
 }
 
-// Loss at 2 s costs 24 / 8192 * 1.5 s. Then: backward 1 until 4; reduction 0 from 4
+// Loss at 2 s costs 48 / 8192 * 1.5 s. Then: backward 1 until 4; reduction 0 from 4
 // to 5.5 beside backward 0 until 6; reduction 1 from 6 to 7.5; update 0 from 6 to 6.5;
 // update 1 from 7.5 to 8.
 TEST(Simulator, CommunicationRunsBesideComputation) {
@@ -71,7 +71,7 @@ TEST(Simulator, CommunicationRunsBesideComputation) {
   EXPECT_EQ(at(ActionKind::kUpdate, 0), (ActionTime{6, 6.5}));
   EXPECT_EQ(at(ActionKind::kUpdate, 1), (ActionTime{7.5, 8}));
   EXPECT_DOUBLE_EQ(simulation.step, 8);
-  const double loss = 24.0 / 8192 * 1.5;
+  const double loss = 48.0 / 8192 * 1.5;
   EXPECT_DOUBLE_EQ(simulation.roles[0].compute, 7);
   EXPECT_DOUBLE_EQ(simulation.roles[0].communication, 3 + loss);
   EXPECT_DOUBLE_EQ(simulation.roles[0].hidden, 2 + loss);
@@ -83,7 +83,7 @@ TEST(Simulator, CommunicationWithoutAThreadTakesTheRanksTime) {
   const Schedule schedule =
       generate(two_blocks(), {.dp = 2}, {.slices = 2, .bucket_bytes = 1});
   const Simulation simulation = simulate(schedule, round_costs(/*hidden=*/false));
-  const double loss = 24.0 / 8192 * 1.5;
+  const double loss = 48.0 / 8192 * 1.5;
   EXPECT_NEAR(simulation.step, 6 + loss + 2 * (1.5 + 0.5), 1e-12);
   EXPECT_EQ(simulation.roles[0].hidden, 0);
 }

@@ -2,9 +2,12 @@
 #include "cohort/train/journal.h"
 
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "cohort/checkpoint/safetensors.h"
+#include "cohort/checkpoint/save.h"
+#include "cohort/core/error.h"
 
 namespace cohort {
 namespace {
@@ -17,15 +20,17 @@ Journal::Journal(const TrainerOptions& options, const Sampler& sampler,
                  const RateSchedule& rate, int64_t samples)
     : options_(options), sampler_(sampler), rate_(rate), samples_(samples) {}
 
-void Journal::enter(const Communicator& comm, Reporter* reporter) {
+void Journal::enter(Communicator& comm, Reporter* reporter) {
   comm_ = &comm;
   reporter_ = reporter;
   sample_log_ = nullptr;
   history_ = nullptr;
+  validation_told_ = std::nullopt;
 }
 
 // All that is known of a step is in the history before anybody hears of it.
 void Journal::begin(int64_t committed, const std::string& why, bool damaged) {
+  learn_last_step(committed);
   open_sample_log(committed);
   if (!reporter_ || options_.history.empty()) return;
   const auto started = std::chrono::duration_cast<std::chrono::microseconds>(
@@ -42,14 +47,50 @@ void Journal::begin(int64_t committed, const std::string& why, bool damaged) {
                    .ranks = comm_->size(),
                    .committed = committed,
                    .layout = options_.layout.text()},
-                  why, damaged);
+                  why, known(committed), damaged);
+}
+
+// Whoever committed the last step may have died before it was noted: rank 0 hears of it
+// from anyone who was there. What was told of validations all hear from rank 0: the
+// board may change while they look.
+void Journal::learn_last_step(int64_t committed) {
+  Membership* const membership = options_.membership;
+  if (comm_->generation() == 0) {
+    // What commands before this one have validated is not this one's to tell.
+    const int64_t epochs = committed / sampler_.steps_per_epoch();
+    if (membership && reporter_) membership->validated(epochs);
+    return;
+  }
+  const int64_t told = membership ? membership->validated_before() : 0;
+  const LastStep mine = last_.step == committed ? last_ : LastStep{};
+  const auto said = meeting_over(*comm_).gather(
+      std::string(reinterpret_cast<const char*>(&told), sizeof told) + mine.bytes());
+  last_ = {};
+  for (const auto& one : said) {
+    const LastStep theirs = LastStep::of(one.substr(sizeof told));
+    if (last_.step == 0 && theirs.step > 0) last_ = theirs;
+  }
+  if (!membership) return;
+  validation_told_.emplace();
+  std::memcpy(&*validation_told_, said.front().data(), sizeof(int64_t));
+}
+
+KnownStep Journal::known(int64_t step) const {
+  if (last_.step != step) return {.step = step, .loss = {}, .drawn = {}};
+  return {.step = step, .loss = last_.loss, .drawn = last_.drawn};
 }
 
 void Journal::open_sample_log(int64_t committed) {
   sample_log_ = nullptr;
-  if (reporter_ && !options_.sample_log.empty())
-    sample_log_ = std::make_unique<SampleLog>(
-        options_.sample_log, sampler_, options_.layout.dp, committed, options_.backlog);
+  if (!reporter_ || options_.sample_log.empty()) return;
+  sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_, committed,
+                                            options_.backlog);
+  if (sample_log_->last() < committed && last_.step == committed)
+    sample_log_->write(committed, last_.samples);
+  if (sample_log_->last() < committed)
+    reporter_->note(text("[train] --sample-log ", options_.sample_log, ": steps ",
+                         sample_log_->last() + 1, " to ", committed,
+                         " are not in it: nobody who drew their samples is left"));
 }
 
 void Journal::step(int64_t committed, const StepResult& result, double seconds,
@@ -57,15 +98,19 @@ void Journal::step(int64_t committed, const StepResult& result, double seconds,
   if (progress.first_step_s)
     step_seconds_.add(seconds);
   else
-    progress.first_step_s = std::chrono::duration<double>(
-                                std::chrono::system_clock::now() - options_.started)
-                                .count();
+    progress.first_step_s =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.begun)
+            .count();
   speed_.add(result.count, seconds);
   split_.add(result.split);
   if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
   steps_ = committed;
-  if (sample_log_) sample_log_->write(committed - 1);
-  if (history_ && !is_compared) history_->step(committed, result.loss);
+  last_ = {.step = committed,
+           .loss = result.loss,
+           .drawn = result.drawn,
+           .samples = result.samples};
+  if (sample_log_) sample_log_->write(committed, result.samples);
+  if (history_ && !is_compared) history_->step(known(committed));
   if (!reporter_) return;
   tell_step(committed, result.loss);
   tell_recovery(progress);
@@ -104,25 +149,30 @@ void Journal::tell_recovery(Progress& progress) {
                         .seconds = took.count()});
 }
 
-void Journal::compared(int64_t committed, double loss,
-                       std::span<const NamedTensor> weights) {
-  if (history_) history_->step(committed, loss, weights_hash_number(weights));
+void Journal::compared(int64_t committed, std::span<const NamedTensor> weights) {
+  if (!history_) return;
+  KnownStep step = known(committed);
+  step.hash = weights_hash_number(weights);
+  history_->step(step);
 }
 
-void Journal::healed(int64_t committed, double loss) {
-  if (history_) history_->step(committed, loss);
+void Journal::healed(int64_t committed) {
+  if (history_) history_->step(known(committed));
 }
 
 void Journal::rolled_back(int64_t from, int64_t to, const std::string& why) {
   if (history_) {
-    history_->fill_up_to(from);
+    history_->fill_up_to(from, known(from));
     history_->rollback(to, why, /*damaged=*/true);
   }
+  last_ = {};
   open_sample_log(to);
 }
 
 void Journal::valid(const ValidEvent& event) {
-  if (reporter_) reporter_->valid(event);
+  if (!reporter_) return;
+  Membership* const membership = options_.membership;
+  if (!membership || membership->validated(event.epoch)) reporter_->valid(event);
 }
 
 void Journal::note(const std::string& line) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "cohort/engine/step_runner.h"
 #include "cohort/observe/meter.h"
 #include "cohort/optim/rate_schedule.h"
+#include "cohort/train/last_step.h"
 #include "cohort/train/progress.h"
 #include "cohort/train/reporter.h"
 #include "cohort/train/sample_log.h"
@@ -27,7 +29,7 @@ namespace cohort {
 //
 // A world calls enter(), then begin() once it knows the step it goes on from; step()
 // after each commit. Failure: DataError and ConfigError of files that cannot be
-// written. Thread safety: none.
+// written; CommError of begin(). Thread safety: none.
 class Journal {
  public:
   // Borrows all of them; `options.layout` is that of the world it is in. `samples`: of
@@ -36,11 +38,16 @@ class Journal {
           const RateSchedule& rate, int64_t samples);
 
   // The files of the world before are closed. `reporter` may be null.
-  void enter(const Communicator& comm, Reporter* reporter);
+  void enter(Communicator& comm, Reporter* reporter);
 
-  // Opens the files of this world. `why` it has fewer steps than the history, if so,
-  // and whether what those left was damaged.
+  // Opens the files of this world. `why` it has fewer steps than the history, if so, and
+  // whether what those left was damaged. Collective in a world after the first: what the
+  // ranks know of the last step.
   void begin(int64_t committed, const std::string& why, bool damaged = false);
+
+  // The last epoch whose validation was told of before this world, on every rank alike;
+  // only in a world after the first of an elastic run.
+  std::optional<int64_t> validation_told() const { return validation_told_; }
 
   // A step is committed; `committed` counts it. Notes in `progress` when the first one
   // was; a recovery is over with it. `is_compared`: compared() or healed() follows.
@@ -51,10 +58,11 @@ class Journal {
 
   // A step whose replicas are compared is in the history only after that: they were
   // equal, or were made so.
-  void compared(int64_t committed, double loss, std::span<const NamedTensor> weights);
-  void healed(int64_t committed, double loss);
+  void compared(int64_t committed, std::span<const NamedTensor> weights);
+  void healed(int64_t committed);
 
   void rolled_back(int64_t from, int64_t to, const std::string& why);
+  // Told once in a run, whoever validates the epoch again.
   void valid(const ValidEvent& event);
   void note(const std::string& line);
 
@@ -63,7 +71,9 @@ class Journal {
   void done(const DoneEvent& event, std::span<const NamedTensor> weights);
 
  private:
+  void learn_last_step(int64_t committed);
   void open_sample_log(int64_t committed);
+  KnownStep known(int64_t step) const;
   bool was_told(int64_t step);
   void tell_step(int64_t committed, double loss);
   void tell_recovery(Progress& progress);
@@ -74,13 +84,15 @@ class Journal {
   int64_t samples_;
 
   // Of this world.
-  const Communicator* comm_ = nullptr;
+  Communicator* comm_ = nullptr;
   Reporter* reporter_ = nullptr;
   std::unique_ptr<SampleLog> sample_log_;
   std::unique_ptr<History> history_;
+  std::optional<int64_t> validation_told_;
 
   // Of the run, as this process has seen it.
   int64_t steps_ = 0;  // committed when it last told or measured one
+  LastStep last_;
   RateMeter speed_{1};
   SplitMeter split_{1};
   MeanMeter step_seconds_;

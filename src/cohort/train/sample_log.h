@@ -6,30 +6,34 @@
 
 #include "cohort/core/patient_file.h"
 #include "cohort/data/sampler.h"
+#include "cohort/engine/step_sums.h"
 
 namespace cohort {
 
 // One line "epoch step rank sample_id" for each sample of a committed step, for all
-// ranks in one file. Who computes which sample is a pure function of the sampler, so
-// one rank can write for all. Steps and epochs count from 1, samples from 0.
+// ranks in one file. What it writes is what the ranks say they drew: they tell each
+// other before they vote, so any one of them can write for all, also for a rank that is
+// lost. Steps and epochs count from 1, samples from 0.
 class SampleLog {
  public:
   // Of a run that has committed so many steps: a file that is there keeps the lines of
-  // those, loses all others, and gets those that a killed writer left out. ConfigError
-  // if it cannot be written.
-  SampleLog(const std::string& path, const Sampler& sampler, int ranks,
-            int64_t committed, Backlog* backlog = nullptr);
+  // those that are whole, and loses all others. ConfigError if it cannot be written.
+  SampleLog(const std::string& path, const Sampler& sampler, int64_t committed,
+            Backlog* backlog = nullptr);
 
-  // After the commit of that step; `step` counts from 0. What a full disk does not take
-  // waits in `backlog`; without one, and for other troubles: DataError.
-  void write(int64_t step);
+  // The last step it has; 0: none.
+  int64_t last() const { return last_; }
+
+  // After the commit of step `step`, behind the last one. What a full disk does not
+  // take waits in `backlog`; without one, and for other troubles: DataError.
+  void write(int64_t step, const DrawnSamples& drawn);
 
  private:
   int64_t keep_whole_steps(int64_t committed) const;
 
   const Sampler& sampler_;
-  int ranks_;
   std::string path_;
+  int64_t last_;
   PatientFile file_;
 };
 

@@ -39,10 +39,15 @@ int64_t steps_of(const TrainerOptions& options, const Sampler& sampler) {
   return options.max_steps > 0 ? std::min(all, options.max_steps) : all;
 }
 
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 ExecutorOptions executor_options(const TrainerOptions& options) {
   ExecutorOptions execute = options.execute;
   execute.seed = options.seed;
   execute.usual_count = static_cast<double>(options.batch);
+  if (!options.sample_log.empty())
+    execute.listed_samples = ceil_div(options.slices, options.layout.dp) *
+                             ceil_div(options.batch, options.slices);
   return execute;
 }
 
@@ -92,8 +97,7 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
                  .layout = options_.layout.text(),
                  .data = train_.describe(),
                  .reporter = reporter});
-  settle(*runner, stands);
-  runner_ = std::move(runner);
+  settle(std::move(runner), stands);
   if (committed_ == 0 && !options_.save_initial.empty()) save(options_.save_initial);
 }
 
@@ -129,11 +133,20 @@ bool Trainer::must_validate() const {
 }
 
 Batch Trainer::batch_of(const Position& position, int slice) const {
-  const auto ids = sampler_.slice(position, slice);
+  auto ids = sampler_.slice(position, slice);
+  if (reach("train.batch", slice) && !ids.empty())
+    ids[0] = (ids[0] + 1) % train_.size();
   Batch batch = train_.gather(ids);
   batch.ids = ids;
   if (options_.augment) options_.augment(batch, position.epoch);
   return batch;
+}
+
+// A named place where a test lets something happen; true: what is held is to be
+// damaged.
+bool Trainer::reach(std::string_view point, int64_t index) const {
+  FaultPlan* const faults = options_.execute.faults;
+  return faults && faults->reach(point, comm_->rank(), index) == FaultPlan::Ask::kFlip;
 }
 
 // By a signal to this process, or to the agent before there was this process.
@@ -152,7 +165,9 @@ void Trainer::step() {
       runner_->run({.step = committed_,
                     .rate = rate_.at(committed_),
                     .batch = [&](int slice) { return batch_of(position, slice); },
-                    .stop = asked_to_stop() != 0});
+                    .stop = asked_to_stop() != 0,
+                    .sample_key = sample_key(options_.seed, position.epoch),
+                    .expected = sampler_.batch_sum(position)});
   const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
   lateness_.add(seconds);
   conclude(result, seconds);
@@ -192,11 +207,14 @@ void Trainer::validate(int64_t epoch) {
     values[1] += loss.count;
     values[2] += loss.correct;
   }
+  reach("train.validate", comm_->generation());
   comm_->all_reduce(sums, ReduceOp::kSum).wait();
+  reach("train.validated", comm_->generation());
   progress_.validated = epoch;
   progress_.accuracy = values[2] / values[1];
   journal_.valid(
       {.epoch = epoch, .loss = values[0] / values[1], .accuracy = *progress_.accuracy});
+  reach("train.validation_told", comm_->generation());
 }
 
 // The others wait for rank 0's disk.

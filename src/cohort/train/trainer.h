@@ -61,10 +61,13 @@ class Trainer {
   int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
 
  private:
-  void settle(StepRunner& fresh, std::span<const Stand> stands);
+  void settle(std::unique_ptr<StepRunner> fresh, std::span<const Stand> stands);
   Stand stand() const;
-  std::string take_from_peers(StepRunner& fresh, std::span<const Stand> stands);
-  void take_from_keeper(const std::string& why, bool begun);
+  std::string take_from_peers(std::unique_ptr<StepRunner>& fresh,
+                              std::span<const Stand> stands);
+  void take_from_keeper(std::unique_ptr<StepRunner> fresh, const std::string& why,
+                        bool begun);
+  void hold(std::unique_ptr<StepRunner> fresh, int64_t steps);
   RunState run_state() const;
   void adopt(StepRunner& fresh, std::span<const Stand> stands,
              const std::vector<int>& odd);
@@ -72,7 +75,6 @@ class Trainer {
   bool must_compare() const;
   bool heal(const std::string& line, const ReplicaReport& found);
   bool go_back(const std::string& why);
-  void reach(std::string_view point);
   void look_for_slow_rank();
   bool must_validate() const;
   int asked_to_stop() const;
@@ -83,6 +85,7 @@ class Trainer {
   int64_t peak_memory() const;
   DoneEvent finish();
   Batch batch_of(const Position& position, int slice) const;
+  bool reach(std::string_view point, int64_t index = -1) const;
 
   Chain& chain_;
   const Dataset& train_;

@@ -44,10 +44,12 @@ struct TrainerOptions {
   std::string history;         // what the run does, record by record
   Backlog* backlog = nullptr;  // of it, when the disk is full; null: the run ends
 
-  KeeperOptions keep;                             // snapshots and checkpoints
-  PageKeeper* pages = nullptr;                    // who keeps snapshots; null: nobody
-  Membership* membership = nullptr;               // of a rank of an elastic run
-  std::chrono::system_clock::time_point started;  // the command
+  KeeperOptions keep;                // snapshots and checkpoints
+  PageKeeper* pages = nullptr;       // who keeps snapshots; null: nobody
+  Membership* membership = nullptr;  // of a rank of an elastic run
+  // When the command was started: for people, and by a clock that nobody sets.
+  std::chrono::system_clock::time_point started;
+  std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 };
 
 }  // namespace cohort

@@ -31,18 +31,30 @@ Stand Trainer::stand() const {
 
 // What ran in the world before stays until the state is in `fresh`: if this world too
 // is lost meanwhile, the next one finds it there.
-void Trainer::settle(StepRunner& fresh, std::span<const Stand> stands) {
+void Trainer::settle(std::unique_ptr<StepRunner> fresh, std::span<const Stand> stands) {
   sound_until_ = sound_until(stands);  // what one rank knows all know from here on
   const std::string lost = take_from_peers(fresh, stands);
-  if (!lost.empty()) take_from_keeper(lost, any_begun(stands));
-  begun_ = true;
-  const bool damaged = std::exchange(sound_until_, Stand::kAll) != Stand::kAll;
+  const bool damaged = sound_until_ != Stand::kAll;
+  if (!lost.empty()) take_from_keeper(std::move(fresh), lost, any_begun(stands));
   reach("train.settled");
   journal_.begin(committed_, lost, damaged);
+  // Whoever was to tell of a validation may be lost, and what is kept of a run does not
+  // have its outcome: it is then made once more.
+  if (const auto told = journal_.validation_told())
+    progress_.validated = lost.empty() ? std::min(progress_.validated, *told) : 0;
 }
 
-// Returns why that cannot be, on all ranks alike.
-std::string Trainer::take_from_peers(StepRunner& fresh, std::span<const Stand> stands) {
+// The state is whole: from this instant on it is what this rank has.
+void Trainer::hold(std::unique_ptr<StepRunner> fresh, int64_t steps) {
+  runner_ = std::move(fresh);
+  committed_ = steps;
+  begun_ = true;
+  sound_until_ = Stand::kAll;
+}
+
+// Takes `fresh`, or returns why that cannot be, on all ranks alike.
+std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
+                                     std::span<const Stand> stands) {
   const Decision decision = decide(stands, comm_->rank());
   if (decision.committed < 0)
     return sound_until_ == Stand::kAll
@@ -65,24 +77,27 @@ std::string Trainer::take_from_peers(StepRunner& fresh, std::span<const Stand> s
     if (is_one_of(found.odd, comm_->rank())) have.clear();
   }
   reach("train.exchange");
-  const std::string lost = exchange_state(*comm_, have, fresh.state(Holding::kHeld));
+  const std::string lost = exchange_state(*comm_, have, fresh->state(Holding::kHeld));
   if (!lost.empty()) return lost;
-  adopt(fresh, stands, found.odd);
+  adopt(*fresh, stands, found.odd);
   reach("train.adopted");
-  fresh.refresh();
-  const bool is_new = std::exchange(committed_, decision.committed) < 0;
+  fresh->refresh();
+  const bool is_new = committed_ < 0;
+  hold(std::move(fresh), decision.committed);
   if (is_new) journal_.catch_up(committed_, progress_.loss);
   return "";
 }
 
-void Trainer::take_from_keeper(const std::string& why, bool begun) {
+void Trainer::take_from_keeper(std::unique_ptr<StepRunner> fresh, const std::string& why,
+                               bool begun) {
   if (sound_until_ != Stand::kAll) keeper_.forget_after(sound_until_);
   reach("train.restore");
   const auto saved = keeper_.restore(sound_until_);
   if (!saved && begun)
     throw CheckpointError(
         text("[train] ", why, ", and nothing is saved to go back to"));
-  committed_ = progress_.known_good = saved ? saved->step : 0;
+  hold(std::move(fresh), saved ? saved->step : 0);
+  progress_.known_good = committed_;
   progress_.skipped = false;
   progress_.validated = committed_ / sampler_.steps_per_epoch();
   keeper_.pin(committed_);

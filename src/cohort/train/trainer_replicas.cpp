@@ -15,8 +15,7 @@ namespace cohort {
 void Trainer::compare_replicas() {
   const ReplicaReport found = runner_->compare_replicas();
   if (found.what.empty()) {
-    if (!options_.history.empty())
-      journal_.compared(committed_, progress_.loss, runner_->weights());
+    if (!options_.history.empty()) journal_.compared(committed_, runner_->weights());
     progress_.known_good = committed_;
     keeper_.pin(progress_.known_good);
     return;
@@ -51,7 +50,7 @@ bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
   }
   committed_ = steps;
   if (!lost.empty()) return false;
-  journal_.healed(committed_, progress_.loss);
+  journal_.healed(committed_);
   journal_.note(line + "; healed from the others");
   return true;
 }
@@ -72,12 +71,6 @@ bool Trainer::go_back(const std::string& why) {
   progress_.skipped = false;
   journal_.rolled_back(before, committed_, why);
   return true;
-}
-
-// A place where a test may strike.
-void Trainer::reach(std::string_view point) {
-  if (auto* const faults = options_.execute.faults)
-    (void)faults->reach(point, comm_->rank());
 }
 
 // Only what the others say tells a slow rank from a long step.

@@ -6,8 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -16,6 +18,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/testing_folder.h"
 #include "cohort/data/synthetic.h"
+#include "cohort/elastic/history_check.h"
 #include "cohort/nn/models.h"
 #include "cohort/train/testing_reporter.h"
 #include "support/ranks.h"
@@ -71,6 +74,17 @@ TEST_P(TrainerTest, ReportsEveryCommittedStepOnceAndInOrder) {
   });
 }
 
+// The clock on the wall was set back by an hour since the command was started.
+TEST_P(TrainerTest, AClockThatStepsBackSpoilsNoDuration) {
+  test::run_ranks(world(), [](Communicator& comm) {
+    SmallRun run;
+    TrainerOptions options = small_run(comm.size());
+    options.started += std::chrono::hours(1);
+    options.max_steps = 1;
+    EXPECT_GT(run.fit(comm, options).first_step_s, 0);
+  });
+}
+
 TEST_P(TrainerTest, LossAndAccuracyDoNotDependOnTheNumberOfRanks) {
   test::run_ranks(world(), [](Communicator& comm) {
     SmallRun run;
@@ -106,6 +120,41 @@ TEST_P(TrainerTest, SampleLogHasEachSampleOnceAnEpoch) {
     EXPECT_EQ(std::set<int64_t>(ids.begin(), ids.end()).size(), 100u);
   }
   EXPECT_EQ(ranks.size(), static_cast<size_t>(GetParam()));
+}
+
+// A sample that is not the step's is found before the vote, on every rank.
+TEST_P(TrainerTest, AStepWithAnotherSampleIsNotCommitted) {
+  for (const bool elastic : {false, true}) {
+    const test::TempFolder folder;
+    test::run_ranks(world(), [&](Communicator& comm) {
+      SmallRun run;
+      FaultPlan faults;
+      faults.arm({.name = "train.batch",
+                  .rank = comm.size() - 1,
+                  .index = 5,  // a slice of the last rank's
+                  .count = 3,
+                  .action = Fault::Action::kFlip});
+      TrainerOptions options = small_run(comm.size());
+      options.execute.faults = &faults;
+      options.elastic = options.step.elastic = options.step.vote = elastic;
+      options.history = folder / "history";
+      options.sample_log = folder / "samples";
+      try {
+        run.fit(comm, options);
+        ADD_FAILURE() << "no error";
+      } catch (const BugError& error) {
+        EXPECT_THAT(error.what(),
+                    testing::HasSubstr("step 3: the ranks drew 30 samples"));
+      }
+      EXPECT_EQ(run.recorder.steps.size(), comm.rank() == 0 ? 2u : 0u);
+    });
+    const HistoryReport report = verify_history(folder / "history");
+    EXPECT_TRUE(report.holds());
+    EXPECT_EQ(report.steps, 2);
+    EXPECT_EQ(report.steps_drawn, 2);
+    std::ifstream log(folder / "samples");
+    EXPECT_EQ(std::count(std::istreambuf_iterator<char>(log), {}, '\n'), 60);
+  }
 }
 
 TEST_P(TrainerTest, AugmentsEachSampleOnceAnEpochInTraining) {

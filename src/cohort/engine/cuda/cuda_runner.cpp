@@ -43,15 +43,17 @@ class CudaRunner final : public StepRunner {
              const ExecutorOptions& options)
       : slices_(schedule.slices),
         may_skip_(has(schedule, ActionKind::kVote)),
+        lists_(options.listed_samples > 0),
         step_(chain, step_options(schedule, update, options)) {}
 
   StepResult run(const StepInput& input) override {
     StepResult result;
+    if (lists_) result.samples.resize(1);
     {
       Timed timed(result.split.data);
-      for (int slice = 0; slice < slices_; ++slice)
-        step_.load(input.step, input.batch(slice), slice);
+      for (int slice = 0; slice < slices_; ++slice) load(input, slice, result);
     }
+    require_expected(input, result.drawn);  // before the device changes anything
     // The device does forward and backward as one; the host sees only their end.
     Timed timed(result.split.forward);
     step_.start(input.step, input.rate);
@@ -82,6 +84,15 @@ class CudaRunner final : public StepRunner {
   int64_t device_peak_bytes() const override { return step_.peak_bytes(); }
 
  private:
+  void load(const StepInput& input, int slice, StepResult& result) {
+    const Batch batch = input.batch(slice);
+    step_.load(input.step, batch, slice);
+    result.drawn += sum_samples(input.sample_key, batch.ids);
+    if (!lists_) return;
+    auto& mine = result.samples.front();
+    mine.insert(mine.end(), batch.ids.begin(), batch.ids.end());
+  }
+
   [[noreturn]] void stop(int64_t step) {
     throw Error(ErrorKind::kBug, text("[engine] step ", step + 1, ": the gradient of ",
                                       step_.bad_gradient(), " on rank 0 is not finite",
@@ -90,6 +101,7 @@ class CudaRunner final : public StepRunner {
 
   int slices_;
   bool may_skip_;
+  bool lists_;  // the ids that are drawn
   CudaStep step_;
 };
 

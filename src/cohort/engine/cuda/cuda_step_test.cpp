@@ -133,9 +133,11 @@ test::Trained train_by_runner(const RunnerCase& way, ComputeOn compute_on,
                {.slices = 3,
                 .recompute = BlockChoice::parse(way.recompute, "test"),
                 .precision = precision}),
-      update, *rule, *comm, {.seed = 7, .usual_count = 5, .compute_on = compute_on});
+      update, *rule, *comm,
+      {.seed = 7, .usual_count = 5, .compute_on = compute_on, .listed_samples = 6});
   test::Trained trained;
   for (int64_t step = 0; step < kSteps; ++step) {
+    std::vector<int64_t> drawn;
     const auto batch = [&](int slice) {
       const int64_t rows =
           step + 1 == kSteps ? (slice == 0 ? 2 : 0) : 1 + (slice + 1) % 2;
@@ -144,10 +146,14 @@ test::Trained train_by_runner(const RunnerCase& way, ComputeOn compute_on,
       if (!images) made.input = made.input.flatten(1).narrow(1, 0, 24);
       for (int64_t i = 0; i < rows; ++i)
         made.ids.push_back(100 * step + 10 * slice + i);
+      drawn.insert(drawn.end(), made.ids.begin(), made.ids.end());
       return made;
     };
-    trained.losses.push_back(
-        runner->run({.step = step, .rate = 0.02, .batch = batch}).loss);
+    const StepResult result =
+        runner->run({.step = step, .rate = 0.02, .batch = batch, .sample_key = 9});
+    EXPECT_EQ(result.drawn, sum_samples(9, drawn));
+    EXPECT_EQ(result.samples, DrawnSamples{drawn});
+    trained.losses.push_back(result.loss);
   }
   Batch seen = batch_of(1);
   if (!images) seen.input = seen.input.flatten(1).narrow(1, 0, 24);
@@ -174,6 +180,24 @@ INSTANTIATE_TEST_SUITE_P(Ways, CudaRunnerTest,
                                          RunnerCase{"recompute_half", "every=2"},
                                          RunnerCase{"bf16", "none", at::kBFloat16}),
                          [](const auto& info) { return info.param.name; });
+
+TEST(CudaRunner, AStepWithOtherSamplesChangesNothing) {
+  Chain chain = test::small_resnet();
+  const auto rule = make_update_rule({});
+  const World world;
+  const auto store = join(world, {});
+  const auto comm = connect(world, *store, {.backend = "local"});
+  const auto runner =
+      make_step_runner(chain, generate(specs_of(chain), {}, {}), {}, *rule, *comm,
+                       {.compute_on = ComputeOn::kStaged});
+  const Tensor before = runner->weights()[0].tensor.clone();
+  EXPECT_THROW(runner->run({.step = 4,
+                            .rate = 0.1,
+                            .batch = [&](int) { return batch_of(0); },
+                            .expected = SampleSum{.sum = 1, .count = 1}}),
+               BugError);
+  EXPECT_TRUE(runner->weights()[0].tensor.equal(before));
+}
 
 TEST(CudaRunner, ABadGradientIsNamedAndStopsTheRun) {
   Chain chain = test::small_resnet();

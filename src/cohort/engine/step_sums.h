@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/data/sample_sum.h"
+
+namespace cohort {
+
+// Which samples each rank drew in a step: ids, by rank.
+using DrawnSamples = std::vector<std::vector<int64_t>>;
+
+// The small sums of a step that every rank must know before it votes: the loss, who was
+// asked to stop, and what the ranks really computed with. They travel together, as
+// doubles: whole numbers below 2^53 add up exactly in any order.
+//
+// Use: clear(), then the additions of this rank, then reduce(); once that is waited for
+// all ranks read the same. Thread safety: none.
+class StepSums {
+ public:
+  // `listed`: the most samples of a rank in one step, if their ids are to be told to
+  // all ranks; 0: only their sum is.
+  StepSums(Communicator& comm, int64_t listed);
+
+  void clear();
+  void add_loss(double sum, double count);
+  void ask_to_stop() { at(kStop) = 1; }
+  // Samples that this rank computes with, under the key of their epoch.
+  void draw(uint64_t key, std::span<const int64_t> ids);
+
+  Work reduce();  // collective
+
+  double loss_sum() const { return at(kLoss); }
+  double count() const { return at(kCount); }  // what the loss is a mean over
+  bool asked_to_stop() const { return at(kStop) > 0; }
+  SampleSum drawn() const;
+  DrawnSamples listed() const;  // empty unless they were to be listed
+
+ private:
+  // A sum of samples travels in two halves, so that no rank's part is rounded.
+  enum Field { kLoss, kCount, kStop, kLowHalf, kHighHalf, kSamples, kFields };
+
+  double& at(int64_t field) { return values_.data_ptr<double>()[field]; }
+  double at(int64_t field) const { return values_.const_data_ptr<double>()[field]; }
+
+  Communicator& comm_;
+  int64_t room_;   // for the ids of a rank, each as id + 1; 0: none
+  Tensor values_;  // the fields, then that room for each rank
+  SampleSum mine_;
+};
+
+}  // namespace cohort

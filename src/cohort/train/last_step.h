@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cohort/data/sample_sum.h"
+#include "cohort/engine/step_sums.h"
+
+namespace cohort {
+
+// What a rank knows of the last step it committed. Every rank keeps it: whoever notes
+// steps may be lost before it noted this one, and the next asks those who are left.
+struct LastStep {
+  int64_t step = 0;  // counted from 1; 0: it knows of none
+  double loss = 0;
+  SampleSum drawn;
+  DrawnSamples samples;  // if they are listed
+
+  bool operator==(const LastStep&) const = default;
+
+  std::string bytes() const;
+  // COHORT_CHECK: a peer is of another program.
+  static LastStep of(const std::string& bytes);
+};
+
+}  // namespace cohort
