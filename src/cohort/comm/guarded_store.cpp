@@ -15,6 +15,8 @@ namespace {
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
+constexpr milliseconds kConnectLimit{1'000};  // callers try again
+
 // Until `link` has something to do; false when the deadline has passed.
 bool await_link(const StoreLink& link, SteadyClock::time_point deadline) {
   const auto left = std::chrono::ceil<milliseconds>(deadline - SteadyClock::now());
@@ -44,7 +46,8 @@ GuardedStore::GuardedStore(const StoreDoor& door, milliseconds timeout)
     return;
   }
   std::string reason;
-  UniqueFd socket = connect_to(door.address, door.port, timeout, reason);
+  UniqueFd socket =
+      connect_to(door.address, door.port, std::min(timeout, kConnectLimit), reason);
   if (!socket) {
     throw NobodyThere(text("[comm.store] no store at ", where_, ": ", reason));
   }

@@ -2,6 +2,10 @@
 #include "cohort/comm/tls_session.h"
 
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <memory>
 
 namespace cohort {
 namespace {
@@ -105,6 +109,45 @@ TEST(TlsSession, GarbageIsNoAgentWithAnotherSecret) {
     EXPECT_FALSE(server.receive(garbage));
     EXPECT_FALSE(server.other_secret());
   }
+}
+
+using OwnedContext = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
+
+// Of a server that has no key but a certificate it made itself.
+OwnedContext certified_server() {
+  OwnedContext context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
+  EVP_PKEY* key = EVP_EC_gen("P-256");
+  X509* certificate = X509_new();
+  X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+  X509_set_pubkey(certificate, key);
+  X509_sign(certificate, key, EVP_sha256());
+  SSL_CTX_use_certificate(context.get(), certificate);
+  SSL_CTX_use_PrivateKey(context.get(), key);
+  X509_free(certificate);
+  EVP_PKEY_free(key);
+  return context;
+}
+
+// Who took the port before the host did may well have a certificate; it has no secret.
+TEST(TlsSession, ACertificateProvesNothing) {
+  const OwnedContext context = certified_server();
+  SSL* server = SSL_new(context.get());
+  BIO* in = BIO_new(BIO_s_mem());
+  BIO* out = BIO_new(BIO_s_mem());
+  SSL_set_bio(server, in, out);
+  SSL_set_accept_state(server);
+  TlsKey key(kSecretA, TlsKey::Side::kClient);
+  TlsSession client(key);
+  const std::string hello = client.take_wire();
+  BIO_write(in, hello.data(), static_cast<int>(hello.size()));
+  SSL_do_handshake(server);
+  std::string answer(BIO_ctrl_pending(out), '\0');
+  ASSERT_GT(answer.size(), 500u) << "no certificate came";
+  BIO_read(out, answer.data(), static_cast<int>(answer.size()));
+  EXPECT_FALSE(client.receive(answer));
+  EXPECT_FALSE(client.established());
+  SSL_free(server);
 }
 
 }  // namespace
