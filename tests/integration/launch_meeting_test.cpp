@@ -32,13 +32,31 @@ int port_of(const std::string& rdzv) {
 }
 
 // An agent whose ranks say that they are ready, and end well at SIGUSR2.
-Args agent_until_told(const std::string& rdzv, Args flags = {},
-                      const std::string& nodes = "2") {
-  Args args{launch_tool(), "-n", "1", "--nnodes", nodes, "--rdzv", rdzv};
+Args agent_until_told(const std::string& rdzv, const Args& flags = {}) {
+  Args args{launch_tool(), "-n", "1", "--nnodes", "2", "--rdzv", rdzv};
   args.insert(args.end(), flags.begin(), flags.end());
   args.insert(args.end(),
               {"--", launch_tool(), "--act", "obey", std::to_string(SIGUSR2), "0"});
   return args;
+}
+
+// One of three agents, whose rank says which node it is on.
+Args agent_of_three(const std::string& rdzv, const Args& flags) {
+  Args args{launch_tool(), "--nnodes", "3", "--rdzv", rdzv};
+  args.insert(args.end(), flags.begin(), flags.end());
+  args.insert(args.end(), {"--", "sh", "-c", "echo node $GROUP_RANK rank $RANK"});
+  return args;
+}
+
+void expect_three_nodes(std::initializer_list<Program*> agents) {
+  std::string out;
+  for (Program* agent : agents) {
+    EXPECT_EQ(agent->wait(), 0) << agent->err();
+    out += agent->out();
+  }
+  for (const char* place : {"node 0 rank 0\n", "node 1 rank 1\n", "node 2 rank 2\n"}) {
+    EXPECT_EQ(count(out, place), 1) << out;
+  }
 }
 
 // What a stranger gets who speaks the store's language and knows our source.
@@ -221,7 +239,7 @@ TEST_F(MeetingTest, WithoutATokenOnlyLoopbackIsAPlaceToMeet) {
 }
 
 TEST_F(MeetingTest, AGuestThatDiesBeforeTheRunMayComeAgain) {
-  const Args args = agent_until_told(rdzv_, token(kToken), "3");
+  const Args args = agent_of_three(rdzv_, token(kToken));
   Program host(args);
   await_card(0);
   {
@@ -231,14 +249,11 @@ TEST_F(MeetingTest, AGuestThatDiesBeforeTheRunMayComeAgain) {
     guest.wait();
   }
   Program again(args), last(args);
-  for (Program* agent : {&host, &again, &last}) {
-    ASSERT_TRUE(agent->wait_for_output("ready")) << agent->err();
-  }
-  expect_good_end({&host, &again, &last});
+  expect_three_nodes({&host, &again, &last});
 }
 
 TEST_F(MeetingTest, WhenTheHostDiesBeforeTheRunAnotherServes) {
-  const Args args = agent_until_told(rdzv_, token(kToken), "3");
+  const Args args = agent_of_three(rdzv_, token(kToken));
   auto host = std::make_unique<Program>(args);
   await_card(0);
   Program guest(args);
@@ -246,10 +261,7 @@ TEST_F(MeetingTest, WhenTheHostDiesBeforeTheRunAnotherServes) {
   host->signal(SIGKILL);
   host->wait();
   Program again(args), last(args);
-  for (Program* agent : {&guest, &again, &last}) {
-    ASSERT_TRUE(agent->wait_for_output("ready")) << agent->err();
-  }
-  expect_good_end({&guest, &again, &last});
+  expect_three_nodes({&guest, &again, &last});
 }
 
 }  // namespace

@@ -145,9 +145,11 @@ std::vector<std::string> Meeting::notices() {
 // Whoever can listen at the endpoint serves the store; the others are its guests.
 void Meeting::find_store() {
   const auto begin = Clock::now();
-  if (is_here(address_) && serve()) return;
-  if (visit()) return;
-  if (is_here(address_)) suspect_stranger(begin);
+  if ((is_here(address_) && serve()) || visit()) {
+    stranger_since_.reset();
+  } else if (is_here(address_)) {
+    suspect_stranger(begin);
+  }
 }
 
 // False where another has the endpoint: an agent, or a stranger.
@@ -165,6 +167,7 @@ bool Meeting::serve() {
     last_error_ = error.what();
     return false;
   }
+  id_ = 0;  // also of one who came as a guest before
   store_->set("node/0", card());
   return true;
 }
@@ -189,7 +192,8 @@ void Meeting::suspect_stranger(Clock::time_point since) {
   if (!stranger_since_) stranger_since_ = since;
   if (Clock::now() < *stranger_since_ + kGoing) return;
   throw ConfigError(text("[launch.rdzv] ", options_.rdzv,
-                         " is in use, and not by an agent: ", last_error_,
+                         " is in use, and not by an agent with",
+                         secret_.empty() ? "out a token: " : " a token: ", last_error_,
                          "; legal: a port that is free"));
 }
 
