@@ -55,6 +55,7 @@ GuardedStore::GuardedStore(const StoreDoor& door, milliseconds timeout)
   link_ = std::make_unique<StoreLink>(std::move(socket),
                                       std::make_unique<TlsSession>(*key_));
   greet(timeout);
+  has("");  // the server has seen the last word of the proof only when it answers
 }
 
 void GuardedStore::greet(milliseconds timeout) {

@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kProofLimit{5};  // for a handshake
 constexpr size_t kMostUnproved = 64;            // connections; the oldest goes
+constexpr int kMostAtOnce = 16;                 // accepted before all are attended to
 constexpr size_t kMostRefused = 16;             // addresses that are named
 constexpr milliseconds kAcceptPause{100};       // when there are no descriptors left
 constexpr milliseconds kLongestWait{3'600'000};
@@ -118,7 +119,7 @@ void GuardedStoreServer::serve() {
 }
 
 void GuardedStoreServer::accept_guests() {
-  for (;;) {
+  for (int i = 0; i < kMostAtOnce; ++i) {
     sockaddr_storage from{};
     socklen_t size = sizeof from;
     auto* generic = reinterpret_cast<sockaddr*>(&from);
