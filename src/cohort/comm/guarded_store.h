@@ -37,9 +37,9 @@ class NobodyThere : public CommError {
 // A client. Calls wait for their answer on the caller's thread.
 //
 // Failure: the constructor throws ConfigError where the other side has another secret
-// (or belongs to another user), NobodyThere where it is no such store or does not answer
-// in time, CommError where it hangs up. A call throws CommError, and the store is lost
-// then.
+// (or belongs to another user), NobodyThere where it is no such store or does not
+// answer in time, CommError where it hangs up. A call throws CommError, and the store
+// is lost then.
 class GuardedStore : public Store {
  public:
   GuardedStore(const StoreDoor& door, std::chrono::milliseconds timeout);

@@ -34,8 +34,8 @@ struct LaunchOptions {
   // the meeting; --nnodes and --max-restarts must be the same for all.
   std::string rdzv;
   // A file with the secret that the agents share; empty: COHORT_RDZV_TOKEN has it, or
-  // there is none, and HOST must be this machine's loopback. The agent reads it once its
-  // zygote is forked: ranks never have it.
+  // there is none, and HOST must be this machine's loopback. The agent reads it once
+  // its zygote is forked: ranks never have it.
   std::string rdzv_token;
   std::chrono::milliseconds join_timeout{300'000};  // for all agents to come
 
