@@ -70,6 +70,7 @@ int run_launch(const LaunchArgs& args) {
   options.min_nodes = nodes.min;
   options.max_nodes = nodes.max;
   options.rdzv = args.rdzv;
+  options.rdzv_token = args.rdzv_token;
   options.join_timeout = milliseconds(args.join_timeout_s, "--join-timeout");
   options.max_restarts = args.max_restarts;
   options.grace = milliseconds(args.grace_s, "--grace");

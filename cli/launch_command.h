@@ -11,6 +11,7 @@ struct LaunchArgs {
   std::string ranks = "1";           // -n: a number, or auto (GPUs, else cores)
   std::string nodes = "1";           // --nnodes: N or MIN:MAX
   std::string rdzv;                  // --rdzv HOST:PORT
+  std::string rdzv_token;            // --rdzv-token FILE
   int max_restarts = 0;              // --max-restarts
   double grace_s = 3;                // --grace
   double join_timeout_s = 300;       // --join-timeout
@@ -45,7 +46,9 @@ what torchrun exports. Returns the first failed program's own code, or 128 + sig
 Examples:
   cohort launch -n 2 -- ./my_program --epochs 3
   cohort launch -n 2 -- python3 train_ddp.py
-  cohort launch -n 4 --nnodes 2 --rdzv node0:29400 -- ./my_program
+  cohort launch -n 4 --nnodes 2 --rdzv node0:29400 --rdzv-token ~/.rdzv -- ./my_program
+On several hosts the agents share a secret, in a file that you alone can read:
+  (umask 077; head -c 32 /dev/urandom | base64 > ~/.rdzv)
 )";
 
 }  // namespace cohort::cli

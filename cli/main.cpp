@@ -43,15 +43,17 @@ CLI::Validator at_least(int least, double most) {
           ""};
 }
 
-void add_world_flags(CLI::App& app, std::string& ranks, std::string& nodes,
-                     std::string& rdzv, int& restarts, double& grace) {
-  app.add_option("-n", ranks, "Ranks on this node, or auto (GPUs, else cores)");
-  app.add_option("--nnodes", nodes, "Nodes: N, or MIN:MAX")->capture_default_str();
-  app.add_option("--rdzv", rdzv, "HOST:PORT where the nodes meet");
-  app.add_option("--max-restarts", restarts,
+template <typename Args>
+void add_world_flags(CLI::App& app, Args& args) {
+  app.add_option("-n", args.ranks, "Ranks on this node, or auto (GPUs, else cores)");
+  app.add_option("--nnodes", args.nodes, "Nodes: N, or MIN:MAX")->capture_default_str();
+  app.add_option("--rdzv", args.rdzv, "HOST:PORT where the nodes meet");
+  app.add_option("--rdzv-token", args.rdzv_token,
+                 "File, yours alone: the secret the nodes share");
+  app.add_option("--max-restarts", args.max_restarts,
                  "Restarts over the whole run (default: 0; 100 in an elastic run)")
       ->check(at_least(0, 1e6));
-  app.add_option("--grace", grace,
+  app.add_option("--grace", args.grace_s,
                  "Seconds between asking a rank to stop and killing it")
       ->check(at_least(0, 1e6))
       ->capture_default_str();
@@ -60,8 +62,7 @@ void add_world_flags(CLI::App& app, std::string& ranks, std::string& nodes,
 void add_train(CLI::App& app, TrainArgs& args, Command& command) {
   auto* sub = app.add_subcommand("train", "Train a recipe on one or many ranks");
   sub->add_option("recipe", args.recipe, "Name of the recipe")->required();
-  add_world_flags(*sub, args.ranks, args.nodes, args.rdzv, args.max_restarts,
-                  args.grace_s);
+  add_world_flags(*sub, args);
   sub->add_option("--backend", args.backend,
                   "auto, local, shm, gloo, mpi, nccl or hybrid")
       ->capture_default_str();
@@ -95,8 +96,7 @@ void add_train(CLI::App& app, TrainArgs& args, Command& command) {
 void add_launch(CLI::App& app, LaunchArgs& args, Command& command) {
   auto* sub =
       app.add_subcommand("launch", "Run any program as ranks, as torchrun does");
-  add_world_flags(*sub, args.ranks, args.nodes, args.rdzv, args.max_restarts,
-                  args.grace_s);
+  add_world_flags(*sub, args);
   sub->add_option("--join-timeout", args.join_timeout_s,
                   "Seconds for all nodes to come")
       ->capture_default_str();

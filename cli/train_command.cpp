@@ -148,6 +148,7 @@ LaunchOptions launch_options(const TrainPlan& plan) {
   options.min_nodes = nodes.min;
   options.max_nodes = nodes.max;
   options.rdzv = args.rdzv;
+  options.rdzv_token = args.rdzv_token;
   const bool elastic = plan.config.get_string("elastic") == "on";
   options.max_restarts = args.max_restarts >= 0 ? args.max_restarts
                          : elastic              ? kElasticRestarts

@@ -18,7 +18,7 @@ struct TrainArgs {
   std::string recipe;
   std::string ranks;  // -n; empty: one, or a launcher's variables decide
   std::string nodes = "1";
-  std::string rdzv;
+  std::string rdzv, rdzv_token;
   int max_restarts = -1;  // not given: 100 in an elastic run, else 0
   double grace_s = 3;
   std::string backend = "auto";

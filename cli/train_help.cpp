@@ -37,6 +37,7 @@ Examples:
   cohort train fashion-mnist -n 2 --config run.yaml --out runs/first
   cohort train fashion-mnist -n 2 --set checkpoint.dir=runs/a --set checkpoint.every_steps=100
   cohort train fashion-mnist -n 4 --set checkpoint.dir=runs/a --resume
+  cohort train mlp -n 4 --nnodes 2 --rdzv node0:29400 --rdzv-token ~/.rdzv    on each node
   torchrun --nproc-per-node 2 --no-python cohort train fashion-mnist
 
 Exit codes: 0 done; 1 a bug or a NaN loss; 2 usage or configuration; 3 data; 4 a rank lost;

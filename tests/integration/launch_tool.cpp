@@ -149,6 +149,8 @@ int run(Args in) {
       args.nodes = value();
     else if (in[i] == "--rdzv")
       args.rdzv = value();
+    else if (in[i] == "--rdzv-token")
+      args.rdzv_token = value();
     else if (in[i] == "--max-restarts")
       args.max_restarts = std::stoi(value());
     else if (in[i] == "--grace")

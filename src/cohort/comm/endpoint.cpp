@@ -7,6 +7,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <nss.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -62,22 +63,23 @@ const addrinfo* prefer_ipv4(const addrinfo* list) {
   return list;
 }
 
-// 0, or the errno of one attempt.
-int try_connect(const addrinfo& target, std::chrono::milliseconds timeout) {
-  const int fd =
-      socket(target.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno;
-  int error = connect(fd, target.ai_addr, target.ai_addrlen) == 0 ? 0 : errno;
+// The connection, or none and the errno of one attempt.
+UniqueFd try_connect(const addrinfo& target, std::chrono::milliseconds timeout,
+                     int& error) {
+  UniqueFd fd(socket(target.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  error = fd ? 0 : errno;
+  if (!fd) return fd;
+  error = connect(fd.get(), target.ai_addr, target.ai_addrlen) == 0 ? 0 : errno;
   if (error == EINPROGRESS) {
-    pollfd waiter{fd, POLLOUT, 0};
+    pollfd waiter{fd.get(), POLLOUT, 0};
     error = ETIMEDOUT;
     if (poll(&waiter, 1, static_cast<int>(timeout.count())) > 0) {
       socklen_t length = sizeof(error);
-      getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+      getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     }
   }
-  close(fd);
-  return error;
+  if (error != 0) fd.reset();
+  return fd;
 }
 
 }  // namespace
@@ -139,11 +141,28 @@ std::string await_listener(const std::string& address, int port,
   const auto deadline = SteadyClock::now() + timeout;
   for (milliseconds pause{2};; pause = std::min(pause * 2, milliseconds{100})) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - SteadyClock::now());
-    const int error = try_connect(*list, std::max(left, milliseconds{1}));
-    if (error == 0) return {};
+    int error = 0;
+    if (try_connect(*list, std::max(left, milliseconds{1}), error)) return {};
     if (SteadyClock::now() + pause >= deadline) return std::strerror(error);
     std::this_thread::sleep_for(pause);
   }
+}
+
+UniqueFd connect_to(const std::string& address, int port,
+                    std::chrono::milliseconds timeout, std::string& reason) {
+  int error = 0;
+  UniqueFd socket = try_connect(*numeric(address, port), timeout, error);
+  if (socket) {
+    const int on = 1;
+    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  } else {
+    reason = std::strerror(error);
+  }
+  return socket;
+}
+
+bool is_loopback_address(const std::string& address) {
+  return address.rfind("127.", 0) == 0 || address == "::1";
 }
 
 namespace {

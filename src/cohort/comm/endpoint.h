@@ -4,6 +4,8 @@
 #include <chrono>
 #include <string>
 
+#include "cohort/core/unique_fd.h"
+
 namespace cohort {
 
 // The numeric address of `host`. Name service beyond /etc/hosts is asked here and
@@ -38,6 +40,14 @@ class Listener {
 // reason of the last failure, or nothing: a connection was made (and closed).
 std::string await_listener(const std::string& address, int port,
                            std::chrono::milliseconds timeout);
+
+// A connection to the numeric `address`, at the first attempt. None, and `reason`,
+// where there is no listener or `timeout` passes.
+UniqueFd connect_to(const std::string& address, int port,
+                    std::chrono::milliseconds timeout, std::string& reason);
+
+// 127.x.x.x or ::1.
+bool is_loopback_address(const std::string& address);
 
 // The numeric address others reach this machine at, if they can reach `address`: the
 // one it would use to reach it (nothing is sent), or, where `address` is its own

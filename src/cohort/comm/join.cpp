@@ -195,9 +195,9 @@ std::unique_ptr<Store> join(const World& world, const ConnectOptions& options) {
 }
 
 bool close_world(const World& world, StoreServer& server, const std::string& why) {
-  const std::string prefix = key_prefix(world);
-  if (server.add(prefix + kVerdictClaim, 1) > 1) return false;
-  server.set(prefix + kVerdict, "comm " + why);
+  const StoreSeal seal(key_prefix(world));
+  if (server.add(seal.name(kVerdictClaim), 1) > 1) return false;
+  server.set(seal.name(kVerdict), seal.close(kVerdict, "comm " + why));
   return true;
 }
 

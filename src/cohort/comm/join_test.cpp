@@ -153,7 +153,8 @@ TEST(Join, AWorldThatIsClosedLetsGoOfThoseWhoWaitAndThoseWhoCome) {
   StoreServer server;
   std::thread closer([&] {
     // Somebody waits for the others.
-    while (server.add("cohort/token/0/join/agreed", 0) == 0) std::this_thread::yield();
+    const std::string agreed = StoreSeal("cohort/token/0/").name("join/agreed");
+    while (server.add(agreed, 0) == 0) std::this_thread::yield();
     EXPECT_TRUE(close_world(rank_of(0, 2, server.port()), server, "it is over"));
   });
   EXPECT_THAT(join_all({{rank_of(0, 2, server.port())}}), Each(Eq("comm: it is over")));

@@ -158,7 +158,7 @@ class TcpStore::Caller {
 TcpStore::TcpStore(const TcpStoreOptions& options) : TcpStore(options, nullptr) {}
 
 TcpStore::TcpStore(const TcpStoreOptions& options, std::unique_ptr<StoreServer> server)
-    : options_(options), server_(std::move(server)) {
+    : options_(options), seal_(options.prefix), server_(std::move(server)) {
   silence_c10d();
   const std::string address = resolve_host(options.host);
   const std::string where = text(options.host, ":", options.port);
@@ -181,19 +181,18 @@ TcpStore::~TcpStore() = default;
 
 void TcpStore::set(const std::string& key, const std::string& value) {
   caller_->run<void>(text("set '", key, "'"), options_.timeout,
-                     [full = options_.prefix + key, value](C10dStore& store) {
-                       store->set(full, to_bytes(value));
-                     });
+                     [name = seal_.name(key), sealed = seal_.close(key, value)](
+                         C10dStore& store) { store->set(name, to_bytes(sealed)); });
 }
 
 std::string TcpStore::get(const std::string& key, milliseconds timeout) {
-  return caller_->run<std::string>(
+  const std::string sealed = caller_->run<std::string>(
       text("get '", key, "'"), timeout,
-      [full = options_.prefix + key, key, timeout](C10dStore& store) -> std::string {
+      [name = seal_.name(key), key, timeout](C10dStore& store) -> std::string {
         const auto begin = SteadyClock::now();
         try {
-          store->wait({full}, std::max(timeout, milliseconds{1}));
-          const auto bytes = store->get(full);
+          store->wait({name}, std::max(timeout, milliseconds{1}));
+          const auto bytes = store->get(name);
           return {bytes.begin(), bytes.end()};
         } catch (const std::exception&) {
           if (SteadyClock::now() - begin < timeout) throw;
@@ -201,21 +200,20 @@ std::string TcpStore::get(const std::string& key, milliseconds timeout) {
                                timeout.count(), " ms"));
         }
       });
+  return seal_.open(key, sealed);
 }
 
 bool TcpStore::has(const std::string& key) {
-  return caller_->run<bool>(text("look for '", key, "'"), options_.timeout,
-                            [full = options_.prefix + key](C10dStore& store) {
-                              return store->check({full});
-                            });
+  return caller_->run<bool>(
+      text("look for '", key, "'"), options_.timeout,
+      [name = seal_.name(key)](C10dStore& store) { return store->check({name}); });
 }
 
 int64_t TcpStore::add(const std::string& key, int64_t amount) {
-  return caller_->run<int64_t>(
-      text("add to '", key, "'"), options_.timeout,
-      [full = options_.prefix + key, amount](C10dStore& store) {
-        return store->add(full, amount);
-      });
+  return caller_->run<int64_t>(text("add to '", key, "'"), options_.timeout,
+                               [name = seal_.name(key), amount](C10dStore& store) {
+                                 return store->add(name, amount);
+                               });
 }
 
 }  // namespace cohort

@@ -6,13 +6,16 @@
 #include <string>
 
 #include "cohort/comm/store.h"
+#include "cohort/comm/store_seal.h"
 
 namespace cohort {
 
 // Hosts a run's store: a c10d::TCPStore that ranks of ours and of PyTorch can use.
 // Runs one thread; the store lives until destruction.
 //
-// A stranger who connects and says nothing, or nonsense, disturbs nobody.
+// A stranger who connects and says nothing, or nonsense, disturbs nobody. One who
+// speaks c10d's language can list and delete keys and alter counters; values it can
+// neither read nor forge (StoreSeal).
 class StoreServer {
  public:
   // Binds to `address`: "127.0.0.1" for a run of one node, "0.0.0.0" for several.
@@ -37,7 +40,9 @@ class StoreServer {
 struct TcpStoreOptions {
   std::string host = "127.0.0.1";
   int port = 0;
-  std::string prefix = "";  // before every key; the run's token is in it
+  // Before every key; the run's token is in it. Names and values are sealed by it
+  // (StoreSeal), for c10d's store answers anyone. Empty: they are not.
+  std::string prefix = "";
   // How long to try to connect, and the longest a call other than get() may take.
   std::chrono::milliseconds timeout{60'000};
 };
@@ -63,6 +68,7 @@ class TcpStore : public Store {
  private:
   class Caller;
   TcpStoreOptions options_;
+  StoreSeal seal_;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<Caller> caller_;
 };

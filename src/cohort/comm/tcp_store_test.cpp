@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
@@ -55,6 +56,45 @@ TEST(TcpStore, SharesValuesAndCountersUnderItsPrefix) {
   EXPECT_EQ(a.add("count", 2), 2);
   EXPECT_EQ(b.add("count", 3), 5);
   EXPECT_EQ(stranger.add("count", 1), 1);
+}
+
+// Whoever connects may list, read and write: c10d's store has no lock.
+TEST(TcpStore, ListingARunsKeysTellsNothingAndForgingAValueIsNamed) {
+  StoreServer server;
+  TcpStore store({.port = server.port(), .prefix = "cohort/token/0/"});
+  store.set("card", "of rank 0");
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(server.port());
+  options.waitWorkers = false;
+  c10d::TCPStore stranger("127.0.0.1", options);
+  std::string name;
+  for (const std::string& key : stranger.listKeys()) {
+    const std::string plain = key.substr(key.find("cohort"));
+    const std::vector<uint8_t> value = stranger.get(plain);
+    const std::string seen = plain + std::string(value.begin(), value.end());
+    for (const char* secret : {"token", "card", "rank"}) {
+      EXPECT_THAT(seen, testing::Not(HasSubstr(secret)));
+    }
+    name = plain;
+  }
+  const std::vector<uint8_t> whole = stranger.get(name);
+  for (std::vector<uint8_t> forged : {std::vector<uint8_t>(64, 'x'), {}, whole}) {
+    if (forged.size() > 20) forged.back() ^= 1;
+    stranger.set(name, forged);
+    EXPECT_THAT(error_of<CommError>([&] { store.get("card", 5s); }),
+                HasSubstr("'card': its value was not written by a rank of this run"));
+  }
+  stranger.set(name, whole);
+  EXPECT_EQ(store.get("card", 5s), "of rank 0");
+}
+
+TEST(TcpStore, AValueIsGoodForItsOwnKeyAlone) {
+  const StoreSeal seal("cohort/token/0/"), other("cohort/token/1/");
+  const std::string sealed = seal.close("a", "value");
+  EXPECT_EQ(seal.open("a", sealed), "value");
+  EXPECT_EQ(seal.open("empty", seal.close("empty", "")), "");
+  EXPECT_THROW(seal.open("b", sealed), CommError);
+  EXPECT_THROW(other.open("a", sealed), CommError);
 }
 
 TEST(TcpStore, GetWaitsUntilTheKeyIsThere) {

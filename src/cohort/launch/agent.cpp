@@ -52,7 +52,9 @@ bool Agent::join() {
   }
   meeting_ = std::make_unique<Meeting>(options_);
   for (;;) {
-    if (auto world = meeting_->advance()) {
+    const auto world = meeting_->advance();
+    for (const std::string& notice : meeting_->notices()) say(notice);
+    if (world) {
       plan_.world = *world;
       return true;
     }

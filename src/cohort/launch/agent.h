@@ -33,6 +33,10 @@ struct LaunchOptions {
   // HOST:PORT where the agents meet; empty for one node. The agent on HOST serves
   // the meeting; --nnodes and --max-restarts must be the same for all.
   std::string rdzv;
+  // A file with the secret that the agents share; empty: COHORT_RDZV_TOKEN has it, or
+  // there is none, and HOST must be this machine's loopback. The agent reads it once
+  // its zygote is forked: ranks never have it.
+  std::string rdzv_token;
   std::chrono::milliseconds join_timeout{300'000};  // for all agents to come
 
   int max_restarts = 0;  // of all ranks together, counted over the whole run

@@ -11,6 +11,7 @@ namespace cohort::process {
 void Agent::watch_meeting(Generation& generation) {
   if (Clock::now() < next_meeting_ && !generation.done()) return;
   next_meeting_ = Clock::now() + kMeetingInterval;
+  for (const std::string& notice : meeting_->notices()) say(notice);
   if (event_) return;
   try {
     std::optional<Event> event;

@@ -9,6 +9,7 @@
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
 #include "cohort/core/process.h"
+#include "cohort/launch/rdzv_token.h"
 
 namespace cohort::process {
 namespace {
@@ -21,30 +22,27 @@ constexpr seconds kBeat{1};      // a sign of life of each agent
 constexpr seconds kSilent{10};   // without one for so long: lost
 constexpr milliseconds kStoreTimeout{5'000};  // of one request
 constexpr seconds kGoing{1};                  // for an agent that ends
-constexpr milliseconds kKnock{200};           // for a connection
 
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }
 
-bool is_loopback(const std::string& address) {
-  return address.rfind("127.", 0) == 0 || address == "::1";
-}
-
 // Whether the numeric address is one of this machine's.
 bool is_here(const std::string& address) {
   try {
-    return is_loopback(address) || local_address_towards(address) == address;
+    return is_loopback_address(address) || local_address_towards(address) == address;
   } catch (const ConfigError&) {
     return false;  // no way leads there
   }
 }
 
-// Loopback listens there alone. Any other name listens everywhere, because a host's
-// own name often means loopback to itself.
-std::string listening_address(const std::string& address) {
-  if (is_loopback(address)) return address;
+// Where the host's stores listen: at its address alone. A host's own name often means
+// loopback to itself; where others may come, that is no address to listen at.
+std::string listening_address(const Endpoint& endpoint, const std::string& address,
+                              const std::string& secret) {
+  const bool named = endpoint.host != "localhost" && endpoint.host != address;
+  if (secret.empty() || !named || !is_loopback_address(address)) return address;
   return address.find(':') == std::string::npos ? "0.0.0.0" : "::";
 }
 
@@ -91,18 +89,23 @@ Meeting::Meeting(const LaunchOptions& options)
     : options_(options),
       endpoint_(parse_endpoint(options.rdzv)),
       address_(resolve_host(endpoint_.host)),
-      deadline_(Clock::now() + options.join_timeout) {}
+      secret_(read_rdzv_token(options.rdzv_token)),
+      deadline_(Clock::now() + options.join_timeout) {
+  if (!secret_.empty() || is_loopback_address(address_)) return;
+  throw ConfigError(
+      text("[launch.rdzv] strangers can reach ", options.rdzv,
+           ", and no token keeps them out; legal: --rdzv-token FILE, the ",
+           "same on every node, made by `umask 077; head -c 32 ",
+           "/dev/urandom | base64 > FILE`"));
+}
 
 std::optional<NodeWorld> Meeting::advance() {
-  if (!store_) find_store();
-  if (store_ && server_ && !store_->has("world")) close_meeting();
-  if (store_ && store_->has("world")) {
-    const std::string world = store_->get("world", kStoreTimeout);
-    if (world.rfind("refused ", 0) == 0) {
+  if (const auto world = look_for_world()) {
+    if (world->rfind("refused ", 0) == 0) {
       leave(seconds(2));
-      throw ConfigError(world.substr(8));
+      throw ConfigError(world->substr(8));
     }
-    return read_world(world);
+    return read_world(*world);
   }
   if (Clock::now() < deadline_) return std::nullopt;
   if (!store_) {
@@ -110,43 +113,78 @@ std::optional<NodeWorld> Meeting::advance() {
                          last_error_, ", for ", options_.join_timeout.count() / 1000,
                          " s; start the agent of the node that has this address"));
   }
-  throw CommError(text("[launch.rdzv] only ", store_->add("nodes", 0),
-                       " nodes came to ", options_.rdzv, " in ",
-                       options_.join_timeout.count() / 1000, " s; --nnodes asks for ",
-                       options_.min_nodes));
+  throw CommError(text("[launch.rdzv] only ", present().size(), " nodes came to ",
+                       options_.rdzv, " in ", options_.join_timeout.count() / 1000,
+                       " s; --nnodes asks for ", options_.min_nodes));
 }
 
-// Whoever can listen at the endpoint serves the store; the others are its clients.
+// Nothing yet, also when the agent that serves is gone: another may take its place.
+std::optional<std::string> Meeting::look_for_world() {
+  try {
+    if (!store_) find_store();
+    if (store_ && server_ && !store_->has("world")) close_meeting();
+    if (store_ && store_->has("world")) return store_->get("world", kStoreTimeout);
+  } catch (const CommError& error) {
+    last_error_ = error.what();
+    server_ = nullptr;
+    store_.reset();
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> Meeting::notices() {
+  std::vector<std::string> lines;
+  if (!server_) return lines;
+  for (const std::string& address : server_->take_refused()) {
+    lines.push_back(
+        text("the agent at ", address, " has another rendezvous token: it is refused"));
+  }
+  return lines;
+}
+
+// Whoever can listen at the endpoint serves the store; the others are its guests.
 void Meeting::find_store() {
-  TcpStoreOptions options{address_, endpoint_.port, "cohort/agents/", kStoreTimeout};
-  std::unique_ptr<StoreServer> server;
-  if (is_here(address_)) {
-    try {
-      server =
-          std::make_unique<StoreServer>(listening_address(address_), endpoint_.port);
-    } catch (const ConfigError& error) {
-      last_error_ = error.what();  // another agent has it, or a stranger
-    }
+  const auto begin = Clock::now();
+  if ((is_here(address_) && serve()) || visit()) {
+    stranger_since_.reset();
+  } else if (is_here(address_)) {
+    suspect_stranger(begin);
   }
-  server_ = server != nullptr;
-  if (server_) {
-    store_ = std::make_unique<TcpStore>(options, std::move(server));
-  } else {
-    const std::string refusal = await_listener(address_, endpoint_.port, kKnock);
-    if (!refusal.empty()) {
-      last_error_ = refusal;
-      return;
-    }
-    const auto begin = Clock::now();
-    try {
-      store_ = std::make_unique<TcpStore>(options);
-    } catch (const CommError& error) {
-      last_error_ = error.what();
-      if (is_here(address_)) suspect_stranger(begin);
-      return;
-    }
+}
+
+// False where another has the endpoint: an agent, or a stranger.
+bool Meeting::serve() {
+  const std::string listening = listening_address(endpoint_, address_, secret_);
+  try {
+    auto server = std::make_unique<GuardedStoreServer>(
+        StoreDoor{listening, endpoint_.port, secret_});
+    // Without a secret the meeting itself has no port: the ranks' store has it.
+    const int port = secret_.empty() ? endpoint_.port : 0;
+    rank_store_ = std::make_unique<StoreServer>(listening, port);
+    server_ = server.get();
+    store_ = std::move(server);
+  } catch (const ConfigError& error) {
+    last_error_ = error.what();
+    return false;
   }
-  publish_self();
+  id_ = 0;  // also of one who came as a guest before
+  store_->set("node/0", card());
+  return true;
+}
+
+bool Meeting::visit() {
+  try {
+    auto store = std::make_unique<GuardedStore>(
+        StoreDoor{address_, endpoint_.port, secret_}, kStoreTimeout);
+    id_ = store->add("guests", 1);
+    store->set_at_end(text("left/", id_), "");
+    store->set(text("node/", id_), card());
+    store_ = std::move(store);
+    return true;
+  } catch (const NobodyThere& error) {
+    last_error_ = error.what();
+    return false;
+  }
 }
 
 // An agent of this machine would answer at once; it may just be going, though.
@@ -154,32 +192,47 @@ void Meeting::suspect_stranger(Clock::time_point since) {
   if (!stranger_since_) stranger_since_ = since;
   if (Clock::now() < *stranger_since_ + kGoing) return;
   throw ConfigError(text("[launch.rdzv] ", options_.rdzv,
-                         " is in use, and not by an agent: ", last_error_,
+                         " is in use, and not by an agent with",
+                         secret_.empty() ? "out a token: " : " a token: ", last_error_,
                          "; legal: a port that is free"));
 }
 
-void Meeting::publish_self() {
-  node_ = server_ ? 0 : static_cast<int>(store_->add("guests", 1));
-  store_->set(text("node/", node_),
-              text(options_.ranks, ' ', options_.min_nodes, ':', options_.max_nodes,
-                   ' ', options_.max_restarts, ' ', host_name()));
-  store_->add("nodes", 1);
+std::string Meeting::card() const {
+  return text(options_.ranks, ' ', options_.min_nodes, ':', options_.max_nodes, ' ',
+              options_.max_restarts, ' ', host_name());
+}
+
+// The agents that have come and not gone, in the order of coming.
+std::vector<int64_t> Meeting::present() {
+  std::vector<int64_t> ids;
+  const int64_t guests = store_->add("guests", 0);
+  for (int64_t id = 0; id <= guests; ++id) {
+    // A guest takes a number before it leaves its card.
+    if (store_->has(text("node/", id)) && !store_->has(text("left/", id))) {
+      ids.push_back(id);
+    }
+  }
+  return ids;
 }
 
 // Node 0 decides when everyone is there, and writes down the world.
 void Meeting::close_meeting() {
-  // Guests take a number before they publish themselves, so count without gaps.
-  int came = 0;
-  while (came < options_.max_nodes && store_->has(text("node/", came))) ++came;
-  if (came < options_.min_nodes) return;
+  std::vector<int64_t> ids = present();
+  const int came = std::min<int>(ids.size(), options_.max_nodes);
+  if (came < options_.min_nodes) {
+    enough_since_ = {};
+    return;
+  }
   if (enough_since_ == Clock::time_point{}) enough_since_ = Clock::now();
   if (came < options_.max_nodes && Clock::now() < enough_since_ + kLastCall) return;
 
+  ids.resize(came);
   num_nodes_ = came;
-  std::string world = text(random_hex(16), ' ', random_hex(8), ' ', came, '\n');
+  std::string world = text(random_hex(16), ' ', random_hex(8), ' ', came, ' ',
+                           rank_store_->port(), '\n');
   const std::string asked = text(options_.min_nodes, ':', options_.max_nodes);
-  for (int node = 0; node < came; ++node) {
-    std::istringstream in(store_->get(text("node/", node), kStoreTimeout));
+  for (const int64_t id : ids) {
+    std::istringstream in(store_->get(text("node/", id), kStoreTimeout));
     std::string ranks, nodes, restarts, host;
     in >> ranks >> nodes >> restarts >> host;
     if (nodes != asked || std::atoi(restarts.c_str()) != options_.max_restarts) {
@@ -189,7 +242,7 @@ void Meeting::close_meeting() {
                    "; give the same everywhere");
       break;
     }
-    world += text(ranks, ' ', host, '\n');
+    world += text(id, ' ', ranks, ' ', host, '\n');
   }
   store_->set("world", world);
 }
@@ -197,27 +250,31 @@ void Meeting::close_meeting() {
 NodeWorld Meeting::read_world(const std::string& world) {
   std::istringstream in(world);
   NodeWorld result;
-  in >> result.token >> result.run_id >> result.num_nodes;
-  if (node_ >= result.num_nodes) {
+  in >> result.token >> result.run_id >> result.num_nodes >> result.master_port;
+  result.world_size = 0;
+  node_ = -1;
+  for (int node = 0; node < result.num_nodes; ++node) {
+    int64_t id = 0;
+    int ranks = 0;
+    std::string host;
+    in >> id >> ranks >> host;
+    hosts_.push_back(host);
+    if (id == id_) {
+      node_ = node;
+      result.first_rank = result.world_size;
+    }
+    result.world_size += ranks;
+  }
+  if (node_ < 0) {
     throw CommError(text("[launch.rdzv] came too late: the run at ", options_.rdzv,
                          " has started with ", result.num_nodes,
                          " nodes; start again with all of them"));
   }
   num_nodes_ = result.num_nodes;
   beats_.assign(num_nodes_, {0, Clock::now()});
-  result.world_size = 0;
-  for (int node = 0; node < result.num_nodes; ++node) {
-    int ranks = 0;
-    std::string host;
-    in >> ranks >> host;
-    hosts_.push_back(host);
-    if (node == node_) result.first_rank = result.world_size;
-    result.world_size += ranks;
-  }
   result.node_rank = node_;
   result.local_size = options_.ranks;
   result.master_addr = endpoint_.host;
-  result.master_port = endpoint_.port;
   return result;
 }
 
@@ -258,7 +315,8 @@ std::optional<Event> Meeting::lost_node() {
 int Meeting::renew_store(int generation) {
   const std::string key = text("port/", generation);
   if (server_) {
-    rank_store_ = std::make_unique<StoreServer>(listening_address(address_));
+    rank_store_ =
+        std::make_unique<StoreServer>(listening_address(endpoint_, address_, secret_));
     store_->set(key, std::to_string(rank_store_->port()));
   }
   return std::stoi(store_->get(key, kStoreTimeout));

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/store.h"
+#include "cohort/comm/guarded_store.h"
 #include "cohort/comm/tcp_store.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/environment.h"
@@ -30,20 +30,26 @@ struct Event {
 std::string encode(const Event& event);
 Event decode_event(const std::string& text);
 
-// The agents of several nodes, meeting in a store that one of them serves.
+// The agents of several nodes, meeting in a guarded store that one of them serves.
 //
 // The agent that can listen at the endpoint is node 0; the others are numbered as
-// they come. Nothing here waits for long: the agent calls advance() and poll()
-// between its other duties.
+// they come. Only those who know the secret come in; without one the endpoint must be
+// loopback, and only agents of this user on this machine come in. Until the world is
+// written down an agent may die, or lose the store, and come again. Nothing here waits
+// for long: the agent calls advance() and poll() between its other duties.
 //
 // Failure: CommError when the store is lost or the join timeout passes; ConfigError
-// when the agents disagree about the run.
+// when the agents disagree about the run, have different secrets, or have none where
+// they need one.
 class Meeting {
  public:
   explicit Meeting(const LaunchOptions& options);
 
   // Moves on; the world as soon as everyone agrees on it.
   std::optional<NodeWorld> advance();
+
+  // What the user should know, since the last call.
+  std::vector<std::string> notices();
 
   // Publishes; returns the event that was first in this generation.
   Event publish(int generation, const Event& event);
@@ -65,8 +71,12 @@ class Meeting {
 
  private:
   void find_store();
+  bool serve();
+  bool visit();
   void suspect_stranger(Clock::time_point since);
-  void publish_self();
+  std::string card() const;
+  std::optional<std::string> look_for_world();
+  std::vector<int64_t> present();
   void close_meeting();
   NodeWorld read_world(const std::string& world);
   std::optional<Event> lost_node();
@@ -74,10 +84,12 @@ class Meeting {
   const LaunchOptions& options_;
   Endpoint endpoint_;
   std::string address_;  // of the host, numeric
+  std::string secret_;
   Clock::time_point deadline_;
   std::unique_ptr<Store> store_;
-  std::unique_ptr<StoreServer> rank_store_;  // of a restart
-  bool server_ = false;
+  std::unique_ptr<StoreServer> rank_store_;
+  GuardedStoreServer* server_ = nullptr;  // store_, on node 0
+  int64_t id_ = 0;                        // in the order of coming
   int node_ = 0;
   int num_nodes_ = 0;
   std::optional<Clock::time_point> stranger_since_;

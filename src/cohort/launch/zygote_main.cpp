@@ -17,6 +17,7 @@
 #include "cohort/core/process.h"
 #include "cohort/launch/cores.h"
 #include "cohort/launch/error_file.h"
+#include "cohort/launch/rdzv_token.h"
 #include "cohort/launch/zygote.h"
 
 namespace cohort::process {
@@ -187,7 +188,9 @@ class ZygoteProcess {
     fds.clear();
     socket_.reset();
     child_events_.reset();
-    for (const char* outer : {"COHORT_AGENT_FD", "COHORT_SPARE"}) ::unsetenv(outer);
+    for (const char* outer : {"COHORT_AGENT_FD", "COHORT_SPARE", kRdzvTokenVariable}) {
+      ::unsetenv(outer);
+    }
     for (const std::string& variable : spawn.variables) {
       const size_t equals = variable.find('=');
       ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
