@@ -8,6 +8,7 @@
 
 #include "cohort/comm/node/busy.h"
 #include "cohort/comm/node/group.h"
+#include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 
 namespace cohort::node {
@@ -51,11 +52,9 @@ uint64_t Group::exchange(std::span<const Transfer> sends,
     call.dtype = transfer.tensor.scalar_type();
     call.numel = transfer.tensor.numel();
     const bool plain = transfer.tensor.is_contiguous();
-    const Tensor tensor =
-        plain   ? transfer.tensor
-        : sends ? transfer.tensor.contiguous()
-                : at::empty(transfer.tensor.sizes(), transfer.tensor.options(),
-                            at::MemoryFormat::Contiguous);
+    const Tensor tensor = plain   ? transfer.tensor
+                          : sends ? contiguous_copy(transfer.tensor)
+                                  : contiguous_like(transfer.tensor);
     auto& ordinals = sends ? sent_ : received_;
     transfers_.push_back({.exchange = id,
                           .sends = sends,
@@ -97,7 +96,7 @@ void Group::step_exchanges() {
   for (auto& transfer : transfers_) transfer.finished = step_transfer(transfer);
   std::erase_if(transfers_, [&](Pending& transfer) {
     if (!transfer.finished) return false;
-    if (transfer.copy_to.defined()) transfer.copy_to.copy_(transfer.tensor);
+    if (transfer.copy_to.defined()) copy_into(transfer.copy_to, transfer.tensor);
     return true;
   });
 }

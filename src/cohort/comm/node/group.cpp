@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 
 namespace cohort::node {
@@ -234,7 +235,7 @@ void Group::choose_path(Call& call) {
 }
 
 void Group::complete(Call& call) {
-  if (call.copy_to.defined()) call.copy_to.copy_(call.out);
+  if (call.copy_to.defined()) copy_into(call.copy_to, call.out);
   if (call.path == Call::Path::kStaged) round_base_ += call.rounds;
   call.in = Tensor();
   call.out = Tensor();
