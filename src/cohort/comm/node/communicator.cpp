@@ -45,7 +45,10 @@ NodeCommunicator::NodeCommunicator(std::shared_ptr<Group> group)
 
 Work NodeCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
   check_all_reduce(*this, tensor, op);
-  if (size() == 1) return Work();
+  if (size() == 1) {
+    group_->check_usable();
+    return Work();
+  }
   Call& call = start(Op::kAllReduce, tensor);
   call.reduce = op;
   call.numel = tensor.numel();
