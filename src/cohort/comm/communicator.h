@@ -48,7 +48,10 @@ struct Transfer {
 // happens; the group stays as it was, also when only one rank was refused. wait() (or a
 // later call) throws CommError if a peer is lost, is late by more than the group's
 // timeout, or calls another collective. The group is then broken for good: build a new
-// one. Its siblings are not, but parts may break with their world.
+// one. Its siblings are not, but parts may break with their world. No peer writes to
+// this rank's tensors once it has that error, unless it was stopped in the middle of it
+// for longer than the timeout: then what it may still write to is not used for anything
+// else before it is done or gone. The contents of tensors in flight are lost.
 //
 // Thread safety: one thread at a time, but for abort(), which any thread may call.
 // Different threads may use different groups of one world at the same time; a wait

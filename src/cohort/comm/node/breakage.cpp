@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a group breaks.
+// How a group breaks, and what becomes of memory that peers may still work in.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kQuiesce = 1s;
+constexpr Nanoseconds kLookAgain = 50ms;  // for a peer that was killed in its work
 constexpr Nanoseconds kReasonIsWritten = 1s;
 
 // Why the group of `control` was aborted. It takes no time to write that down, unless
@@ -71,18 +71,55 @@ void Group::fail(const std::string& what) {
   throw CommError(broken_);
 }
 
-// The caller may free its tensors once it has the error: let peers that work on them
-// finish. Those that start later see that the group is broken. By the machine's clock:
-// they are not late, they work.
+// The caller may use and free its tensors once it has the error: peers that work in
+// them finish first, and those that come later see that the group is broken. Where a
+// peer is stopped in the middle of it for longer than the timeout, the memory is kept
+// from being used again instead; that can be done only with memory of our own. By the
+// machine's clock: such peers are not late, they work.
 void Group::quiesce() {
-  const Nanoseconds end = now() + kQuiesce;
+  if (!counted_) return;  // nobody works for a call that is over
+  const Nanoseconds end = now() + spec_.timeout;
+  std::atomic<uint32_t>& own = progress_of_[rank_]->bell;
   for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    while (status(r).busy.load() != 0 && now() < end &&
-           !memory().is_gone(spec_.world_ranks[r])) {
-      relax();
+    while (is_touching(r)) {
+      if (memory().owns_what_peers_see() && now() >= end) return keep_memory();
+      const Announcement announced({{&status(r), rank_}});
+      const uint32_t bell = own.load();
+      if (is_touching(r)) sleep_on(own, bell, std::min(kLookAgain, spec_.timeout));
     }
   }
+}
+
+bool Group::is_touching(int peer) {
+  return peer != rank_ && status(peer).busy.load() != 0 &&
+         !memory().is_gone(spec_.world_ranks[peer]);
+}
+
+void Group::show(const Tensor& tensor) {
+  std::erase_if(shown_, [](const auto& storage) { return storage.expired(); });
+  shown_.emplace_back(tensor.storage().getWeakStorageImpl());
+}
+
+// All that a peer may have been told of, until those that work now have ended.
+void Group::keep_memory() {
+  std::vector<Tensor> tensors;
+  for (uint64_t i = completed_; i < posted_; ++i) {
+    tensors.push_back(calls_[i % kSlots].in);
+    tensors.push_back(calls_[i % kSlots].out);
+  }
+  for (const auto& transfer : transfers_.pending) tensors.push_back(transfer.tensor);
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> storages;
+  for (const auto& shown : shown_) storages.push_back(shown.lock());
+  std::vector<std::pair<const Status*, int>> writers;
+  for (int r = 0; r < size_; ++r)
+    if (is_touching(r)) writers.emplace_back(&status(r), spec_.world_ranks[r]);
+  const auto kept =
+      std::make_shared<decltype(std::pair(tensors, storages))>(tensors, storages);
+  memory().keep(kept, [writers, memory = &memory()] {
+    return std::all_of(writers.begin(), writers.end(), [&](const auto& writer) {
+      return writer.first->busy.load() == 0 || memory->is_gone(writer.second);
+    });
+  });
 }
 
 }  // namespace cohort::node

@@ -170,6 +170,7 @@ Tensor NodeCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
                                         std::multiplies<int64_t>());
   if (numel == 0) return at::empty(shape, options);
   auto memory = group_->spec().memory;
+  memory->sweep();
   const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
   void* data = memory->allocate(static_cast<size_t>(bytes));
   report_memory(data, bytes);
@@ -187,6 +188,7 @@ void NodeCommunicator::exchange_places(const Tensor& mine, const char* name) {
   Call& call = start(Op::kMapPeers, mine);
   call.numel = mine.numel();
   set_in(call, mine);
+  group_->show(mine);
   post(call).wait();
 }
 

@@ -72,6 +72,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // The thread that used it last.
   std::thread::id owner() const { return owner_.load(std::memory_order_relaxed); }
+  // Peers can reach the memory of `tensor` from now on, inside meetings.
+  void show(const Tensor& tensor);
 
   // Says on which cores this rank may run; ranks spin only where there is one core
   // a rank. Set once all ranks of the world are known.
@@ -151,6 +153,8 @@ class Group : public std::enable_shared_from_this<Group> {
   bool break_group(std::string_view reason);
   [[noreturn]] void fail(const std::string& what);
   void quiesce();
+  bool is_touching(int peer);
+  void keep_memory();
   int first_behind(std::atomic<uint64_t> Status::*counter, uint64_t value);
 
   Status& status(int rank) const { return layout_.status(spec_.control, rank); }
@@ -183,6 +187,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<std::byte*> outputs_;
 
   Transfers transfers_;
+  // What peers may reach in a meeting, as long as its owner has it.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> shown_;
 
   struct {
     Nanoseconds since{};  // when a poll() first found the oldest blocked
