@@ -17,7 +17,7 @@ namespace cohort {
 namespace {
 
 constexpr int kDrawnCalls = 60;  // a result each, of 16 letters: they fit a value
-constexpr unsigned kDraws = 6;
+constexpr unsigned kDraws = 3;
 constexpr std::chrono::seconds kSoon{5};  // it was set before its rank ended
 
 const std::vector<at::ScalarType> kDrawnTypes = {
@@ -53,7 +53,7 @@ struct DrawnCall {
 std::vector<DrawnCall> draw_calls(unsigned seed, int size) {
   std::mt19937 chance(seed);
   const auto below = [&](size_t n) { return static_cast<size_t>(chance() % n); };
-  const int64_t parts[] = {0, 1, 2, 700, 3001, 70'001};
+  const int64_t parts[] = {0, 1, 2, 700, 3001, 40'001};
   std::vector<DrawnCall> calls;
   for (int i = 0; i < kDrawnCalls; ++i) {
     DrawnCall call{.op = kDrawnOps[below(kDrawnOps.size())],

@@ -10,6 +10,7 @@ namespace cohort::node {
 void Siblings::join(Group& group) {
   std::lock_guard lock(mutex_);
   groups_.push_back(&group);
+  if (groups_.size() > 1) alone_.store(false, std::memory_order_relaxed);
 }
 
 void Siblings::leave(Group& group) {

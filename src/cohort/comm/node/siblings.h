@@ -29,8 +29,16 @@ class Siblings {
     if (owner.load(std::memory_order_relaxed) != me) take_over(owner, me);
   }
 
-  // How many groups have something outstanding: told by each as it begins or ends.
-  void count(int change) { outstanding_.fetch_add(change, std::memory_order_relaxed); }
+  // How many groups have something outstanding: told by each as it begins or ends. A
+  // group that was always alone has nobody who might count at the same time.
+  void count(int change) {
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    if (alone_.load(kRelaxed)) {
+      outstanding_.store(outstanding_.load(kRelaxed) + change, kRelaxed);
+    } else {
+      outstanding_.fetch_add(change, kRelaxed);
+    }
+  }
   // Whether a group other than one that counts `own` times may have something.
   bool others(int own) const {
     return outstanding_.load(std::memory_order_relaxed) > own;
@@ -57,6 +65,7 @@ class Siblings {
   static bool is_mine(const Group& group);
 
   std::atomic<int> outstanding_ = 0;
+  std::atomic<bool> alone_ = true;
   std::recursive_mutex mutex_;  // of what follows, and of every owner that changes
   bool visiting_ = false;
   std::vector<Group*> groups_;
