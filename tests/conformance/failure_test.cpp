@@ -39,26 +39,9 @@ TEST_P(FailureTest, AbortReachesAllWithItsReason) {
   });
 }
 
-TEST_P(FailureTest, WhatCannotBeIsRefusedAndBreaksNothing) {
-  test::run_ranks(GetParam(), [](Communicator& comm) {
-    const int n = comm.size();
-    auto x = at::ones({4 * n}), y = at::ones({4}), z = at::ones({4}, at::kLong);
-    auto odd = at::ones({4 * n + 1}), text = at::ones({4}, at::kComplexFloat);
-    const std::vector<int64_t> rows(n, 5);
-    const Transfer nobody[] = {{n, y}};
-    EXPECT_THROW((void)comm.all_reduce(text, ReduceOp::kSum), ConfigError);
-    EXPECT_THROW((void)comm.all_reduce(z, ReduceOp::kMean), ConfigError);
-    EXPECT_THROW((void)comm.reduce_scatter(odd, x, ReduceOp::kSum), ConfigError);
-    EXPECT_THROW((void)comm.all_gather(x, odd), ConfigError);
-    EXPECT_THROW((void)comm.all_gather(x, z), ConfigError);
-    EXPECT_THROW((void)comm.broadcast(x, n), ConfigError);
-    EXPECT_THROW((void)comm.broadcast(x, -1), ConfigError);
-    EXPECT_THROW((void)comm.all_to_all(x, x, rows, rows), ConfigError);
-    EXPECT_THROW((void)comm.exchange(nobody, {}), ConfigError);
-    comm.all_reduce(y, ReduceOp::kSum).wait();
-    EXPECT_EQ(y[0].item<float>(), n);
-  });
-}
+INSTANTIATE_TEST_SUITE_P(EveryWorld, FailureTest,
+                         testing::ValuesIn(test::every_world({1, 2, 3, 5})),
+                         test::world_name);
 
 // Counts itself in only after it has given others time to be ready too early.
 class LateStore : public Store {
@@ -83,10 +66,12 @@ class LateStore : public Store {
   bool counted_ = false;
 };
 
+// A backend of connections: others meet in their own memory.
+class ConnectionsTest : public testing::TestWithParam<test::World> {};
+
 // One that leaves at once would close connections which others are still making.
-TEST_P(FailureTest, NoRankIsReadyBeforeAllAreConnected) {
+TEST_P(ConnectionsTest, NoRankIsReadyBeforeAllAreConnected) {
   const auto& world = GetParam();
-  if (world.backend != "gloo") return;  // others meet in their own memory
   test::run_ranks(world, [&](Communicator& comm, Store& store) {
     LateStore late(store);
     const bool last = comm.rank() == comm.size() - 1;
@@ -97,8 +82,15 @@ TEST_P(FailureTest, NoRankIsReadyBeforeAllAreConnected) {
   });
 }
 
-TEST_P(FailureTest, GenerationsDoNotMeet) {
-  if (GetParam().backend == "local") return;  // it has no way to find another
+INSTANTIATE_TEST_SUITE_P(EveryWorld, ConnectionsTest,
+                         testing::ValuesIn(test::only("gloo",
+                                                      test::every_world({1, 2, 3, 5}))),
+                         test::world_name);
+
+// Every backend but local, whose ranks have no way to find another generation.
+class GenerationsTest : public testing::TestWithParam<test::World> {};
+
+TEST_P(GenerationsTest, GenerationsDoNotMeet) {
   const auto& world = GetParam();
   test::run_ranks(world, [&](Communicator& comm, Store& store) {
     if (comm.rank() == 0) comm.abort("the first generation ends");
@@ -112,8 +104,9 @@ TEST_P(FailureTest, GenerationsDoNotMeet) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryWorld, FailureTest,
-                         testing::ValuesIn(test::every_world({1, 2, 3, 5})),
+INSTANTIATE_TEST_SUITE_P(EveryWorld, GenerationsTest,
+                         testing::ValuesIn(test::but("local",
+                                                     test::every_world({1, 2, 3, 5}))),
                          test::world_name);
 
 // Backends that compare calls. Rank 1 calls `wrong`, all others `right`.
@@ -138,9 +131,14 @@ class CheckedTest : public testing::TestWithParam<test::World> {
   static Function reduce(int64_t numel, at::ScalarType dtype, ReduceOp op) {
     return [=](Communicator& comm) {
       auto x = at::ones({numel}, dtype);
-      comm.all_reduce(x, op).wait();
-      // Refused before data moved.
-      EXPECT_TRUE(at::equal(x, at::ones({numel}, dtype)));
+      auto work = comm.all_reduce(x, op);
+      try {
+        work.wait();
+      } catch (const CommError&) {
+        // Refused before data moved.
+        EXPECT_TRUE(at::equal(x, at::ones({numel}, dtype)));
+        throw;
+      }
     };
   }
   static Function broadcast(int root) {
@@ -235,24 +233,6 @@ TEST_P(CheckedTest, ARankThatSkipsACollectiveIsNamed) {
   });
 }
 
-TEST_P(CheckedTest, ASlowRankThatMovesIsNotGivenUp) {
-  auto world = GetParam();
-  world.timeout = 400ms;
-  test::run_ranks(world, [](Communicator& comm) {
-    auto pair = comm.split(comm.rank() < 2 ? 0 : 1);
-    if (comm.size() > 2 && comm.rank() == 0) {
-      // The others wait longer than the timeout, while ranks 0 and 1 work elsewhere.
-      for (int i = 0; i < 8; ++i) {
-        usleep(100'000);
-        pair->barrier().wait();
-      }
-    } else if (comm.rank() == 1 && comm.size() > 2) {
-      for (int i = 0; i < 8; ++i) pair->barrier().wait();
-    }
-    comm.barrier().wait();
-  });
-}
-
 TEST_P(CheckedTest, APollingRankAlsoNoticesAMissingOne) {
   auto world = GetParam();
   world.timeout = 300ms;
@@ -293,6 +273,31 @@ TEST_P(CheckedTest, AnAbortOfTheWorldReachesItsParts) {
 
 INSTANTIATE_TEST_SUITE_P(EveryWorld, CheckedTest,
                          testing::ValuesIn(test::every_checked_world({2, 3, 5})),
+                         test::world_name);
+
+// A rank that waits, and two that are slow elsewhere.
+class SlowRankTest : public testing::TestWithParam<test::World> {};
+
+TEST_P(SlowRankTest, ASlowRankThatMovesIsNotGivenUp) {
+  auto world = GetParam();
+  world.timeout = 400ms;
+  test::run_ranks(world, [](Communicator& comm, Store& store) {
+    auto pair = comm.split(comm.rank() < 2 ? 0 : 1);
+    if (comm.rank() < 2) {
+      // The others wait longer than the timeout, while ranks 0 and 1 work elsewhere.
+      for (int i = 0; i < 8; ++i) {
+        if (comm.rank() == 0) usleep(100'000);
+        pair->barrier().wait();
+      }
+      store.set("slow work is done", "");
+    }
+    comm.barrier().wait();
+    EXPECT_TRUE(store.has("slow work is done"));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryWorld, SlowRankTest,
+                         testing::ValuesIn(test::every_checked_world({3, 5})),
                          test::world_name);
 
 // Ranks that can be killed.

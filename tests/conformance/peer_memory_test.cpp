@@ -16,6 +16,10 @@ using test::input;
 using test::reduced;
 
 class PeerMemoryTest : public testing::TestWithParam<test::World> {};
+// With pages of their own: not local, where all memory is shared.
+class PagesTest : public testing::TestWithParam<test::World> {};
+// With a peer.
+class MeetingsTest : public testing::TestWithParam<test::World> {};
 
 PeerMemory& peer_memory(Communicator& comm) {
   auto* memory = dynamic_cast<PeerMemory*>(&comm);
@@ -60,11 +64,16 @@ TEST_P(PeerMemoryTest, EveryRankSeesTheMemoryOfAll) {
   });
 }
 
-TEST_P(PeerMemoryTest, JoinedPartsAreTheMemoryOfAllInOrder) {
+TEST_P(PeerMemoryTest, OnlyProcessesCanHaveMemoryTwice) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
+    EXPECT_EQ(peer_memory(comm).joins_at() > 0, comm.backend() == "shm");
+  });
+}
+
+TEST_P(PagesTest, JoinedPartsAreTheMemoryOfAllInOrder) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
     const int64_t unit = peer_memory(comm).joins_at();
-    EXPECT_EQ(unit > 0, comm.backend() == "shm");
-    if (unit == 0) return;
+    ASSERT_GT(unit, 0);
     for (const int64_t units : {1, 5}) {
       const int64_t numel = units * unit / 4;
       auto gap = comm.allocate({comm.rank() + 1}, at::kFloat);  // none at one offset
@@ -86,8 +95,7 @@ TEST_P(PeerMemoryTest, JoinedPartsAreTheMemoryOfAllInOrder) {
   });
 }
 
-TEST_P(PeerMemoryTest, PartsThatDoNotEndAtAPageAreNotJoined) {
-  if (GetParam().backend != "shm") return;
+TEST_P(PagesTest, PartsThatDoNotEndAtAPageAreNotJoined) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
     auto part = comm.allocate({1000}, at::kFloat);
     EXPECT_THROW(peer_memory(comm).join(part), ConfigError);
@@ -120,8 +128,7 @@ TEST_P(PeerMemoryTest, EachRankWorksOnItsShareOfAllRanksMemory) {
   });
 }
 
-TEST_P(PeerMemoryTest, RanksThatMeetForSomethingElseAreRefused) {
-  if (GetParam().size == 1) return;
+TEST_P(MeetingsTest, RanksThatMeetForSomethingElseAreRefused) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
     const auto message = test::comm_error(
         [&] { peer_memory(comm).meet(comm.rank() == 0 ? 7 : 8, [] {}).wait(); });
@@ -145,8 +152,7 @@ TEST_P(PeerMemoryTest, WorkThatThrowsBreaksTheGroup) {
   });
 }
 
-TEST_P(PeerMemoryTest, OrdinaryMemoryIsRefusedOnEveryRank) {
-  if (GetParam().backend == "local") return;  // there all memory is shared
+TEST_P(PagesTest, OrdinaryMemoryIsRefusedOnEveryRank) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
     const auto message =
         test::comm_error([&] { peer_memory(comm).map_peers(at::zeros({100})); });
@@ -156,6 +162,13 @@ TEST_P(PeerMemoryTest, OrdinaryMemoryIsRefusedOnEveryRank) {
 
 INSTANTIATE_TEST_SUITE_P(EveryWorld, PeerMemoryTest,
                          testing::ValuesIn(test::every_checked_world({1, 2, 3, 5})),
+                         test::world_name);
+INSTANTIATE_TEST_SUITE_P(
+    EveryWorld, PagesTest,
+    testing::ValuesIn(test::but("local", test::every_checked_world({1, 2, 3, 5}))),
+    test::world_name);
+INSTANTIATE_TEST_SUITE_P(EveryWorld, MeetingsTest,
+                         testing::ValuesIn(test::every_checked_world({2, 3, 5})),
                          test::world_name);
 
 }  // namespace

@@ -16,6 +16,8 @@ using test::input;
 using test::Where;
 
 class TransferTest : public testing::TestWithParam<test::World> {};
+// With a peer.
+class TwoRanksTest : public testing::TestWithParam<test::World> {};
 
 TEST_P(TransferTest, SplitGroupsRanksOfOneColorInTheirOrder) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
@@ -116,8 +118,7 @@ TEST_P(TransferTest, ExchangeKeepsOrderBetweenTwoRanks) {
 }
 
 // Rank 1 receives only after rank 0 has found its send unfinished.
-TEST_P(TransferTest, ASendDoesNotFinishBeforeItsReceive) {
-  if (GetParam().size < 2) return;
+TEST_P(TwoRanksTest, ASendDoesNotFinishBeforeItsReceive) {
   test::run_ranks(GetParam(), [](Communicator& comm, Store& store) {
     for (const int64_t numel : {1, 100'000}) {
       const auto key = "polled/" + std::to_string(numel);
@@ -163,6 +164,9 @@ TEST_P(TransferTest, ExchangesAndCollectivesDoNotBlockEachOther) {
 
 INSTANTIATE_TEST_SUITE_P(EveryWorld, TransferTest,
                          testing::ValuesIn(test::every_world({1, 2, 3, 5})),
+                         test::world_name);
+INSTANTIATE_TEST_SUITE_P(EveryWorld, TwoRanksTest,
+                         testing::ValuesIn(test::every_world({2, 3, 5})),
                          test::world_name);
 
 }  // namespace

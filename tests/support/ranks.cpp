@@ -207,6 +207,16 @@ std::vector<World> only(Kind kind, std::vector<World> worlds) {
   return worlds;
 }
 
+std::vector<World> only(std::string_view backend, std::vector<World> worlds) {
+  std::erase_if(worlds, [&](const World& world) { return world.backend != backend; });
+  return worlds;
+}
+
+std::vector<World> but(std::string_view backend, std::vector<World> worlds) {
+  std::erase_if(worlds, [&](const World& world) { return world.backend == backend; });
+  return worlds;
+}
+
 void run_ranks(const World& world, const RankBody& body) {
   run_ranks(world, [&](Communicator& comm, Store&) { body(comm); });
 }

@@ -34,6 +34,8 @@ std::vector<World> every_world(const std::vector<int>& sizes);
 // Those whose backend compares the calls of its ranks and names who is missing.
 std::vector<World> every_checked_world(const std::vector<int>& sizes);
 std::vector<World> only(Kind kind, std::vector<World> worlds);
+std::vector<World> only(std::string_view backend, std::vector<World> worlds);
+std::vector<World> but(std::string_view backend, std::vector<World> worlds);
 
 using RankBody = std::function<void(Communicator& comm)>;
 using RankStoreBody = std::function<void(Communicator& comm, Store& store)>;

@@ -26,15 +26,36 @@ struct Transfer {
 // All ranks call the same collectives in the same order, with tensors of equal
 // dtype and number of elements. A call starts the operation and returns; the
 // tensors belong to it until Work::wait() returns. Several may be in flight; they
-// finish in the order they were started. Tensors may be non-contiguous or empty.
-// dtypes: float64, float32, float16, bfloat16, int64, int32, uint8; kMean is for
-// floating types.
+// finish in the order they were started.
 //
-// Failure: wait() (or a later call) throws CommError if a peer is lost, is late by
-// more than the group's timeout, or calls another collective. The group is then
-// broken for good: build a new one.
+// Order between groups is free: wait() and poll() also move what the same thread has
+// outstanding in all other groups of the same world (made by split(), at any depth). So
+// ranks may start calls in several groups and wait for them in any order, each in its
+// own; but a rank must not wait for a call before it has started those that others
+// wait for.
 //
-// Thread safety: none, but for abort(), which any thread may call.
+// Tensors are on the CPU, of dtype float64, float32, float16, bfloat16, int64, int32 or
+// uint8; they may be non-contiguous, empty, or leaves that require a gradient, and are
+// written as memory is, unrecorded. Memory that is written must not overlap other
+// tensors of the call, but as stated below.
+//
+// Reductions are the same with every backend, but for the order in which float32 and
+// float64 are added. float16 and bfloat16 are accumulated in float32 and rounded once;
+// a mean (of floating types only) is divided once, at the end, and overflows where the
+// sum does in the type it is accumulated in; a NaN wins in all of them; integers wrap.
+//
+// Failure: what no call may be given is refused with ConfigError before anything
+// happens; the group stays as it was, also when only one rank was refused. wait() (or a
+// later call) throws CommError if a peer is lost, is late by more than the group's
+// timeout, or calls another collective. The group is then broken for good: build a new
+// one. Its siblings are not, but parts may break with their world. No peer writes to
+// this rank's tensors once it has that error, unless it was stopped in the middle of it
+// for longer than the timeout: then what it may still write to is not used for anything
+// else before it is done or gone. The contents of tensors in flight are lost.
+//
+// Thread safety: one thread at a time, but for abort(), which any thread may call.
+// Different threads may use different groups of one world at the same time; a wait
+// moves only groups that its own thread was the last to use.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -51,24 +72,26 @@ class Communicator {
   virtual Work all_reduce(Tensor& tensor, ReduceOp op) = 0;
 
   // Reduces `in` (size() equal parts along its elements) and leaves part rank()
-  // in `out`.
+  // in `out`, which may be that part of `in`.
   virtual Work reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) = 0;
 
-  // Fills `out` with every rank's `shard`, in rank order.
+  // Fills `out` with every rank's `shard`, in rank order; `shard` may be its part of
+  // `out`.
   virtual Work all_gather(Tensor& out, const Tensor& shard) = 0;
 
   // Replaces `tensor` on every rank by that of `root`.
   virtual Work broadcast(Tensor& tensor, int root) = 0;
 
   // Sends part i of `in` to rank i and fills part i of `out` from rank i. Parts
-  // are equal, or given as numbers of rows along dim 0 (one entry a rank).
+  // are equal, or given as numbers of rows along dim 0 (one entry a rank). A scalar is
+  // one row.
   virtual Work all_to_all(Tensor& out, const Tensor& in,
                           std::span<const int64_t> out_rows = {},
                           std::span<const int64_t> in_rows = {}) = 0;
 
   // Starts all sends and receives at once; order between two ranks is kept.
   // Sends are unbuffered: none may finish before its receive is posted. Only the
-  // ranks named take part.
+  // ranks named take part. What a rank sends to itself it receives in the same call.
   virtual Work exchange(std::span<const Transfer> sends,
                         std::span<const Transfer> receives) = 0;
 

@@ -53,9 +53,11 @@ class PeerMemory {
   virtual int64_t allocated_bytes() const = 0;
 
   // Collective. When every rank has called it, each runs its own `work` once, inside
-  // wait(), poll() or a later call; wait() returns when all are done. Meanwhile ranks
-  // may read and write each other's mapped memory as they agreed to. `what` is compared
-  // between the ranks: the number of elements they work on, for one.
+  // wait(), poll() or a later call, of this group or of one that moves it (see
+  // Communicator); wait() returns when all are done. Meanwhile ranks may read and write
+  // each other's mapped memory as they agreed to. `work` calls nothing of a
+  // communicator but abort(). `what` is compared between the ranks: the number of
+  // elements they work on, for one.
   virtual Work meet(int64_t what, std::function<void()> work) = 0;
 
  protected:

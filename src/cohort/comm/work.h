@@ -17,8 +17,9 @@ class Operation {
   // at most once.
   virtual void wait() = 0;
 
-  // Lets the operation move on without blocking; true when wait() would return
-  // at once. A failure also counts as finished: wait() then throws it.
+  // Lets the operation, and what its thread has outstanding in other groups of the
+  // same world, move on without blocking; true when wait() would return at once. A
+  // failure also counts as finished: wait() then throws it.
   virtual bool poll() = 0;
 
  protected:

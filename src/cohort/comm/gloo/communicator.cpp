@@ -2,11 +2,14 @@
 #include "cohort/comm/gloo/communicator.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <exception>
-#include <numeric>
 
-#include "cohort/comm/dtype.h"
+#include "cohort/comm/arguments.h"
+#include "cohort/comm/gloo/ordered.h"
+#include "cohort/comm/node/reduce.h"
+#include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 
 namespace cohort::gloo_backend {
@@ -32,7 +35,8 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
 
 // The bytes of a contiguous tensor: what is only moved needs no dtype.
 Tensor bytes_in(const Tensor& tensor) {
-  return tensor.detach().view({-1}).view(at::kByte);
+  // With a stride of 1 also where there is but one element, or none.
+  return at::as_strided(tensor.detach(), {tensor.numel()}, {1}).view(at::kByte);
 }
 
 // A contiguous tensor for what arrives, and how it gets from there to the caller's.
@@ -43,80 +47,68 @@ struct Target {
 
 Target target_for(const Tensor& tensor) {
   if (tensor.is_contiguous()) return {tensor.detach(), {}};
-  Tensor copy = tensor.detach().contiguous();
-  return {copy, [caller = tensor.detach(), copy] { caller.copy_(copy); }};
+  Tensor copy = contiguous_copy(tensor);
+  return {copy, [tensor, copy] { copy_into(tensor, copy); }};
 }
 
-[[noreturn]] void refuse(const char* op, const std::string& what) {
-  throw ConfigError(text("[comm.gloo] ", op, ": ", what));
+// What a NaN is among integers of the same order.
+template <typename Integer>
+Integer nan_key(ReduceOp op) {
+  using Limits = std::numeric_limits<Integer>;
+  return op == ReduceOp::kMax ? Limits::max() : Limits::min();
 }
 
-void check_tensor(const char* op, const Tensor& tensor) {
-  if (!tensor.defined() || !tensor.device().is_cpu()) {
-    refuse(op, "a tensor is undefined or not on the CPU; legal are CPU tensors");
-  }
-  if (dtype_name(tensor.scalar_type()) == nullptr) {
-    refuse(
-        op,
-        text("dtype ", c10::toString(tensor.scalar_type()),
-             "; legal are float64, float32, float16, bfloat16, int64, int32, uint8"));
-  }
-}
-
-void check_reduce(const char* op, const Tensor& tensor, ReduceOp reduce) {
-  check_tensor(op, tensor);
-  if (reduce == ReduceOp::kMean && !at::isFloatingType(tensor.scalar_type())) {
-    refuse(op, text("mean of ", dtype_name(tensor.scalar_type()),
-                    "; legal are floating types"));
-  }
-}
-
-void check_parts(const char* op, const Tensor& whole, const Tensor& part, int size) {
-  check_tensor(op, whole);
-  check_tensor(op, part);
-  if (whole.numel() != part.numel() * size ||
-      whole.scalar_type() != part.scalar_type()) {
-    refuse(op, text("the whole has ", whole.numel(), " elements of ",
-                    dtype_name(whole.scalar_type()), ", a part ", part.numel(), " of ",
-                    dtype_name(part.scalar_type()), "; legal is ", size,
-                    " equal parts of one dtype"));
-  }
-}
-
-// Bytes to or from each rank; empty for equal parts.
-std::vector<int64_t> part_bytes(const Tensor& tensor, std::span<const int64_t> rows,
-                                int size) {
-  if (rows.empty()) {
-    if (tensor.numel() % size == 0) return {};
-    refuse("all_to_all", text(tensor.numel(), " elements for ", size,
-                              " ranks; legal is a multiple, or rows for each rank"));
-  }
-  const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-  if (static_cast<int>(rows.size()) != size || tensor.dim() == 0 ||
-      total != tensor.size(0)) {
-    refuse("all_to_all", text(rows.size(), " entries with ", total, " rows in all for ",
-                              size, " ranks and ", tensor.dim() ? tensor.size(0) : 0,
-                              " rows; legal is one entry a rank that sum to all rows"));
-  }
-  int64_t row_bytes = tensor.element_size();
-  for (int64_t dim = 1; dim < tensor.dim(); ++dim) row_bytes *= tensor.size(dim);
+std::vector<int64_t> bytes_for(const std::vector<int64_t>& counts, const Tensor& like) {
   std::vector<int64_t> bytes;
-  for (int64_t count : rows) bytes.push_back(count * row_bytes);
+  for (const int64_t count : counts) bytes.push_back(count * like.element_size());
   return bytes;
 }
 
-// One part from many, in rank order, in the accumulation type of the kernels.
-Tensor reduce_parts(const Tensor& parts, ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMax:
-      return at::amax(parts, 0);
-    case ReduceOp::kMin:
-      return at::amin(parts, 0);
-    case ReduceOp::kMean:
-      return at::mean(parts, 0);
-    default:
-      return at::sum(parts, 0, false, parts.scalar_type());
+bool is_half(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16;
+}
+
+// What gloo reduces for `tensor`, and how the caller's gets its values from that.
+// Half types are accumulated in float32 and rounded once, a NaN wins, and a mean is
+// divided once, at the end: as in node/reduce.h.
+Target reduction_of(const Tensor& tensor, ReduceOp op, int size) {
+  Target target = is_half(tensor.scalar_type())
+                      ? Target{contiguous_copy(tensor.detach()).to(at::kFloat), {}}
+                      : target_for(tensor);
+  Tensor data = target.data;
+  auto write = std::move(target.finish);
+  if (is_half(tensor.scalar_type())) write = [=] { copy_into(tensor, data); };
+  if (op == ReduceOp::kMean) {
+    return {data, [=]() mutable {
+              const at::AutoDispatchBelowADInplaceOrView unrecorded;
+              data.div_(size);
+              if (write) write();
+            }};
   }
+  if (op == ReduceOp::kSum || !at::isFloatingType(data.scalar_type())) {
+    return {data, std::move(write)};
+  }
+  const bool wide = data.scalar_type() == at::kDouble;
+  const int64_t numel = data.numel();
+  wide ? to_ordered<double>(data.mutable_data_ptr(), numel, nan_key<int64_t>(op))
+       : to_ordered<float>(data.mutable_data_ptr(), numel, nan_key<int32_t>(op));
+  return {data.view(wide ? at::kLong : at::kInt), [=] {
+            wide ? from_ordered<int64_t>(data.mutable_data_ptr(), numel)
+                 : from_ordered<int32_t>(data.mutable_data_ptr(), numel);
+            if (write) write();
+          }};
+}
+
+// One part from many, in rank order: what ranks that share memory get, to the bit.
+void reduce_parts(const Tensor& parts, ReduceOp op, const Tensor& out) {
+  std::vector<const std::byte*> inputs;
+  const auto* data = static_cast<const std::byte*>(parts.const_data_ptr());
+  for (int64_t r = 0; r < parts.size(0); ++r)
+    inputs.push_back(data + r * out.numel() * out.element_size());
+  const Tensor result = out.is_contiguous() ? out : contiguous_like(out);
+  std::byte* const outputs[] = {static_cast<std::byte*>(result.mutable_data_ptr())};
+  node::reduce(out.scalar_type(), op, inputs, outputs, out.numel());
+  if (!out.is_contiguous()) copy_into(out, result);
 }
 
 }  // namespace
@@ -151,20 +143,13 @@ Work GlooCommunicator::run(const Record& record,
 }
 
 Work GlooCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
-  check_reduce("all_reduce", tensor, op);
+  check_all_reduce(*this, tensor, op);
   const Record record = state_->begin({.op = "all_reduce",
                                        .dtype = tensor.scalar_type(),
                                        .numel = tensor.numel(),
                                        .reduce = name_of(op)});
   if (tensor.numel() == 0) return {};
-  Target target = target_for(tensor);
-  if (op == ReduceOp::kMean) {
-    target.finish = [data = target.data, size = size(),
-                     finish = target.finish]() mutable {
-      data.div_(size);
-      if (finish) finish();
-    };
-  }
+  Target target = reduction_of(tensor, op, size());
   c10d::AllreduceOptions options;
   options.reduceOp = to_c10d(op);
   return run(
@@ -178,14 +163,13 @@ Work GlooCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
 
 // Half the traffic of an all_reduce: every rank gets the parts it has to reduce.
 Work GlooCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) {
-  check_reduce("reduce_scatter", in, op);
-  check_parts("reduce_scatter", in, out, size());
+  check_reduce_scatter(*this, out, in, op);
   const Record record = state_->begin({.op = "reduce_scatter",
                                        .dtype = in.scalar_type(),
                                        .numel = out.numel(),
                                        .reduce = name_of(op)});
   if (in.numel() == 0) return {};
-  const Tensor source = in.detach().contiguous();
+  const Tensor source = contiguous_copy(in).detach();
   Tensor parts = at::empty({size(), out.numel()}, source.options());
   return run(
       record,
@@ -194,18 +178,16 @@ Work GlooCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op
         Tensor to = bytes_in(parts), from = bytes_in(source);
         return group.alltoall_base(to, from, equal, equal);
       },
-      [parts, op, result = out.detach()] {
-        result.copy_(reduce_parts(parts, op).view(result.sizes()));
-      });
+      [parts, op, out] { reduce_parts(parts, op, out); });
 }
 
 Work GlooCommunicator::all_gather(Tensor& out, const Tensor& shard) {
-  check_parts("all_gather", out, shard, size());
+  check_all_gather(*this, out, shard);
   const Record record = state_->begin(
       {.op = "all_gather", .dtype = shard.scalar_type(), .numel = shard.numel()});
   if (shard.numel() == 0) return {};
   Target target = target_for(out);
-  const Tensor source = shard.detach().contiguous();
+  const Tensor source = contiguous_copy(shard);
   return run(
       record,
       [&](c10d::Backend& group) {
@@ -216,10 +198,7 @@ Work GlooCommunicator::all_gather(Tensor& out, const Tensor& shard) {
 }
 
 Work GlooCommunicator::broadcast(Tensor& tensor, int root) {
-  check_tensor("broadcast", tensor);
-  if (root < 0 || root >= size()) {
-    refuse("broadcast", text("root ", root, "; legal is 0 to ", size() - 1));
-  }
+  check_broadcast(*this, tensor, root);
   const Record record = state_->begin({.op = "broadcast",
                                        .dtype = tensor.scalar_type(),
                                        .numel = tensor.numel(),
@@ -240,21 +219,11 @@ Work GlooCommunicator::broadcast(Tensor& tensor, int root) {
 Work GlooCommunicator::all_to_all(Tensor& out, const Tensor& in,
                                   std::span<const int64_t> out_rows,
                                   std::span<const int64_t> in_rows) {
-  check_tensor("all_to_all", out);
-  check_tensor("all_to_all", in);
-  if (out.scalar_type() != in.scalar_type() || out_rows.empty() != in_rows.empty()) {
-    refuse("all_to_all", "legal is one dtype, and rows for both tensors or none");
-  }
-  auto out_bytes = part_bytes(out, out_rows, size());
-  auto in_bytes = part_bytes(in, in_rows, size());
+  const Parts parts = check_all_to_all(*this, out, in, out_rows, in_rows);
+  auto out_bytes = bytes_for(parts.received, out), in_bytes = bytes_for(parts.sent, in);
   const Record record = state_->begin({.op = "all_to_all", .dtype = in.scalar_type()});
-  if (out_rows.empty() && out.numel() != in.numel()) {
-    refuse("all_to_all", text(in.numel(), " elements in, ", out.numel(),
-                              " out; legal are equal numbers, or rows"));
-  }
-  if (out_rows.empty() && out.numel() == 0) return {};
   Target target = target_for(out);
-  const Tensor source = in.detach().contiguous();
+  const Tensor source = contiguous_copy(in);
   return run(
       record,
       [&](c10d::Backend& group) {
@@ -272,23 +241,14 @@ void GlooCommunicator::copy_to_self(std::span<const Transfer> sends,
   size_t next = 0;
   for (const Transfer& send : sends) {
     if (send.peer != rank()) continue;
-    while (next < receives.size() && receives[next].peer != rank()) ++next;
-    if (next == receives.size()) refuse("exchange", "a send to oneself has no receive");
-    receives[next++].tensor.detach().copy_(send.tensor.detach());
+    while (receives[next].peer != rank()) ++next;
+    copy_into(receives[next++].tensor, contiguous_copy(send.tensor));
   }
-  while (next < receives.size() && receives[next].peer != rank()) ++next;
-  if (next < receives.size()) refuse("exchange", "a receive from oneself has no send");
 }
 
 Work GlooCommunicator::exchange(std::span<const Transfer> sends,
                                 std::span<const Transfer> receives) {
-  for (std::span<const Transfer> list : {sends, receives}) {
-    for (const Transfer& transfer : list) {
-      check_tensor("exchange", transfer.tensor);
-      if (transfer.peer >= 0 && transfer.peer < size()) continue;
-      refuse("exchange", text("peer ", transfer.peer, "; legal is 0 to ", size() - 1));
-    }
-  }
+  check_exchange(*this, sends, receives);
   const Record record = state_->begin({.op = "exchange"});
   copy_to_self(sends, receives);
   std::vector<C10dWork> works;
@@ -304,7 +264,7 @@ Work GlooCommunicator::exchange(std::span<const Transfer> sends,
     }
     for (const Transfer& send : sends) {
       if (send.peer == rank() || send.tensor.numel() == 0) continue;
-      std::vector<Tensor> tensors{bytes_in(send.tensor.detach().contiguous())};
+      std::vector<Tensor> tensors{bytes_in(contiguous_copy(send.tensor))};
       const int tag = message_tag(tensors[0].numel(), send.tensor.scalar_type());
       works.push_back(group.send(tensors, send.peer, tag));
     }
@@ -339,6 +299,7 @@ std::unique_ptr<Communicator> GlooCommunicator::split(int color) {
 }
 
 Tensor GlooCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
+  check_allocate(*this, shape, dtype);
   return at::zeros(shape, dtype);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a rank waits, notices that a peer is lost, and breaks the group.
+// How a rank waits, moves its other groups meanwhile, and notices that a peer is lost.
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 #include "cohort/comm/node/group.h"
 #include "cohort/core/error.h"
@@ -16,7 +16,6 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kSpin = 100us;
 constexpr Nanoseconds kSpinOversubscribed = 2us;
 constexpr Nanoseconds kCheckEvery = 50ms;  // for dead peers and deadlines
-constexpr Nanoseconds kQuiesce = 1s;
 constexpr int kSpinsAClock = 64;
 
 // What deadlines and stamps are read from.
@@ -42,6 +41,11 @@ std::string waits_of(int rank, const WaitsFor& waits_for) {
   return said;
 }
 
+// A message of ours is one line; those of others have stacks.
+std::string first_line(const std::string& message) {
+  return message.substr(0, message.find('\n'));
+}
+
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
@@ -51,7 +55,7 @@ void Group::block(Goal& goal) {
   try {
     if (spin(goal)) return;
     const Nanoseconds since = time_by(spec_.clock);
-    next_check_ = since + std::min(kCheckEvery, spec_.timeout);
+    polled_.next_check = since + std::min(kCheckEvery, spec_.timeout);
     while (true) {
       const int missing = goal.attempt();
       if (missing == kDone) return mine_->waits_for.store(0, std::memory_order_relaxed);
@@ -63,8 +67,7 @@ void Group::block(Goal& goal) {
   } catch (const CommError&) {
     throw;
   } catch (const std::exception& error) {
-    break_group(text(goal.what(), " failed on rank ", rank_, ": ", error.what()));
-    throw;
+    fail(text(goal.what(), " failed on rank ", rank_, ": ", first_line(error.what())));
   }
 }
 
@@ -75,6 +78,7 @@ bool Group::spin(Goal& goal) {
   while (true) {
     for (int i = 0; i < kSpinsAClock; ++i) {
       if (goal.attempt() == kDone) return true;
+      move_siblings();
       relax();
     }
     check_abort();
@@ -84,65 +88,96 @@ bool Group::spin(Goal& goal) {
   }
 }
 
-// Announces itself at the missing rank's bell, looks again, and only then sleeps:
-// that rank publishes first and looks for sleepers after.
+// Announces itself at every rank that something of this thread's waits for, looks
+// again, and only then sleeps: those ranks publish first and look for sleepers after.
 void Group::nap(Goal& goal, int missing) {
-  Status& theirs = status(missing);
   mine_->waits_for.store(missing + 1, std::memory_order_relaxed);
-  theirs.sleepers.fetch_add(1);
-  const uint32_t bell = theirs.bell.load();
-  int still = kDone;
+  std::vector<Awaited> awaited;
+  bool all = list_awaited(missing, awaited);
+  const Announcement announced(std::move(awaited));
+  std::atomic<uint32_t>& own = progress_of_[rank_]->bell;
+  const uint32_t bell = own.load();
+  const int still = goal.attempt();
+  if (still == kDone) return;
+  all = move_siblings() && all;
+  std::vector<Awaited> now_awaited;
+  all = list_awaited(still, now_awaited) && all;
+  if (!all || is_aborted() || !announced.covers(now_awaited)) return;
+  const auto sleep = [&](Nanoseconds most) { sleep_on(own, bell, most); };
+  const auto woken = [&] { return own.load() != bell || is_aborted(); };
+  if (spec_.clock) {
+    spec_.clock->wait_until(Clock::Time(polled_.next_check), woken, sleep);
+  } else {
+    sleep(std::clamp<Nanoseconds>(polled_.next_check - now(), 0ns, kCheckEvery));
+  }
+}
+
+// Others of this thread's groups, as far as they have something to move.
+bool Group::move_siblings() {
+  if (!spec_.siblings->others(counted_)) [[likely]]
+    return true;
+  return spec_.siblings->visit(*this, [](Group& sibling) { sibling.move_on(); });
+}
+
+// What goes wrong is for those who wait in this group.
+void Group::move_on() noexcept {
+  if (!counted_ || !broken_.empty()) return;
   try {
-    still = goal.attempt();
-  } catch (...) {
-    theirs.sleepers.fetch_sub(1);
-    throw;
+    progress();
+    if (counted_) check_abort();
+  } catch (const CommError&) {
+  } catch (const std::exception& error) {
+    break_group(text("a call failed on rank ", rank_, ": ", first_line(error.what())));
   }
-  if (still == missing && !is_aborted()) {
-    const auto sleep = [&](Nanoseconds most) { sleep_on(theirs.bell, bell, most); };
-    const auto woken = [&] { return theirs.bell.load() != bell || is_aborted(); };
-    if (spec_.clock) {
-      spec_.clock->wait_until(Clock::Time(next_check_), woken, sleep);
-    } else {
-      sleep(std::clamp<Nanoseconds>(next_check_ - now(), 0ns, kCheckEvery));
-    }
-  }
-  theirs.sleepers.fetch_sub(1);
+}
+
+// False where another thread was in the way: then the list may lack some.
+bool Group::list_awaited(int missing, std::vector<Awaited>& list) {
+  list.push_back({&status(missing), rank_});
+  add_awaited(list);
+  if (!spec_.siblings->others(counted_)) return true;
+  return spec_.siblings->visit(*this,
+                               [&](Group& sibling) { sibling.add_awaited(list); });
+}
+
+void Group::add_awaited(std::vector<Awaited>& list) {
+  if (!counted_ || !broken_.empty()) return;
+  const auto add = [&](int rank) {
+    const Awaited awaited{&status(rank), rank_};
+    if (std::find(list.begin(), list.end(), awaited) == list.end())
+      list.push_back(awaited);
+  };
+  if (completed_ < posted_ && blocked_on_ != kDone) add(blocked_on_);
+  for (const auto& transfer : transfers_.pending) add(transfer.peer);
+}
+
+// Told to the siblings: a group that has nothing outstanding is not looked at.
+void Group::settle() {
+  const bool outstanding = completed_ < posted_ || !transfers_.pending.empty();
+  if (outstanding == counted_) return;
+  counted_ = outstanding;
+  spec_.siblings->count(outstanding ? 1 : -1);
 }
 
 bool Group::poll_goal(Goal& goal) {
   try {
     if (goal.attempt() == kDone) return true;
+    move_siblings();
     check_abort();
     const Nanoseconds time = coarse_time_by(spec_.clock);
-    if (polled_at_ != completed_) {
-      polled_at_ = completed_;
-      polled_since_ = time;
-      next_check_ = time + std::min(kCheckEvery, spec_.timeout);
+    if (polled_.at != completed_) {
+      polled_.at = completed_;
+      polled_.since = time;
+      polled_.next_check = time + std::min(kCheckEvery, spec_.timeout);
     }
-    check_peers(goal, polled_since_);
+    check_peers(goal, polled_.since);
     return false;
   } catch (const CommError&) {
     return true;  // wait() throws it
   } catch (const std::exception& error) {
-    break_group(text(goal.what(), " failed on rank ", rank_, ": ", error.what()));
+    break_group(
+        text(goal.what(), " failed on rank ", rank_, ": ", first_line(error.what())));
     return true;
-  }
-}
-
-void Group::check_broken() {
-  if (!broken_.empty()) throw CommError(broken_);
-}
-
-void Group::check_abort() {
-  if (!is_aborted()) [[likely]] {
-    return;
-  }
-  for (Control* control : {control_, world_control_}) {
-    if (control->abort.load() != Control::kAborted) continue;
-    broken_ = prefix() + control->reason;
-    quiesce();
-    throw CommError(broken_);
   }
 }
 
@@ -150,8 +185,8 @@ void Group::check_abort() {
 // it showed one: a slow step is not a dead rank.
 void Group::check_peers(Goal& goal, Nanoseconds since) {
   const Nanoseconds time = time_by(spec_.clock);
-  if (time < next_check_) return;
-  next_check_ = time + std::min(kCheckEvery, spec_.timeout);
+  if (time < polled_.next_check) return;
+  polled_.next_check = time + std::min(kCheckEvery, spec_.timeout);
   const std::vector<int> missing = goal.missing();
   for (const int peer : missing) {
     if (check_lost(goal, peer)) return;
@@ -199,47 +234,10 @@ std::string Group::last_words(int peer) {
               waits_of(peer, [&](int r) { return status(r).waits_for.load(); }));
 }
 
-void Group::abort(std::string_view reason) {
-  break_group(text("aborted by rank ", rank_, ": ", reason));
-}
-
-// False when the group was broken already.
-bool Group::break_group(std::string_view reason) {
-  uint32_t none = Control::kNone;
-  if (!control_->abort.compare_exchange_strong(none, Control::kWriting)) return false;
-  const size_t length = std::min(reason.size(), kReasonBytes - 1);
-  std::memcpy(control_->reason, reason.data(), length);
-  control_->reason[length] = '\0';
-  control_->abort_rank = rank_;
-  control_->abort.store(Control::kAborted);
-  for (int r = 0; r < size_; ++r) ring_bell(status(r));
-  return true;
-}
-
-void Group::fail(const std::string& what) {
-  broken_ = prefix() + what;
-  break_group(text(what, " (seen by rank ", rank_, ")"));
-  quiesce();
-  throw CommError(broken_);
-}
-
-// The caller may free its tensors once it has the error: let peers that work on them
-// finish. Those that start later see that the group is broken. By the machine's clock:
-// they are not late, they work.
-void Group::quiesce() {
-  const Nanoseconds end = now() + kQuiesce;
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    while (status(r).busy.load() != 0 && now() < end &&
-           !memory().is_gone(spec_.world_ranks[r])) {
-      relax();
-    }
-  }
-}
-
-void Group::ring_bell(Status& status) {
-  status.bell.fetch_add(1);
-  wake_all(status.bell);
+void Group::wake_sleepers(int word) {
+  uint64_t bits = mine_->sleepers[word].load();
+  for (; bits != 0; bits &= bits - 1)
+    ring_bell(*progress_of_[64 * word + std::countr_zero(bits)]);
 }
 
 void Group::touch() {

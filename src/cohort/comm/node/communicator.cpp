@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cohort/comm/node/reduce.h"
+#include "cohort/comm/arguments.h"
+#include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 #include "cohort/core/memory.h"
 
@@ -43,9 +44,12 @@ NodeCommunicator::NodeCommunicator(std::shared_ptr<Group> group)
     : group_(std::move(group)), name_(group_->memory().name()) {}
 
 Work NodeCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
-  check_reduce(tensor, op, "all_reduce");
-  if (size() == 1) return Work();
-  Call& call = start(Op::kAllReduce, tensor, "all_reduce");
+  check_all_reduce(*this, tensor, op);
+  if (size() == 1) {
+    group_->check_usable();
+    return Work();
+  }
+  Call& call = start(Op::kAllReduce, tensor);
   call.reduce = op;
   call.numel = tensor.numel();
   set_in(call, tensor);
@@ -61,9 +65,8 @@ Work NodeCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
 }
 
 Work NodeCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) {
-  check_reduce(in, op, "reduce_scatter");
-  check_same(out, in, out.numel() * size(), in.numel(), "reduce_scatter");
-  Call& call = start(Op::kReduceScatter, in, "reduce_scatter");
+  check_reduce_scatter(*this, out, in, op);
+  Call& call = start(Op::kReduceScatter, in);
   call.reduce = op;
   call.numel = out.numel();
   set_in(call, in);
@@ -72,8 +75,8 @@ Work NodeCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op
 }
 
 Work NodeCommunicator::all_gather(Tensor& out, const Tensor& shard) {
-  check_same(out, shard, out.numel(), shard.numel() * size(), "all_gather");
-  Call& call = start(Op::kAllGather, shard, "all_gather");
+  check_all_gather(*this, out, shard);
+  Call& call = start(Op::kAllGather, shard);
   call.numel = shard.numel();
   set_in(call, shard);
   set_out(call, out);
@@ -81,10 +84,8 @@ Work NodeCommunicator::all_gather(Tensor& out, const Tensor& shard) {
 }
 
 Work NodeCommunicator::broadcast(Tensor& tensor, int root) {
-  if (root < 0 || root >= size()) {
-    refuse("broadcast", text("root ", root, "; legal: 0 to ", size() - 1));
-  }
-  Call& call = start(Op::kBroadcast, tensor, "broadcast");
+  check_broadcast(*this, tensor, root);
+  Call& call = start(Op::kBroadcast, tensor);
   call.root = root;
   call.numel = tensor.numel();
   if (root == rank()) {
@@ -100,12 +101,10 @@ Work NodeCommunicator::broadcast(Tensor& tensor, int root) {
 Work NodeCommunicator::all_to_all(Tensor& out, const Tensor& in,
                                   std::span<const int64_t> out_rows,
                                   std::span<const int64_t> in_rows) {
-  check_same(out, in, 0, 0, "all_to_all");
-  auto sent = count_rows(in, in_rows, "in_rows");
-  auto received = count_rows(out, out_rows, "out_rows");
-  Call& call = start(Op::kAllToAll, in, "all_to_all");
-  call.sent = std::move(sent);
-  call.received = std::move(received);
+  Parts parts = check_all_to_all(*this, out, in, out_rows, in_rows);
+  Call& call = start(Op::kAllToAll, in);
+  call.sent = std::move(parts.sent);
+  call.received = std::move(parts.received);
   set_in(call, in);
   set_out(call, out);
   return post(call);
@@ -113,13 +112,7 @@ Work NodeCommunicator::all_to_all(Tensor& out, const Tensor& in,
 
 Work NodeCommunicator::exchange(std::span<const Transfer> sends,
                                 std::span<const Transfer> receives) {
-  for (const auto& side : {sends, receives}) {
-    for (const auto& transfer : side) {
-      check_tensor(transfer.tensor, "exchange");
-      if (transfer.peer >= 0 && transfer.peer < size()) continue;
-      refuse("exchange", text("peer ", transfer.peer, "; legal: 0 to ", size() - 1));
-    }
-  }
+  check_exchange(*this, sends, receives);
   return Work(std::make_unique<Exchange>(group_, group_->exchange(sends, receives)));
 }
 
@@ -171,11 +164,13 @@ std::unique_ptr<Communicator> NodeCommunicator::split(int color) {
 }
 
 Tensor NodeCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
+  check_allocate(*this, shape, dtype);
   const auto options = at::TensorOptions().dtype(dtype);
   const int64_t numel = std::accumulate(shape.begin(), shape.end(), int64_t{1},
                                         std::multiplies<int64_t>());
   if (numel == 0) return at::empty(shape, options);
   auto memory = group_->spec().memory;
+  memory->sweep();
   const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
   void* data = memory->allocate(static_cast<size_t>(bytes));
   report_memory(data, bytes);
@@ -187,10 +182,13 @@ Tensor NodeCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
 }
 
 void NodeCommunicator::exchange_places(const Tensor& mine, const char* name) {
-  if (!mine.is_contiguous()) refuse(name, "a tensor that is not contiguous");
-  Call& call = start(Op::kMapPeers, mine, name);
+  check_tensor(*this, name, mine);
+  if (!mine.is_contiguous())
+    refuse_call(*this, name, "a tensor that is not contiguous; legal: one that is");
+  Call& call = start(Op::kMapPeers, mine);
   call.numel = mine.numel();
   set_in(call, mine);
+  group_->show(mine);
   post(call).wait();
 }
 
@@ -203,9 +201,13 @@ int64_t NodeCommunicator::allocated_bytes() const {
 }
 
 Tensor NodeCommunicator::join(const Tensor& part) {
-  if (joins_at() == 0) refuse("join", "memory that cannot be joined");
-  if (part.numel() == 0 || part.nbytes() % joins_at() != 0)
-    refuse("join", text(part.nbytes(), " bytes; legal: multiples of ", joins_at()));
+  check_tensor(*this, "join", part);
+  if (joins_at() == 0)
+    refuse_call(*this, "join", "memory that cannot be joined; legal: where joins_at()");
+  if (part.numel() == 0 || part.nbytes() % joins_at() != 0) {
+    refuse_call(*this, "join",
+                text(part.nbytes(), " bytes; legal: multiples of ", joins_at()));
+  }
   exchange_places(part, "join");
   auto memory = group_->spec().memory;
   auto joined = memory->join(group_->places(), part.nbytes());
@@ -248,8 +250,7 @@ Work NodeCommunicator::post(Call& call) {
   return Work(std::make_unique<Collective>(group_, group_->post(call)));
 }
 
-Call& NodeCommunicator::start(Op op, const Tensor& like, const char* name) {
-  check_tensor(like, name);
+Call& NodeCommunicator::start(Op op, const Tensor& like) {
   Call& call = group_->next_call();
   call.op = op;
   call.dtype = like.scalar_type();
@@ -261,7 +262,7 @@ Call& NodeCommunicator::start(Op op, const Tensor& like, const char* name) {
 }
 
 void NodeCommunicator::set_in(Call& call, const Tensor& in) {
-  call.in = in.is_contiguous() ? in : in.contiguous();
+  call.in = in.is_contiguous() ? in : contiguous_copy(in);
   call.source = static_cast<const std::byte*>(call.in.const_data_ptr());
   call.source_bytes = static_cast<int64_t>(call.in.nbytes());
 }
@@ -270,75 +271,10 @@ void NodeCommunicator::set_out(Call& call, Tensor& out) {
   if (out.is_contiguous()) {
     call.out = out;
   } else {
-    call.out = at::empty(out.sizes(), out.options(), at::MemoryFormat::Contiguous);
+    call.out = contiguous_like(out);
     call.copy_to = out;
   }
   call.target = static_cast<std::byte*>(call.out.mutable_data_ptr());
-}
-
-void NodeCommunicator::check_tensor(const Tensor& tensor, const char* op) const {
-  if (!tensor.defined()) refuse(op, "an undefined tensor");
-  if (!tensor.is_cpu()) {
-    refuse(op, text("a tensor on ", tensor.device().str(), "; legal: cpu"));
-  }
-  if (!is_reducible(tensor.scalar_type())) {
-    refuse(op,
-           text("dtype ", c10::toString(tensor.scalar_type()),
-                "; legal: float64, float32, float16, bfloat16, int64, int32, uint8"));
-  }
-}
-
-void NodeCommunicator::check_same(const Tensor& out, const Tensor& in,
-                                  int64_t out_numel, int64_t in_numel,
-                                  const char* op) const {
-  check_tensor(in, op);
-  check_tensor(out, op);
-  if (out.scalar_type() != in.scalar_type()) {
-    refuse(op, text("in is ", c10::toString(in.scalar_type()), " and out is ",
-                    c10::toString(out.scalar_type()), "; they must be one dtype"));
-  }
-  if (out_numel != in_numel) {
-    refuse(op, text("in has ", in.numel(), " elements and out ", out.numel(),
-                    " in a group of ", size()));
-  }
-}
-
-void NodeCommunicator::check_reduce(const Tensor& tensor, ReduceOp op,
-                                    const char* name) const {
-  check_tensor(tensor, name);
-  if (op == ReduceOp::kMean && !at::isFloatingType(tensor.scalar_type())) {
-    refuse(name, text("mean of ", c10::toString(tensor.scalar_type()),
-                      "; legal: floating types"));
-  }
-}
-
-// Elements for each rank: equal parts, or rows along dim 0.
-std::vector<int64_t> NodeCommunicator::count_rows(const Tensor& tensor,
-                                                  std::span<const int64_t> rows,
-                                                  const char* which) const {
-  if (rows.empty()) {
-    if (tensor.numel() % size() != 0) {
-      refuse("all_to_all", text(tensor.numel(), " elements in ", size(),
-                                " equal parts; give ", which));
-    }
-    return std::vector<int64_t>(size(), tensor.numel() / size());
-  }
-  const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-  const int64_t height = tensor.dim() > 0 ? tensor.size(0) : 1;
-  const bool negative =
-      std::any_of(rows.begin(), rows.end(), [](auto n) { return n < 0; });
-  if (static_cast<int>(rows.size()) != size() || total != height || negative) {
-    refuse("all_to_all", text(which, " has ", rows.size(), " entries of ", total,
-                              " rows in all; legal: ", size(), " entries of ", height));
-  }
-  const int64_t row = height > 0 ? tensor.numel() / height : 0;
-  std::vector<int64_t> counts(rows.begin(), rows.end());
-  for (auto& count : counts) count *= row;
-  return counts;
-}
-
-void NodeCommunicator::refuse(const char* op, const std::string& what) const {
-  throw ConfigError(text(group_->prefix(), op, ": ", what, " (rank ", rank(), ")"));
 }
 
 void NodeCommunicator::gather(Op op, const void* mine, void* all, int64_t bytes) {

@@ -10,7 +10,7 @@
 
 namespace cohort::node {
 
-// Checks what the caller gives and turns it into calls of a Group.
+// Turns what the caller gives into calls of a Group.
 class NodeCommunicator final : public Communicator, public PeerMemory {
  public:
   explicit NodeCommunicator(std::shared_ptr<Group> group);
@@ -42,16 +42,9 @@ class NodeCommunicator final : public Communicator, public PeerMemory {
  private:
   Work post(Call& call);
   void exchange_places(const Tensor& mine, const char* name);
-  Call& start(Op op, const Tensor& like, const char* name);
+  Call& start(Op op, const Tensor& like);
   void set_in(Call& call, const Tensor& in);
   void set_out(Call& call, Tensor& out);
-  void check_tensor(const Tensor& tensor, const char* op) const;
-  void check_same(const Tensor& out, const Tensor& in, int64_t out_numel,
-                  int64_t in_numel, const char* op) const;
-  void check_reduce(const Tensor& tensor, ReduceOp op, const char* name) const;
-  std::vector<int64_t> count_rows(const Tensor& tensor, std::span<const int64_t> rows,
-                                  const char* which) const;
-  [[noreturn]] void refuse(const char* op, const std::string& what) const;
   void gather(Op op, const void* mine, void* all, int64_t bytes);
 
   std::shared_ptr<Group> group_;

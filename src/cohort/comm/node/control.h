@@ -17,6 +17,9 @@ namespace cohort::node {
 // A rank writes only what is its own, but for `bell` and `sleepers`. Every flag is
 // stored and loaded sequentially consistent: a rank that publishes and then looks
 // for sleepers must not miss one that announced itself and then looked again.
+//
+// A rank may wait for several peers, in several groups: it announces itself at each of
+// them, and sleeps on the one bell that it has in the world's block.
 
 inline constexpr uint64_t kSlots = 16;         // collectives in flight
 inline constexpr uint64_t kTickets = 8;        // transfers in flight a channel
@@ -66,9 +69,10 @@ struct Status {
   std::atomic<uint64_t> taken;                  // rounds of staging read
   std::atomic<uint64_t> done;                   // sequence + 1 of a direct collective
   std::atomic<uint64_t> completed;              // collectives finished
-  // Peers that sleep until this rank publishes something.
+  // What the rank itself sleeps on; of use in the world's block only.
   alignas(kLine) std::atomic<uint32_t> bell;
-  std::atomic<uint32_t> sleepers;
+  // Peers that sleep until this rank publishes something, a bit each.
+  std::atomic<uint64_t> sleepers[(kMaxRanks + 63) / 64];
 };
 
 struct Ticket {

@@ -8,6 +8,7 @@
 
 #include "cohort/comm/node/busy.h"
 #include "cohort/comm/node/group.h"
+#include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 
 namespace cohort::node {
@@ -21,14 +22,14 @@ struct Group::ExchangeGoal : Goal {
   ExchangeGoal(Group& group, uint64_t id) : group(group), id(id) {}
   int attempt() override {
     group.progress();
-    for (const auto& transfer : group.transfers_) {
+    for (const auto& transfer : group.transfers_.pending) {
       if (transfer.exchange == id) return transfer.peer;
     }
     return kDone;
   }
   std::vector<int> missing() override {
     std::vector<int> ranks;
-    for (const auto& transfer : group.transfers_) {
+    for (const auto& transfer : group.transfers_.pending) {
       const bool known =
           std::find(ranks.begin(), ranks.end(), transfer.peer) != ranks.end();
       if (transfer.exchange == id && !known) ranks.push_back(transfer.peer);
@@ -42,42 +43,43 @@ struct Group::ExchangeGoal : Goal {
 
 uint64_t Group::exchange(std::span<const Transfer> sends,
                          std::span<const Transfer> receives) {
-  check_broken();
-  check_abort();
-  const uint64_t id = exchanges_++;
+  claim();
+  check_usable();
+  const uint64_t id = transfers_.exchanges++;
   const auto add = [&](const Transfer& transfer, bool sends) {
     Call call;
     call.op = Op::kTransfer;
     call.dtype = transfer.tensor.scalar_type();
     call.numel = transfer.tensor.numel();
     const bool plain = transfer.tensor.is_contiguous();
-    const Tensor tensor =
-        plain   ? transfer.tensor
-        : sends ? transfer.tensor.contiguous()
-                : at::empty(transfer.tensor.sizes(), transfer.tensor.options(),
-                            at::MemoryFormat::Contiguous);
-    auto& ordinals = sends ? sent_ : received_;
-    transfers_.push_back({.exchange = id,
-                          .sends = sends,
-                          .peer = transfer.peer,
-                          .ordinal = ordinals[transfer.peer]++,
-                          .tensor = tensor,
-                          .copy_to = plain || sends ? Tensor() : transfer.tensor,
-                          .data = static_cast<std::byte*>(tensor.data_ptr()),
-                          .bytes = static_cast<int64_t>(tensor.nbytes()),
-                          .print = call.print()});
+    const Tensor tensor = plain   ? transfer.tensor
+                          : sends ? contiguous_copy(transfer.tensor)
+                                  : contiguous_like(transfer.tensor);
+    auto& ordinals = sends ? transfers_.sent : transfers_.received;
+    transfers_.pending.push_back(
+        {.exchange = id,
+         .sends = sends,
+         .peer = transfer.peer,
+         .ordinal = ordinals[transfer.peer]++,
+         .tensor = tensor,
+         .copy_to = plain || sends ? Tensor() : transfer.tensor,
+         .data = static_cast<std::byte*>(tensor.data_ptr()),
+         .bytes = static_cast<int64_t>(tensor.nbytes()),
+         .print = call.print()});
   };
   for (const auto& transfer : sends) add(transfer, true);
   for (const auto& transfer : receives) add(transfer, false);
   touch();
-  polled_at_ = ~uint64_t{0};
+  polled_.at = ~uint64_t{0};
+  settle();
   step_exchanges();
   return id;
 }
 
 void Group::wait_exchange(uint64_t id) {
+  claim();
   ExchangeGoal goal(*this, id);
-  if (std::none_of(transfers_.begin(), transfers_.end(),
+  if (std::none_of(transfers_.pending.begin(), transfers_.pending.end(),
                    [&](const Pending& p) { return p.exchange == id; })) {
     return;
   }
@@ -86,6 +88,7 @@ void Group::wait_exchange(uint64_t id) {
 }
 
 bool Group::poll_exchange(uint64_t id) {
+  claim();
   if (!broken_.empty()) return true;
   ExchangeGoal goal(*this, id);
   return poll_goal(goal);
@@ -93,13 +96,14 @@ bool Group::poll_exchange(uint64_t id) {
 
 // Moves every transfer on that is the first of its channel.
 void Group::step_exchanges() {
-  if (transfers_.empty()) return;
-  for (auto& transfer : transfers_) transfer.finished = step_transfer(transfer);
-  std::erase_if(transfers_, [&](Pending& transfer) {
+  if (transfers_.pending.empty()) return;
+  for (auto& transfer : transfers_.pending) transfer.finished = step_transfer(transfer);
+  std::erase_if(transfers_.pending, [&](Pending& transfer) {
     if (!transfer.finished) return false;
-    if (transfer.copy_to.defined()) transfer.copy_to.copy_(transfer.tensor);
+    if (transfer.copy_to.defined()) copy_into(transfer.copy_to, transfer.tensor);
     return true;
   });
+  settle();
 }
 
 bool Group::step_transfer(Pending& transfer) {
@@ -178,6 +182,7 @@ void Group::copy_shared(void* to, const void* from, int64_t bytes) {
     Busy busy(*mine_);
     if (!is_aborted()) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
+  ring();
   check_abort();
 }
 
@@ -212,7 +217,7 @@ void Group::receive_chunks(Pending& transfer, Channel& channel) {
 }
 
 Place Group::channel_buffer(int peer) {
-  void*& buffer = buffers_[peer];
+  void*& buffer = transfers_.buffers[peer];
   if (!buffer) buffer = memory().allocate(2 * kChunk);
   return memory().place_of(buffer, 2 * kChunk);
 }

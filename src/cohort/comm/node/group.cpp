@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 
 namespace cohort::node {
@@ -20,21 +21,22 @@ Group::Group(GroupSpec spec)
       peers_completed_(size_),
       inputs_(size_),
       outputs_(size_),
-      sent_(size_),
-      received_(size_),
-      buffers_(size_) {
+      transfers_(size_) {
   for (int r = 0; r < size_; ++r) {
     progress_of_.push_back(spec_.world ? &spec_.world->status(spec_.world_ranks[r])
                                        : &status(r));
   }
   if (spec_.world) spins_ = spec_.world->spins_;
   touch();
+  spec_.siblings->join(*this);
 }
 
 Group::~Group() {
+  spec_.siblings->leave(*this);
+  if (counted_) spec_.siblings->count(-1);
   mine_->left.store(1);
-  ring_bell(*mine_);
-  for (void* buffer : buffers_) {
+  ring();
+  for (void* buffer : transfers_.buffers) {
     if (buffer) memory().release(buffer);
   }
   // Peers still look at the block: the one that owns it keeps it until all left.
@@ -63,7 +65,7 @@ struct Group::CollectiveGoal : Goal {
 struct Group::SlotGoal : Goal {
   SlotGoal(Group& group, uint64_t needed) : group(group), needed(needed) {}
   int attempt() override {
-    group.step_exchanges();
+    group.progress();
     return group.first_behind(&Status::completed, needed);
   }
   std::vector<int> missing() override {
@@ -79,6 +81,7 @@ struct Group::SlotGoal : Goal {
 };
 
 Call& Group::next_call() {
+  claim();
   check_broken();
   check_abort();
   if (completed_ < posted_) progress();
@@ -106,7 +109,8 @@ uint64_t Group::post(Call& call) {
   slot.completed = completed_;
   write_payload(call, slot);
   mine_->posted.store(posted_, std::memory_order_relaxed);
-  polled_at_ = ~uint64_t{0};
+  polled_.at = ~uint64_t{0};
+  settle();
   touch();
   if (spec_.loses_message(sequence)) [[unlikely]]
     return sequence;
@@ -116,6 +120,7 @@ uint64_t Group::post(Call& call) {
 }
 
 void Group::wait(uint64_t sequence) {
+  claim();
   if (completed_ > sequence) return;
   check_broken();
   CollectiveGoal goal(*this, sequence);
@@ -123,6 +128,7 @@ void Group::wait(uint64_t sequence) {
 }
 
 bool Group::poll(uint64_t sequence) {
+  claim();
   if (completed_ > sequence || !broken_.empty()) return true;
   CollectiveGoal goal(*this, sequence);
   return poll_goal(goal);
@@ -130,11 +136,11 @@ bool Group::poll(uint64_t sequence) {
 
 // Moves the collectives on, oldest first, until one must wait for a rank.
 int Group::progress() {
-  if (!transfers_.empty()) step_exchanges();
+  if (!transfers_.pending.empty()) step_exchanges();
   while (completed_ < posted_) {
     Call& call = calls_[completed_ % kSlots];
-    const int missing = step(call);
-    if (missing != kDone) return missing;
+    blocked_on_ = step(call);
+    if (blocked_on_ != kDone) return blocked_on_;
     complete(call);
   }
   return kDone;
@@ -234,7 +240,7 @@ void Group::choose_path(Call& call) {
 }
 
 void Group::complete(Call& call) {
-  if (call.copy_to.defined()) call.copy_to.copy_(call.out);
+  if (call.copy_to.defined()) copy_into(call.copy_to, call.out);
   if (call.path == Call::Path::kStaged) round_base_ += call.rounds;
   call.in = Tensor();
   call.out = Tensor();
@@ -245,6 +251,7 @@ void Group::complete(Call& call) {
   call.filled = call.taken = call.copied = 0;
   std::fill(seen_.begin(), seen_.end(), 0);
   ++completed_;
+  settle();
   touch();
   mine_->completed.store(completed_);
   ring();

@@ -2,24 +2,29 @@
 #pragma once
 
 #include <array>
-#include <deque>
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include "cohort/comm/node/announcement.h"
 #include "cohort/comm/node/call.h"
 #include "cohort/comm/node/control.h"
+#include "cohort/comm/node/goal.h"
 #include "cohort/comm/node/group_spec.h"
 #include "cohort/comm/node/pause.h"
+#include "cohort/comm/node/transfers.h"
 
 namespace cohort::node {
 
 // The engine of a group whose ranks share memory.
 //
 // There is no thread of its own: a call posts its arrival and returns, and all
-// work is done inside later calls, wait() and poll(). Once all ranks have arrived
+// work is done inside later calls, wait() and poll(), of this group or of one of its
+// siblings that the same thread uses. Once all ranks have arrived
 // at the oldest collective, each does its share of it by one of three paths:
 //   inline  small data ride behind the arrival, and every rank reads all of them;
 //   direct  all data lie in shared memory, and ranks work on each other's tensors;
@@ -29,7 +34,7 @@ namespace cohort::node {
 // Failure: a rank that sees a mismatch, a timeout or a dead peer breaks the group
 // for all and throws CommError, from then on from every call.
 //
-// Thread safety: none, but for abort().
+// Thread safety: one thread at a time, but for abort() and owner().
 class Group : public std::enable_shared_from_this<Group> {
  public:
   static constexpr int kDone = -1;
@@ -62,6 +67,13 @@ class Group : public std::enable_shared_from_this<Group> {
   bool poll_exchange(uint64_t id);
 
   void abort(std::string_view reason);
+  // Throws CommError if the group is broken.
+  void check_usable();
+
+  // The thread that used it last.
+  std::thread::id owner() const { return owner_.load(std::memory_order_relaxed); }
+  // Peers can reach the memory of `tensor` from now on, inside meetings.
+  void show(const Tensor& tensor);
 
   // Says on which cores this rank may run; ranks spin only where there is one core
   // a rank. Set once all ranks of the world are known.
@@ -69,33 +81,9 @@ class Group : public std::enable_shared_from_this<Group> {
   bool spins() const { return spins_; }
 
  private:
-  // Something to wait for: attempt() moves on without blocking and returns kDone,
-  // or a rank that must act first; missing() names all such ranks.
-  struct Goal {
-    virtual int attempt() = 0;
-    virtual std::vector<int> missing() = 0;
-    virtual std::string what() = 0;
-  };
   struct CollectiveGoal;
   struct SlotGoal;
   struct ExchangeGoal;
-
-  // One side of one transfer between this rank and `peer`.
-  struct Pending {
-    uint64_t exchange;
-    bool sends;
-    int peer;
-    uint64_t ordinal;  // in its channel
-    Tensor tensor;     // contiguous
-    Tensor copy_to;
-    std::byte* data;
-    int64_t bytes;
-    int64_t moved = 0;
-    Fingerprint print;
-    bool posted = false;
-    bool agreed = false;
-    bool finished = false;
-  };
 
   // group.cpp: order of collectives
   int progress();
@@ -133,28 +121,40 @@ class Group : public std::enable_shared_from_this<Group> {
   void receive_chunks(Pending& transfer, Channel& channel);
   Place channel_buffer(int peer);
 
-  // block.cpp: waiting and failing
+  // block.cpp: waiting
+  void claim() { spec_.siblings->claim(owner_); }
+  void settle();
   void block(Goal& goal);
   bool poll_goal(Goal& goal);
   bool spin(Goal& goal);
   void nap(Goal& goal, int missing);
-  void check_broken();
-  bool is_aborted() const {
-    return control_->abort.load() == Control::kAborted ||
-           world_control_->abort.load() == Control::kAborted;
-  }
-  void check_abort();
+  bool move_siblings();
+  void move_on() noexcept;
+  bool list_awaited(int missing, std::vector<Awaited>& list);
+  void add_awaited(std::vector<Awaited>& list);
   void check_peers(Goal& goal, Nanoseconds since);
   bool check_lost(Goal& goal, int peer);
-  bool break_group(std::string_view reason);
-  void quiesce();
-  [[noreturn]] void fail(const std::string& what);
   std::string last_words(int peer);
   void ring() {
-    if (mine_->sleepers.load() != 0) ring_bell(*mine_);
+    for (int word = 0; 64 * word < size_; ++word)
+      if (mine_->sleepers[word].load() != 0) [[unlikely]]
+        wake_sleepers(word);
   }
-  static void ring_bell(Status& status);
+  void wake_sleepers(int word);
   void touch();
+
+  // breakage.cpp: failing
+  void check_broken();
+  bool is_aborted() const {
+    return control_->abort.load() != Control::kNone ||
+           world_control_->abort.load() != Control::kNone;
+  }
+  void check_abort();
+  bool break_group(std::string_view reason);
+  [[noreturn]] void fail(const std::string& what);
+  void quiesce();
+  bool is_touching(int peer);
+  void keep_memory();
   int first_behind(std::atomic<uint64_t> Status::*counter, uint64_t value);
 
   Status& status(int rank) const { return layout_.status(spec_.control, rank); }
@@ -172,6 +172,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<Status*> progress_of_;  // where each rank stamps its progress
   bool spins_ = false;
   std::string broken_;  // why, once it is
+  std::atomic<std::thread::id> owner_{};
+  bool counted_ = false;  // by its siblings: it has something outstanding
 
   std::array<Call, kSlots> calls_;
   uint64_t posted_ = 0;
@@ -180,17 +182,19 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<Place> places_;
   std::vector<uint64_t> peers_completed_;  // as far as known
   uint64_t round_base_ = 0;                // rounds of staging before the oldest
+  int blocked_on_ = kDone;                 // the rank the oldest was last found to need
   std::vector<const std::byte*> inputs_;
   std::vector<std::byte*> outputs_;
 
-  std::deque<Pending> transfers_;
-  uint64_t exchanges_ = 0;
-  std::vector<uint64_t> sent_, received_;  // ordinals by peer
-  std::vector<void*> buffers_;             // of channels, by peer
+  Transfers transfers_;
+  // What peers may reach in a meeting, as long as its owner has it.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> shown_;
 
-  Nanoseconds polled_since_{};  // when a poll() first found the oldest blocked
-  uint64_t polled_at_ = ~uint64_t{0};
-  Nanoseconds next_check_{};
+  struct {
+    Nanoseconds since{};  // when a poll() first found the oldest blocked
+    uint64_t at = ~uint64_t{0};
+    Nanoseconds next_check{};
+  } polled_;
 };
 
 }  // namespace cohort::node

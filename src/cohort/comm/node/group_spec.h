@@ -7,6 +7,7 @@
 
 #include "cohort/comm/node/memory.h"
 #include "cohort/comm/node/pause.h"
+#include "cohort/comm/node/siblings.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/fault_point.h"
 
@@ -24,8 +25,9 @@ struct GroupSpec {
   Nanoseconds timeout{};
   std::vector<int> world_ranks;  // of the members, by their rank here
   std::shared_ptr<Group> world;  // null: this is the world
-  Clock* clock = nullptr;        // of deadlines; null: now() and coarse_now()
-  FaultPlan* faults = nullptr;   // null: nothing is tried
+  std::shared_ptr<Siblings> siblings = std::make_shared<Siblings>();
+  Clock* clock = nullptr;       // of deadlines; null: now() and coarse_now()
+  FaultPlan* faults = nullptr;  // null: nothing is tried
 
   // Of this rank, which counts as sent: its peers do not see it.
   bool loses_message(uint64_t number) const {

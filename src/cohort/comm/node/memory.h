@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -49,6 +50,10 @@ class Memory {
     return nullptr;
   }
 
+  // True where all that peers can see was allocate()d here: a block that one may still
+  // write to is then simply not used again. Elsewhere one has to wait for that peer.
+  virtual bool owns_what_peers_see() const { return false; }
+
   // The process of a rank of the whole world, and whether it has ended.
   virtual int pid_of(int world_rank) const = 0;
   virtual bool is_gone(int world_rank) const = 0;
@@ -59,8 +64,15 @@ class Memory {
     std::lock_guard lock(mutex_);
     retired_.push_back({block, &left, size});
   }
+  // Holds `blocks` until `is_over`.
+  void keep(std::shared_ptr<void> blocks, std::function<bool()> is_over) {
+    std::lock_guard lock(mutex_);
+    kept_.push_back({std::move(blocks), std::move(is_over)});
+  }
+  // Frees what was retired or kept and is not needed any more.
   void sweep() {
     std::lock_guard lock(mutex_);
+    std::erase_if(kept_, [](const Kept& old) { return old.is_over(); });
     std::erase_if(retired_, [this](const Retired& old) {
       if (old.left->load() < old.size) return false;
       release(old.block);
@@ -77,8 +89,13 @@ class Memory {
     const std::atomic<uint32_t>* left;
     uint32_t size;
   };
+  struct Kept {
+    std::shared_ptr<void> blocks;
+    std::function<bool()> is_over;
+  };
   std::mutex mutex_;
   std::vector<Retired> retired_;
+  std::vector<Kept> kept_;
 };
 
 }  // namespace cohort::node

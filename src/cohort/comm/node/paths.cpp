@@ -89,6 +89,7 @@ void Group::run_direct(Call& call) {
     Busy busy(*mine_);
     if (!is_aborted()) error = work_on_peers(call);
   }
+  ring();
   if (!error.empty()) fail(error);
   check_abort();
 }

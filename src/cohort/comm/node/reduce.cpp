@@ -126,21 +126,6 @@ void reduce_as(ReduceOp op, std::span<const std::byte* const> inputs,
 
 }  // namespace
 
-bool is_reducible(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-    case at::kFloat:
-    case at::kHalf:
-    case at::kBFloat16:
-    case at::kLong:
-    case at::kInt:
-    case at::kByte:
-      return true;
-    default:
-      return false;
-  }
-}
-
 void reduce(at::ScalarType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, int64_t numel) {
   switch (dtype) {

@@ -20,7 +20,4 @@ namespace cohort::node {
 void reduce(at::ScalarType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, int64_t numel);
 
-// True for the types above.
-bool is_reducible(at::ScalarType dtype);
-
 }  // namespace cohort::node

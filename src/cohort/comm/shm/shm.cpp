@@ -69,6 +69,7 @@ class ShmMemory final : public node::Memory {
   void release(void* block) override { heap_.release(block); }
 
   size_t allocated_bytes() const override { return heap_.allocated_bytes(); }
+  bool owns_what_peers_see() const override { return true; }
 
   Place place_of(const void* data, size_t bytes) const override {
     for (int i = 0; i < static_cast<int>(peers_.size()); ++i) {

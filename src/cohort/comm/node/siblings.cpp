@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/comm/node/siblings.h"
+
+#include <algorithm>
+
+#include "cohort/comm/node/group.h"
+
+namespace cohort::node {
+
+void Siblings::join(Group& group) {
+  std::lock_guard lock(mutex_);
+  groups_.push_back(&group);
+  if (groups_.size() > 1) alone_.store(false, std::memory_order_relaxed);
+}
+
+void Siblings::leave(Group& group) {
+  std::lock_guard lock(mutex_);
+  std::erase(groups_, &group);
+}
+
+void Siblings::take_over(std::atomic<std::thread::id>& owner, std::thread::id me) {
+  std::lock_guard lock(mutex_);
+  owner.store(me, std::memory_order_relaxed);
+}
+
+bool Siblings::is_mine(const Group& group) {
+  return group.owner() == std::this_thread::get_id();
+}
+
+}  // namespace cohort::node

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "cohort/comm/node/control.h"
+#include "cohort/core/tensor.h"
+
+namespace cohort::node {
+
+// One side of one transfer between this rank and `peer`.
+struct Pending {
+  uint64_t exchange;
+  bool sends;
+  int peer;
+  uint64_t ordinal;  // in its channel
+  Tensor tensor;     // contiguous
+  Tensor copy_to;
+  std::byte* data;
+  int64_t bytes;
+  int64_t moved = 0;
+  Fingerprint print;
+  bool posted = false;
+  bool agreed = false;
+  bool finished = false;
+};
+
+// What a rank has sent and received in a group, and what is on its way.
+struct Transfers {
+  explicit Transfers(int size) : sent(size), received(size), buffers(size) {}
+
+  std::deque<Pending> pending;
+  uint64_t exchanges = 0;
+  std::vector<uint64_t> sent, received;  // ordinals by peer
+  std::vector<void*> buffers;            // of channels, by peer
+};
+
+}  // namespace cohort::node
