@@ -14,6 +14,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
+#include "cohort/engine/state_seal.h"
 #include "cohort/engine/step_runner.h"
 #include "cohort/engine/step_sums.h"
 #include "cohort/observe/meter.h"
@@ -54,6 +55,7 @@ class Executor final : public StepRunner {
   void set_small_state(const std::string& text) override;
   Standing standing() const override;
   StepResult finish(bool skip) override;
+  std::string damage() const override;
   int64_t device_peak_bytes() const override;
 
   // Time that reducing all buckets takes with nothing beside it; collective.
@@ -98,6 +100,10 @@ class Executor final : public StepRunner {
   void update_share(int bucket, ShareState& share, const Tensor& sum);
   void fold_buffers();
   void commit();
+  void close_seal(int bucket);
+  void close_seals();
+  void close_seal_of_buffers();
+  void require_sound(std::optional<int> broken) const;
 
   void visit_share(int bucket, int64_t begin, int64_t count, float* sum);
   void check_sum(int bucket, int64_t begin, int64_t count, const float* sum);
@@ -151,6 +157,8 @@ class Executor final : public StepRunner {
   bool moves_alone_;              // communication goes on while this thread computes
   std::vector<bool> recomputed_;  // by block: its forward keeps no graph
   FlatState state_;
+  bool seals_;      // a flipped bit of the state is noticed before it counts
+  StateSeal seal_;  // by bucket; and one part for the buffers
   GradientSums gradients_;
   GradientSums::Visitor visitor_;
   std::optional<LossScale> loss_scale_;  // of float16

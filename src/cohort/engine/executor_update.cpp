@@ -91,11 +91,14 @@ void Executor::update(int bucket) {
   }
   settle_loss();
   if (device_) device_->settle(bucket);
+  if (seal_.is_broken(bucket)) require_sound(bucket);
+  seal_.open(bucket);
   BucketState& state = state_.buckets()[bucket];
   update_share(bucket, state, gradients_.sum(bucket));
   if (state.mirror)
     update_share(bucket, *state.mirror, gradients_.mirrored_sum(bucket));
   updated_[bucket] = true;
+  close_seal(bucket);
   if (uploads) device_->upload(bucket);
 }
 
@@ -184,8 +187,16 @@ void Executor::check_samples(const StepInput& input) {
 }
 
 // From the call on peers may know of this vote; so whoever is cut off in it has voted.
+//
+// What a rank computed from memory that had changed is in everyone's sums. So before
+// anybody votes, each has looked at the memory it computed with: whoever finds damage,
+// or dies before it has looked, leaves a step that nobody voted on.
 PendingWork Executor::vote() {
   settle_all();
+  if (seals_) {
+    require_sound(seal_.broken());
+    if (comm_.size() > 1 && options_.communicate) comm_.barrier().wait();
+  }
   int64_t* const against = votes_.data_ptr<int64_t>();
   // What all have summed alike each rank looks at in part: the vote joins the findings.
   const bool alike = schedule_.shard == 0 && options_.communicate;
@@ -239,7 +250,12 @@ void Executor::commit() {
   Timed timed(split_.update);
   settle_loss();
   if (!skipped_ && device_) device_->apply(statistics_);
-  if (!skipped_ && !device_) apply_statistics(statistics_);
+  if (!skipped_ && !device_) {
+    const int buffers = static_cast<int>(state_.buckets().size());
+    if (seal_.is_broken(buffers)) require_sound(buffers);
+    apply_statistics(statistics_);
+    close_seal_of_buffers();
+  }
   if (loss_scale_) loss_scale_->commit(!skipped_);
   standing_ = {.phase = Standing::Phase::kCommitted, .against = skipped_};
   batch_ = {};

@@ -13,6 +13,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/replicas.h"
+#include "cohort/engine/state_seal.h"
 #include "cohort/engine/step_sums.h"
 #include "cohort/observe/meter.h"
 #include "cohort/optim/loss_scale.h"
@@ -158,12 +159,22 @@ class StepRunner {
   // have.
   virtual StepResult finish([[maybe_unused]] bool skip) { return {}; }
 
+  // What of the state has changed by itself since it was last written, as one line;
+  // empty where nothing has, or nobody looks.
+  virtual std::string damage() const { return {}; }
+
   // The most memory of its device it ever took; 0 on the host, which counts processes.
   virtual int64_t device_peak_bytes() const = 0;
 
  protected:
   StepRunner() = default;
 };
+
+// DamagedMemory if the state has changed by itself: before it is shown to anybody.
+inline void require_sound(const StepRunner& runner) {
+  const std::string damage = runner.damage();
+  if (!damage.empty()) throw DamagedMemory(damage);
+}
 
 // Collective. On one GPU with nobody to talk to the whole step is a graph (CudaStep);
 // everywhere else an Executor runs the schedule. ConfigError where there is no GPU.

@@ -40,9 +40,9 @@ class Journal {
   // The files of the world before are closed. `reporter` may be null.
   void enter(Communicator& comm, Reporter* reporter);
 
-  // Opens the files of this world. `why` it has fewer steps than the history, if so, and
-  // whether what those left was damaged. Collective in a world after the first: what the
-  // ranks know of the last step.
+  // Opens the files of this world. `why` it has fewer steps than the history, if so,
+  // and whether what those left was damaged. Collective in a world after the first:
+  // what the ranks know of the last step.
   void begin(int64_t committed, const std::string& why, bool damaged = false);
 
   // The last epoch whose validation was told of before this world, on every rank alike;

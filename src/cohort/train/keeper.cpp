@@ -109,6 +109,7 @@ void Keeper::after_step(const RunState& given) {
       pages_ && options_.snapshot_every > 0 &&
       (given.step % options_.snapshot_every == 0 || given.step == pinned_);
   if (!saves_now && !takes) return;
+  require_sound(*world_.runner);
   const RunState run = complete(given);
   const bool writes = saves_now && may_write(run.step);
   if (writes && !options_.async) save_now(run);

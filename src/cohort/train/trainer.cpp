@@ -242,6 +242,7 @@ int64_t Trainer::peak_memory() const {
 }
 
 DoneEvent Trainer::finish() {
+  require_sound(*runner_);
   const bool saved = keeper_.finish(run_state());
   if (!options_.save_final.empty()) save(options_.save_final);
   Tensor peak = at::full({1}, peak_memory(), at::kLong);

@@ -53,8 +53,8 @@ class Trainer {
   // every rank.
   DoneEvent fit();
 
-  // A world has stood. Until then a trainer whose world was lost is of no more use: parts
-  // of its chain may have gone with that world.
+  // A world has stood. Until then a trainer whose world was lost is of no more use:
+  // parts of its chain may have gone with that world.
   bool has_begun() const { return begun_; }
 
   int64_t total_steps() const { return total_steps_; }

@@ -22,7 +22,7 @@ bool is_one_of(const std::vector<int>& ranks, int rank) {
 Stand Trainer::stand() const {
   Stand stand{
       .begun = begun_, .known_good = progress_.known_good, .sound_until = sound_until_};
-  if (!runner_ || committed_ < 0) return stand;
+  if (!runner_ || committed_ < 0 || !runner_->damage().empty()) return stand;
   stand.committed = committed_;
   stand.flight = runner_->standing();
   stand.skipped = progress_.skipped;
@@ -88,8 +88,8 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
   return "";
 }
 
-void Trainer::take_from_keeper(std::unique_ptr<StepRunner> fresh, const std::string& why,
-                               bool begun) {
+void Trainer::take_from_keeper(std::unique_ptr<StepRunner> fresh,
+                               const std::string& why, bool begun) {
   if (sound_until_ != Stand::kAll) keeper_.forget_after(sound_until_);
   reach("train.restore");
   const auto saved = keeper_.restore(sound_until_);
