@@ -3,16 +3,32 @@
 
 #include <array>
 
+#include "cohort/core/error.h"
+
 namespace cohort::cli {
 
 ScalarLog::ScalarLog(const std::string& out, int64_t log_every, Backlog* backlog)
-    : log_every_(log_every) {
-  if (!out.empty()) file_ = std::make_unique<EventFile>(out + "/tensorboard", backlog);
+    : folder_(out.empty() ? "" : out + "/tensorboard"),
+      backlog_(backlog),
+      log_every_(log_every) {
+  open();
+}
+
+bool ScalarLog::open() {
+  if (file_ || folder_.empty()) return file_ != nullptr;
+  try {
+    file_ = std::make_unique<EventFile>(folder_, backlog_);
+    if (backlog_) backlog_->found(folder_);
+  } catch (const DataError& error) {
+    if (!backlog_) throw;
+    backlog_->miss(folder_, error.what());
+  }
+  return file_ != nullptr;
 }
 
 void ScalarLog::step(const StepEvent& event) {
   last_step_ = event.step;
-  if (!file_ || event.step % log_every_ != 0) return;
+  if (event.step % log_every_ != 0 || !open()) return;
   const std::array<Scalar, 3> scalars = {
       Scalar{"loss_metrics/global_avg_loss", static_cast<float>(event.loss)},
       Scalar{"lr", static_cast<float>(event.rate)},
@@ -22,7 +38,7 @@ void ScalarLog::step(const StepEvent& event) {
 }
 
 void ScalarLog::valid(const ValidEvent& event) {
-  if (!file_) return;
+  if (!open()) return;
   const std::array<Scalar, 2> scalars = {
       Scalar{"validation/loss", static_cast<float>(event.loss)},
       Scalar{"validation/accuracy", static_cast<float>(event.accuracy)}};
@@ -31,7 +47,7 @@ void ScalarLog::valid(const ValidEvent& event) {
 }
 
 void ScalarLog::finish() {
-  if (file_) file_->flush();
+  if (open()) file_->flush();
 }
 
 }  // namespace cohort::cli

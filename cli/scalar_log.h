@@ -14,6 +14,8 @@ namespace cohort::cli {
 // without it. Tags are torchtitan's where it has one.
 class ScalarLog {
  public:
+  // Where the disk has no room for a new file, it is made as soon as there is; without
+  // a backlog that is a DataError.
   ScalarLog(const std::string& out, int64_t log_every, Backlog* backlog);
   void step(const StepEvent& event);
   void valid(const ValidEvent& event);
@@ -21,6 +23,10 @@ class ScalarLog {
   void finish();
 
  private:
+  bool open();
+
+  std::string folder_;  // empty: nothing is written
+  Backlog* backlog_;
   int64_t log_every_;
   int64_t last_step_ = 0;
   std::unique_ptr<EventFile> file_;

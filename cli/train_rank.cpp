@@ -12,6 +12,7 @@
 #include "cli/exit_code.h"
 #include "cli/json_reporter.h"
 #include "cli/step_options.h"
+#include "cli/stop_signals.h"
 #include "cli/text_reporter.h"
 #include "cli/train_command.h"
 #include "cohort/checkpoint/load_weights.h"
@@ -56,6 +57,7 @@ void stop_on_signals(bool launched_by_us) {
   for (int number : {SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGQUIT})
     sigaction(number, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);  // a closed stdout is not a crash
+  release_stop_signals();
 }
 
 std::unique_ptr<Reporter> make_reporter(const TrainPlan& plan, Backlog* backlog) {

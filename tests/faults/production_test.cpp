@@ -194,6 +194,7 @@ void begin_run(const Scenario& scenario, const std::string& folder) {
 struct Ending {
   ThreadRunResult run;
   HistoryReport history;
+  int64_t missed = 0;  // faults that never struck
 };
 
 Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
@@ -217,8 +218,7 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
       {.ranks = scenario.ranks, .trainer = options, .faults = &faults, .name = name});
   handle = &run;
   Ending ending{.run = run.run(), .history = {}};
-  if (!strikes.empty())
-    EXPECT_EQ(faults.pending(), 0) << "a fault never struck: nothing was tested";
+  ending.missed = strikes.empty() ? 0 : faults.pending();
   ending.history = verify_history(options.history);
   return ending;
 }
@@ -241,6 +241,7 @@ std::vector<Strike> all_strikes(const Scenario& scenario) {
   });
   const std::map<std::string, std::vector<Kind>> kinds = {
       {"engine.action", {Kind::kKill, Kind::kFreeze, Kind::kLose, Kind::kFlip}},
+      {"engine.vote", {Kind::kKill, Kind::kFreeze}},
       {"engine.moment", {Kind::kFlip}},
       {"engine.mirror", {Kind::kFlip}},
       {"comm.message", {Kind::kKill, Kind::kLose}},
@@ -265,9 +266,11 @@ std::vector<Strike> all_strikes(const Scenario& scenario) {
   return strikes;
 }
 
+bool is_long() { return std::getenv("COHORT_LONG") != nullptr; }
+
 // So many, of every point and kind alike, or all.
 std::vector<Strike> choose(std::vector<Strike> all, size_t most, uint64_t seed) {
-  if (std::getenv("COHORT_LONG") || all.size() <= most) return all;
+  if (is_long() || all.size() <= most) return all;
   std::mt19937_64 random(seed);
   std::shuffle(all.begin(), all.end(), random);
   std::map<std::pair<std::string, Kind>, std::vector<Strike>> groups;
@@ -294,36 +297,91 @@ void expect_undisturbed(const Ending& ending, const std::string& wanted) {
   EXPECT_EQ(told.size(), ending.run.steps.size()) << "a step was told twice";
 }
 
-size_t cases_in_ci() { return 40; }
-
-class FaultEnumeration : public testing::TestWithParam<Scenario> {};
-
-TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
-  const Scenario& scenario = GetParam();
-  constexpr size_t kAtOnce = 20;  // in one child
-  const std::string list = new_folder() + "/count";
+// Plays cases in children, some at once; `make` lists them, the same in each.
+using Case = std::vector<Strike>;
+size_t play_all(
+    const Scenario& scenario, const std::function<std::vector<Case>()>& make,
+    const std::function<void(const Case&, const std::string& wanted)>& try_it) {
+  constexpr size_t kAtOnce = 20;
+  const std::string folder = new_folder();
+  const std::string list = folder + "/count";
   size_t count = 0;
   for (size_t first = 0;; first += kAtOnce) {
     test::run_in_child([&] {
-      const auto strikes = choose(all_strikes(scenario), cases_in_ci(), 7);
+      const auto cases = make();
       if (FILE* file = std::fopen(list.c_str(), "w"))
-        std::fprintf(file, "%zu", strikes.size()), std::fclose(file);
+        std::fprintf(file, "%zu", cases.size()), std::fclose(file);
       const std::string wanted = undisturbed_hash(scenario);
-      for (size_t i = first; i < std::min(strikes.size(), first + kAtOnce); ++i) {
-        SCOPED_TRACE(testing::PrintToString(strikes[i]));
-        expect_undisturbed(play(scenario, {strikes[i]}), wanted);
+      for (size_t i = first; i < std::min(cases.size(), first + kAtOnce); ++i) {
+        SCOPED_TRACE(testing::PrintToString(cases[i]));
+        try_it(cases[i], wanted);
       }
     });
     if (FILE* file = std::fopen(list.c_str(), "r")) {
       if (std::fscanf(file, "%zu", &count) != 1) count = 0;
       std::fclose(file);
     }
-    if (first + kAtOnce >= count || HasFailure()) break;
+    if (first + kAtOnce >= count || testing::Test::HasFailure()) break;
   }
-  std::filesystem::remove_all(std::filesystem::path(list).parent_path());
-  ASSERT_GT(count, 0u);
-  std::fprintf(stderr, "%zu faults\n", count);
-  RecordProperty("faults", static_cast<int>(count));
+  std::filesystem::remove_all(folder);
+  std::fprintf(stderr, "%zu cases\n", count);
+  testing::Test::RecordProperty("cases", static_cast<int>(count));
+  return count;
+}
+
+class FaultEnumeration : public testing::TestWithParam<Scenario> {};
+
+TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
+  constexpr size_t kShort = 40;
+  const auto make = [] {
+    std::vector<Case> cases;
+    for (auto& strike : choose(all_strikes(GetParam()), kShort, 7))
+      cases.push_back({std::move(strike)});
+    return cases;
+  };
+  const auto try_it = [](const Case& one, const std::string& wanted) {
+    const Ending ending = play(GetParam(), one);
+    EXPECT_EQ(ending.missed, 0) << "the fault never struck: nothing was tested";
+    expect_undisturbed(ending, wanted);
+  };
+  EXPECT_GT(play_all(GetParam(), make, try_it), 0u);
+}
+
+// Two faults in one run: in the long form every pair of one step's actions, and many
+// pairs of all else. The first may keep the second from striking; one of them must.
+class FaultPairs : public testing::TestWithParam<Scenario> {};
+
+TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
+  const size_t many = is_long() ? 2000 : 40;
+  const auto make = [many] {
+    const auto all = all_strikes(GetParam());
+    std::mt19937_64 random(11);
+    std::vector<Case> cases;
+    while (cases.size() < many) {
+      const Strike& a = all[random() % all.size()];
+      const Strike& b = all[random() % all.size()];
+      cases.push_back({a, b});
+    }
+    if (!is_long()) return cases;
+    std::vector<Strike> step;  // those of the fourth step
+    int64_t actions = 0;
+    for (const auto& strike : all)
+      if (strike.point == "engine.action") actions = std::max(actions, strike.pass);
+    actions /= kSteps;
+    for (const auto& strike : all)
+      if (strike.point == "engine.action" && strike.pass > 3 * actions &&
+          strike.pass <= 4 * actions && strike.kind != Kind::kFreeze)
+        step.push_back(strike);
+    for (const auto& a : step)
+      for (const auto& b : step) cases.push_back({a, b});
+    return cases;
+  };
+  const auto try_it = [](const Case& pair, const std::string& wanted) {
+    const Ending ending = play(GetParam(), pair);
+    EXPECT_LT(ending.missed, 2) << "no fault struck: nothing was tested";
+    expect_undisturbed(ending, wanted);
+  };
+  EXPECT_GT(play_all(GetParam(), make, try_it), 0u);
 }
 
 std::vector<Scenario> every_scenario() {
@@ -343,6 +401,13 @@ std::vector<Scenario> every_scenario() {
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, FaultEnumeration,
                          testing::ValuesIn(every_scenario()), [](const auto& info) {
+                           return testing::PrintToString(info.param);
+                         });
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, FaultPairs,
+                         testing::Values(Scenario{Plot::kCalm, 2, 0},
+                                         Scenario{Plot::kCalm, 3, 3}),
+                         [](const auto& info) {
                            return testing::PrintToString(info.param);
                          });
 

@@ -14,10 +14,11 @@ FULL = "No space left on device"
 
 @unittest.skipUnless(train_run.mounts_work(), "needs the right to mount a file system")
 class FullOutTest(train_run.TrainTest):
-    def start_on_disk(self, *args, saved="saved"):
+    def start_on_disk(self, *args, saved="saved", files=1000):
         """A run with a small disk of its own, which is seen through its process."""
         (self.scratch / "disk").mkdir()
-        mount = f"mount -t tmpfs -o size=32m none {self.scratch}/disk; exec \"$@\""
+        mount = (f"mount -t tmpfs -o size=32m,nr_inodes={files} none {self.scratch}/disk; "
+                 'exec "$@"')
         self.run_ = self.start(
             2, "--grace", 60, "--out", self.scratch / "disk/out", *args,
             keys={"checkpoint.dir": self.scratch / saved},
@@ -33,11 +34,14 @@ class FullOutTest(train_run.TrainTest):
         while words not in (line := self.run_.stderr.readline()):
             self.assertTrue(line, "the run ended by itself")
 
-    def fill(self):
+    def find_disk(self):
         """The disk stays for as long as it is open here."""
         disk = os.open(f"/proc/{self.run_.pid}/root{self.scratch}/disk", os.O_RDONLY)
         self.addCleanup(os.close, disk)
         self.disk = Path(f"/proc/{os.getpid()}/fd/{disk}")
+
+    def fill(self):
+        self.find_disk()
         with open(self.disk / "ballast", "wb", buffering=0) as ballast:
             with self.assertRaises(OSError):
                 while True:
@@ -71,6 +75,23 @@ class FullOutTest(train_run.TrainTest):
         checked = train_run.cohort("history", "verify", self.disk / "out/history.log")
         self.assertEqual(checked.code, 0, checked.out + checked.err)
         self.assertIn(f"{ended.done['steps']} steps", checked.out)
+
+    def test_a_new_rank_0_without_room_for_its_files(self):
+        self.start_on_disk("--max-steps", 800, files=60)
+        self.read_more(5)
+        self.find_disk()
+        with self.assertRaises(OSError):  # no file can be made any more
+            for i in range(1000):
+                (self.disk / f"ballast{i}").touch()
+        os.kill(train_run.pids_of(self.events)[0], signal.SIGKILL)
+        self.read_said("the run goes on, and writes")
+        self.read_more(20)
+        for ballast in self.disk.glob("ballast*"):
+            ballast.unlink()
+        ended = train_run.finish(self.run_)
+        self.assertEqual(ended.code, 0, ended.err)
+        self.assertIn("there is room again", ended.err)
+        self.assertEqual(len(list((self.disk / "out/tensorboard").iterdir())), 2)
 
     def test_a_disk_that_is_full_at_the_end(self):
         self.start_on_disk("--max-steps", 1500)

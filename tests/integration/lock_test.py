@@ -4,6 +4,7 @@
 import os
 import signal
 import unittest
+from unittest import mock
 
 import train_run
 from train_run import ENDLESS
@@ -71,6 +72,30 @@ class LockTest(train_run.TrainTest):
         self.assertEqual(again.code, 0, again.err)
         for pid in pids.values():
             self.assertEqual(train_run.process_state(pid)[0], "Z")
+
+    def test_a_rank_lost_before_the_first_world_stands(self):
+        """In folders of another run: its history is not gone on with, nor its state."""
+        old = train_run.train(2, "--max-steps", 3, "--out", self.root,
+                              keys={**ENDLESS, "seed": 7})
+        self.assertEqual(old.code, 0, old.err)
+        for layout in ("shard=0", "shard=3"):
+            with self.subTest(layout=layout), mock.patch.dict(
+                    os.environ, {"COHORT_FAULT": "train.restore[0]@1:1=kill"}):
+                new = train_run.train(2, "--max-steps", 4, "--out", self.root, "--layout",
+                                      layout, keys={**ENDLESS, "seed": 8})
+                self.assertEqual(new.code, 0, new.err)
+                self.assertEqual(new.done["restarts"], 1)
+                checked = train_run.cohort("history", "show", self.root / "history.log",
+                                           "--json")
+                self.assertIn('"seed":8', checked.out.replace(" ", ""))
+                self.assertNotIn("rollback", checked.out)
+
+    def test_a_folder_with_checkpoints_is_refused_before_any_rank_starts(self):
+        keys = {**ENDLESS, "checkpoint.dir": self.root}
+        self.assertEqual(train_run.train(2, "--max-steps", 2, keys=keys).code, 0)
+        again = train_run.train(2, "--max-steps", 4, keys=keys)
+        self.assertEqual((again.code, again.out), (2, ""), again.err)
+        self.assertIn("has checkpoints up to step 2; go on from them with --resume", again.err)
 
     def test_ranks_of_another_launcher(self):
         keys = train_run.assignments({**ENDLESS, "checkpoint.dir": self.root})

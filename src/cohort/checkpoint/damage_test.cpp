@@ -264,6 +264,7 @@ TEST_F(Damage, EverythingIsSyncedBeforeItIsShown) {
   };
   std::vector<std::string> log;
   Watched disk(log);
+  fs::create_directories(root_);
   const std::string above = fs::path(root_).filename().string();
   root_ += "/new/deep";
   ASSERT_EQ(try_save(1, small_state(), disk), "");

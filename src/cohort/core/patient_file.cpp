@@ -22,8 +22,12 @@ std::string Backlog::trouble() const {
 }
 
 void Backlog::begin(const std::string& path, int code) {
+  miss(path, std::generic_category().message(code));
+}
+
+void Backlog::miss(const std::string& path, const std::string& why) {
   const bool first = waiting_.empty();
-  cause_ = std::generic_category().message(code);
+  cause_ = why;
   waiting_.insert(path);
   if (first)
     tell_(trouble() +

@@ -25,6 +25,10 @@ class Backlog {
   // What is not on disk now; empty: nothing.
   std::string trouble() const;
 
+  // For a file that could not even be made: `why`; and that it is there now.
+  void miss(const std::string& path, const std::string& why);
+  void found(const std::string& path) { end(path); }
+
  private:
   friend class PatientFile;
   void begin(const std::string& path, int code);

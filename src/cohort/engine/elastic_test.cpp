@@ -329,9 +329,7 @@ TEST(ElasticStep, CutOffInItsVoteEachRankKnowsOfABadSum) {
     for (const std::string& name : trained_names()) {
       SCOPED_TRACE(name);
       FaultPlan faults;
-      faults.arm({.name = "engine.action",
-                  .rank = way.ranks - 1,
-                  .index = find(way, ActionKind::kVote, true)});
+      faults.arm({.name = "engine.vote", .rank = way.ranks - 1});
       std::barrier all_cut(way.ranks);
       test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
         Rank rank(way, comm, &faults, make_spoilt_chain(name));

@@ -197,6 +197,7 @@ PendingWork Executor::vote() {
     require_sound(seal_.broken());
     if (comm_.size() > 1 && options_.communicate) comm_.barrier().wait();
   }
+  if (options_.faults) options_.faults->reach("engine.vote", comm_.rank());
   int64_t* const against = votes_.data_ptr<int64_t>();
   // What all have summed alike each rank looks at in part: the vote joins the findings.
   const bool alike = schedule_.shard == 0 && options_.communicate;

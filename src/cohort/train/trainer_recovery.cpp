@@ -91,7 +91,7 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
 void Trainer::take_from_keeper(std::unique_ptr<StepRunner> fresh,
                                const std::string& why, bool begun) {
   if (sound_until_ != Stand::kAll) keeper_.forget_after(sound_until_);
-  reach("train.restore");
+  reach("train.restore", comm_->generation());
   const auto saved = keeper_.restore(sound_until_);
   if (!saved && begun)
     throw CheckpointError(
