@@ -17,7 +17,6 @@
 #include "cli/launch_command.h"
 #include "cli/resize_command.h"
 #include "cli/step_command.h"
-#include "cli/stop_signals.h"
 #include "cli/train_command.h"
 #include "cli/train_help.h"
 #include "cohort/comm/backends.h"
@@ -377,9 +376,6 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", usage_error(app, error).c_str());
     return kExitConfig;
   }
-  // An agent answers requests to stop; so does a rank, as soon as it can.
-  if (!app.got_subcommand("train") && !app.got_subcommand("launch"))
-    release_stop_signals();
   return command();
 }
 

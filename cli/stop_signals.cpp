@@ -3,6 +3,8 @@
 
 #include <signal.h>
 
+#include <string_view>
+
 namespace cohort::cli {
 namespace {
 

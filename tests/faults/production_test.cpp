@@ -17,12 +17,15 @@
 #include "cohort/core/hash.h"
 #include "cohort/core/testing_folder.h"
 #include "cohort/elastic/history_check.h"
+#include "faults/strike.h"
 #include "faults/thread_run.h"
 #include "support/ranks.h"
 
 namespace cohort {
 namespace {
 
+using test::FaultKind;
+using test::Strike;
 using test::ThreadRun;
 using test::ThreadRunResult;
 
@@ -98,57 +101,6 @@ TrainerOptions trainer_options(const Scenario& scenario, const std::string& fold
   return options;
 }
 
-// One fault: which pass of which point on which rank, and what happens there.
-enum class Kind { kKill, kFreeze, kLose, kFlip, kFull, kSlow };
-constexpr const char* kKindNames[] = {"killed",    "frozen",       "loses a message",
-                                      "bit flips", "disk is full", "disk is slow"};
-
-struct Strike {
-  std::string point;
-  int rank = 0;
-  int64_t pass = 1;
-  Kind kind = Kind::kKill;
-};
-
-std::ostream& operator<<(std::ostream& out, const Strike& s) {
-  return out << "rank " << s.rank << " at pass " << s.pass << " of " << s.point << ": "
-             << kKindNames[static_cast<int>(s.kind)];
-}
-
-std::vector<Fault> faults_of(const Strike& strike, ThreadRun*& run) {
-  Fault fault{.name = strike.point, .rank = strike.rank, .count = strike.pass};
-  const int rank = strike.rank;
-  switch (strike.kind) {
-    case Kind::kFlip:
-      fault.action = Fault::Action::kFlip;
-      return {fault};
-    case Kind::kFull:
-      fault.action = Fault::Action::kDrop;
-      return {fault};
-    case Kind::kKill:
-      fault.call = [] { ThreadRun::kill(); };
-      break;
-    case Kind::kFreeze:
-      fault.call = [&run] { run->freeze(); };
-      break;
-    case Kind::kLose:
-      if (strike.point == "comm.message") {  // this very message
-        Fault drop = fault;
-        drop.action = Fault::Action::kDrop;
-        fault.action = Fault::Action::kCall;
-        fault.call = [&run] { run->let_time_run(); };
-        return {fault, drop};
-      }
-      fault.call = [&run, rank] { run->lose_message(rank); };
-      break;
-    case Kind::kSlow:
-      fault.call = [&run] { run->slow_down(2 * ThreadRun::kTimeout); };
-      break;
-  }
-  fault.action = Fault::Action::kCall;
-  return {fault};
-}
-
 // What the plot itself has in store.
 std::vector<Fault> faults_of(const Scenario& scenario, ThreadRun*& run) {
   const int other = scenario.ranks - 1;
@@ -211,7 +163,7 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
   if (observer) faults.observe(observer);
   for (auto& fault : faults_of(scenario, handle)) faults.arm(std::move(fault));
   for (const auto& strike : strikes)
-    for (auto& fault : faults_of(strike, handle)) faults.arm(std::move(fault));
+    for (auto& fault : test::faults_of(strike, handle)) faults.arm(std::move(fault));
   std::string name = testing::PrintToString(scenario);
   for (const auto& strike : strikes) name += "; " + testing::PrintToString(strike);
   ThreadRun run(
@@ -239,15 +191,16 @@ std::vector<Strike> all_strikes(const Scenario& scenario) {
   play(scenario, {}, [&](std::string_view name, int rank, int64_t) {
     ++passes[{std::string(name), rank}];
   });
-  const std::map<std::string, std::vector<Kind>> kinds = {
-      {"engine.action", {Kind::kKill, Kind::kFreeze, Kind::kLose, Kind::kFlip}},
-      {"engine.vote", {Kind::kKill, Kind::kFreeze}},
-      {"engine.moment", {Kind::kFlip}},
-      {"engine.mirror", {Kind::kFlip}},
-      {"comm.message", {Kind::kKill, Kind::kLose}},
-      {"disk.write", {Kind::kKill, Kind::kFull, Kind::kFlip}},
-      {"disk.sync", {Kind::kKill, Kind::kSlow}},
-      {"disk.name", {Kind::kKill}}};
+  const std::map<std::string, std::vector<FaultKind>> kinds = {
+      {"engine.action",
+       {FaultKind::kKill, FaultKind::kFreeze, FaultKind::kLose, FaultKind::kFlip}},
+      {"engine.vote", {FaultKind::kKill, FaultKind::kFreeze}},
+      {"engine.moment", {FaultKind::kFlip}},
+      {"engine.mirror", {FaultKind::kFlip}},
+      {"comm.message", {FaultKind::kKill, FaultKind::kLose}},
+      {"disk.write", {FaultKind::kKill, FaultKind::kFull, FaultKind::kFlip}},
+      {"disk.sync", {FaultKind::kKill, FaultKind::kSlow}},
+      {"disk.name", {FaultKind::kKill}}};
   // When a resize is noticed differs by a few messages, and so does the end; and a
   // writer in the background meets its peers when it can.
   const bool varies = scenario.plot == Plot::kGrows ||
@@ -259,9 +212,10 @@ std::vector<Strike> all_strikes(const Scenario& scenario) {
     const bool named = point.starts_with("train.") || point.starts_with("keeper.");
     const auto found = kinds.find(point);
     if (!named && found == kinds.end()) continue;
-    const auto here = named ? std::vector{Kind::kKill, Kind::kFreeze} : found->second;
+    const auto here =
+        named ? std::vector{FaultKind::kKill, FaultKind::kFreeze} : found->second;
     for (int64_t pass = 1; pass <= count; ++pass)
-      for (const Kind kind : here) strikes.push_back({point, rank, pass, kind});
+      for (const FaultKind kind : here) strikes.push_back({point, rank, pass, kind});
   }
   return strikes;
 }
@@ -273,7 +227,7 @@ std::vector<Strike> choose(std::vector<Strike> all, size_t most, uint64_t seed) 
   if (is_long() || all.size() <= most) return all;
   std::mt19937_64 random(seed);
   std::shuffle(all.begin(), all.end(), random);
-  std::map<std::pair<std::string, Kind>, std::vector<Strike>> groups;
+  std::map<std::pair<std::string, FaultKind>, std::vector<Strike>> groups;
   for (auto& strike : all) groups[{strike.point, strike.kind}].push_back(strike);
   std::vector<Strike> chosen;
   for (size_t turn = 0; chosen.size() < most; ++turn)
@@ -370,7 +324,7 @@ TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
     actions /= kSteps;
     for (const auto& strike : all)
       if (strike.point == "engine.action" && strike.pass > 3 * actions &&
-          strike.pass <= 4 * actions && strike.kind != Kind::kFreeze)
+          strike.pass <= 4 * actions && strike.kind != FaultKind::kFreeze)
         step.push_back(strike);
     for (const auto& a : step)
       for (const auto& b : step) cases.push_back({a, b});

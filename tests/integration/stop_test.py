@@ -47,6 +47,19 @@ class StopTest(train_run.TrainTest):
         self.assertEqual(again.done["weights_hash"], whole.done["weights_hash"])
         return events
 
+    def test_a_request_while_the_program_is_being_loaded(self):
+        """From its first constructor on; before that the system ends it, as any program."""
+        for signal_ in (signal.SIGTERM, signal.SIGUSR1):
+            with self.subTest(signal=signal_):
+                self.root = self.root.with_name(f"run{signal_}")
+                run = self.start(2, "--grace", 60, keys={"checkpoint.dir": self.root})
+                held = 1 << (signal_ - 1)
+                while not train_run.blocked_signals(run.pid) & held:
+                    self.assertIsNone(run.poll(), "it ended before it was asked to")
+                run.send_signal(signal_)
+                ended = train_run.finish(run)
+                self.assertEqual(ended.code, 75, ended.err)
+
     def test_a_rank_that_died_just_before_the_request(self):
         for victim in (0, 1):
             with self.subTest(victim=victim):

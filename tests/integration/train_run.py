@@ -136,6 +136,15 @@ def mounts_work():
     return probe.returncode == 0
 
 
+def blocked_signals(pid):
+    """As a set of bits; none if there is no such process."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return int(next(l for l in status.splitlines() if l.startswith("SigBlk:")).split()[1], 16)
+
+
 def process_state(pid):
     """State and parent as /proc has them; ("Z", 0) once it is gone."""
     try:

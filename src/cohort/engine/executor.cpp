@@ -82,8 +82,6 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       recomputed_(recomputed_blocks(role_, chain.blocks.size())),
       state_(chain, schedule_, rule, options.decay,
              options.takes_over ? nullptr : &comm, *groups_.shard),
-      seals_(schedule_.exact && schedule_.elastic &&
-             options.compute_on == ComputeOn::kHost),
       gradients_(schedule_, state_, groups_, fused_),
       sink_(std::make_unique<Sink>(*this)),
       last_to_add_(last_to_add(bucket_uses(specs_of(chain), schedule_.buckets),
@@ -104,7 +102,9 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
     if (fused_ && schedule_.shard < 3)
       peer_parameters_.push_back(peers->map_peers(bucket.whole));
   if (options.compute_on != ComputeOn::kHost) set_up_device();
-  if (!options.takes_over) close_seals();
+  if (schedule_.exact && schedule_.elastic && !device_)
+    seal_ = std::make_unique<StateSeal>(state_, chain_, schedule_.shard);
+  if (seal_ && !options.takes_over) seal_->close_all();
 }
 
 Executor::~Executor() = default;

@@ -60,7 +60,6 @@ class Executor final : public StepRunner {
 
   // Time that reducing all buckets takes with nothing beside it; collective.
   std::chrono::duration<double> time_communication();
-
   const Schedule& schedule() const { return schedule_; }
   const Role& role() const { return role_; }
   // Of the last step, by action of role(). Communication ends when it was waited for;
@@ -100,10 +99,7 @@ class Executor final : public StepRunner {
   void update_share(int bucket, ShareState& share, const Tensor& sum);
   void fold_buffers();
   void commit();
-  void close_seal(int bucket);
-  void close_seals();
-  void close_seal_of_buffers();
-  void require_sound(std::optional<int> broken) const;
+  void require_sound(const std::string& broken) const;
 
   void visit_share(int bucket, int64_t begin, int64_t count, float* sum);
   void check_sum(int bucket, int64_t begin, int64_t count, const float* sum);
@@ -157,8 +153,7 @@ class Executor final : public StepRunner {
   bool moves_alone_;              // communication goes on while this thread computes
   std::vector<bool> recomputed_;  // by block: its forward keeps no graph
   FlatState state_;
-  bool seals_;      // a flipped bit of the state is noticed before it counts
-  StateSeal seal_;  // by bucket; and one part for the buffers
+  std::unique_ptr<StateSeal> seal_;  // null: nobody looks for flipped bits
   GradientSums gradients_;
   GradientSums::Visitor visitor_;
   std::optional<LossScale> loss_scale_;  // of float16

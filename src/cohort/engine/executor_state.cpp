@@ -138,63 +138,19 @@ void Executor::refresh() {
     if (state.mirror) refresh_mirror(i);
     if (device_ && schedule_.shard < 3) device_->upload(i);
   }
-  close_seals();
+  if (seal_) seal_->close_all();
 }
 
-// All that the bucket's next update reads, and what this rank and its peers compute
-// with until then. At levels 1 and 2 what others own of `whole` comes anew in each
-// step.
-void Executor::close_seal(int bucket) {
-  if (!seals_) return;
-  const BucketState& state = state_.buckets()[bucket];
-  std::vector<Tensor> memory{state.master};
-  const auto add_share = [&](const ShareState& share) {
-    memory.insert(memory.end(), share.states.begin(), share.states.end());
-  };
-  add_share(state);
-  if (state.mirror) {
-    memory.push_back(state.mirror->master);
-    add_share(*state.mirror);
-  }
-  const Tensor shown = schedule_.shard == 3 ? state.travels
-                       : schedule_.shard == 0
-                           ? state.whole
-                           : state.whole.narrow(0, state.begin, state.count);
-  if (shown.defined() && shown.data_ptr() != state.master.data_ptr())
-    memory.push_back(shown);
-  seal_.close(bucket, std::move(memory));
-}
-
-void Executor::close_seals() {
-  if (!seals_) return;
-  const int buckets = static_cast<int>(state_.buckets().size());
-  for (int i = 0; i < buckets; ++i) close_seal(i);
-  close_seal_of_buffers();
-}
-
-void Executor::close_seal_of_buffers() {
-  if (!seals_) return;
-  std::vector<Tensor> buffers;
-  for (const auto& [name, tensor] : chain_.buffers()) buffers.push_back(tensor);
-  seal_.close(static_cast<int>(state_.buckets().size()), std::move(buffers));
-}
-
-void Executor::require_sound(std::optional<int> broken) const {
-  if (!broken) return;
-  std::string what = "the buffers";
-  for (const auto& place : state_.places())
-    if (place.bucket == *broken) {
-      what = "the bucket of " + place.name;
-      break;
-    }
-  throw DamagedMemory(text("[engine] step ", step_ + 1, ": the memory of ", what,
+void Executor::require_sound(const std::string& broken) const {
+  if (broken.empty()) return;
+  throw DamagedMemory(text("[engine] step ", step_ + 1, ": the memory of ", broken,
                            " has changed by itself on rank ", comm_.rank(),
                            "; its state is taken from elsewhere"));
 }
 
 std::string Executor::damage() const {
   try {
-    require_sound(seal_.broken());
+    if (seal_) require_sound(seal_->broken());
   } catch (const DamagedMemory& error) {
     return error.what();
   }

@@ -91,14 +91,16 @@ void Executor::update(int bucket) {
   }
   settle_loss();
   if (device_) device_->settle(bucket);
-  if (seal_.is_broken(bucket)) require_sound(bucket);
-  seal_.open(bucket);
+  if (seal_) {
+    require_sound(seal_->broken(bucket));
+    seal_->open(bucket);
+  }
   BucketState& state = state_.buckets()[bucket];
   update_share(bucket, state, gradients_.sum(bucket));
   if (state.mirror)
     update_share(bucket, *state.mirror, gradients_.mirrored_sum(bucket));
   updated_[bucket] = true;
-  close_seal(bucket);
+  if (seal_) seal_->close(bucket);
   if (uploads) device_->upload(bucket);
 }
 
@@ -193,8 +195,8 @@ void Executor::check_samples(const StepInput& input) {
 // or dies before it has looked, leaves a step that nobody voted on.
 PendingWork Executor::vote() {
   settle_all();
-  if (seals_) {
-    require_sound(seal_.broken());
+  if (seal_) {
+    require_sound(seal_->broken());
     if (comm_.size() > 1 && options_.communicate) comm_.barrier().wait();
   }
   if (options_.faults) options_.faults->reach("engine.vote", comm_.rank());
@@ -252,10 +254,9 @@ void Executor::commit() {
   settle_loss();
   if (!skipped_ && device_) device_->apply(statistics_);
   if (!skipped_ && !device_) {
-    const int buffers = static_cast<int>(state_.buckets().size());
-    if (seal_.is_broken(buffers)) require_sound(buffers);
+    if (seal_) require_sound(seal_->broken(seal_->buffers()));
     apply_statistics(statistics_);
-    close_seal_of_buffers();
+    if (seal_) seal_->close(seal_->buffers());
   }
   if (loss_scale_) loss_scale_->commit(!skipped_);
   standing_ = {.phase = Standing::Phase::kCommitted, .against = skipped_};

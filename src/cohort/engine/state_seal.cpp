@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/state_seal.h"
 
-#include <string_view>
-#include <utility>
+#include <ATen/ATen.h>
 
 #include "cohort/core/hash.h"
 #include "cohort/engine/replicas.h"
@@ -19,25 +18,49 @@ uint64_t joint_hash(const std::vector<Tensor>& memory) {
 
 }  // namespace
 
-void StateSeal::close(int part, std::vector<Tensor> memory) {
-  if (part >= static_cast<int>(parts_.size())) parts_.resize(part + 1);
-  const uint64_t hash = joint_hash(memory);
-  parts_[part] = {.closed = true, .memory = std::move(memory), .hash = hash};
+StateSeal::StateSeal(const FlatState& state, const Chain& chain, int shard)
+    : state_(state), chain_(chain), shard_(shard), parts_(state.buckets().size() + 1) {}
+
+// At levels 1 and 2 what others own of `whole` comes anew in each step.
+std::vector<Tensor> StateSeal::memory(int part) const {
+  std::vector<Tensor> memory;
+  if (part == buffers()) {
+    for (const auto& [name, tensor] : chain_.buffers()) memory.push_back(tensor);
+    return memory;
+  }
+  const BucketState& bucket = state_.buckets()[part];
+  const auto add = [&](const ShareState& share) {
+    memory.push_back(share.master);
+    memory.insert(memory.end(), share.states.begin(), share.states.end());
+  };
+  add(bucket);
+  if (bucket.mirror) add(*bucket.mirror);
+  Tensor shown = shard_ == 3 ? bucket.travels : bucket.whole;
+  if (shard_ == 1 || shard_ == 2) shown = shown.narrow(0, bucket.begin, bucket.count);
+  if (shown.defined() && shown.data_ptr() != bucket.master.data_ptr())
+    memory.push_back(shown);
+  return memory;
 }
 
-void StateSeal::open(int part) {
-  if (part < static_cast<int>(parts_.size())) parts_[part] = {};
+void StateSeal::close(int part) {
+  parts_[part] = {.closed = true, .hash = joint_hash(memory(part))};
 }
 
-std::optional<int> StateSeal::broken() const {
-  for (int part = 0; part < static_cast<int>(parts_.size()); ++part)
-    if (is_broken(part)) return part;
-  return std::nullopt;
+void StateSeal::close_all() {
+  for (int part = 0; part <= buffers(); ++part) close(part);
 }
 
-bool StateSeal::is_broken(int part) const {
-  if (part >= static_cast<int>(parts_.size()) || !parts_[part].closed) return false;
-  return joint_hash(parts_[part].memory) != parts_[part].hash;
+std::string StateSeal::broken() const {
+  for (int part = 0; part <= buffers(); ++part)
+    if (auto what = broken(part); !what.empty()) return what;
+  return "";
+}
+
+std::string StateSeal::broken(int part) const {
+  if (!parts_[part].closed || joint_hash(memory(part)) == parts_[part].hash) return "";
+  for (const auto& place : state_.places())
+    if (place.bucket == part) return "the bucket of " + place.name;
+  return "the buffers";
 }
 
 }  // namespace cohort

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor.h"
+#include "cohort/engine/flat_state.h"
+#include "cohort/step/block.h"
 
 namespace cohort {
 
@@ -17,26 +19,38 @@ class DamagedMemory : public CommError {
   using CommError::CommError;
 };
 
-// Hashes of memory that nobody may change for a while: a bit that flips meanwhile is
-// noticed by the rank that holds it. Costs a pass over the memory to close a part, and
-// one to look at it. Thread safety: none.
+// Hashes of a state between two updates, so that a bit that flips meanwhile is noticed
+// by the rank that holds it. A part is a bucket, with all that its next update reads
+// and what ranks compute with until then; the last one is the chain's buffers. To close
+// a part costs a pass over its memory, and so does a look at it.
+//
+// Borrows the state and the chain. Thread safety: none.
 class StateSeal {
  public:
-  // Part `part` is `memory` and stays as it is from here on.
-  void close(int part, std::vector<Tensor> memory);
-  // It is about to change. A part that was never closed is open.
-  void open(int part);
+  // `shard`: the level to which the state is cut.
+  StateSeal(const FlatState& state, const Chain& chain, int shard);
 
-  // The first closed part that is not what it was; none: all are.
-  std::optional<int> broken() const;
-  bool is_broken(int part) const;
+  int buffers() const { return static_cast<int>(parts_.size()) - 1; }
+
+  // The part stays as it is from here on, or is about to change. At first all are open.
+  void close(int part);
+  void close_all();
+  void open(int part) { parts_[part] = {}; }
+
+  // What closed memory is not what it was, as words for a line; empty: all is.
+  std::string broken() const;
+  std::string broken(int part) const;
 
  private:
   struct Part {
     bool closed = false;
-    std::vector<Tensor> memory;
     uint64_t hash = 0;
   };
+  std::vector<Tensor> memory(int part) const;
+
+  const FlatState& state_;
+  const Chain& chain_;
+  int shard_;
   std::vector<Part> parts_;
 };
 

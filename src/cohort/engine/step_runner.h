@@ -57,9 +57,9 @@ struct ExecutorOptions {
   int64_t listed_samples = 0;
 
   // Reached as "engine.action", with rank and index, before every action of a step; as
-  // "engine.moment", "engine.mirror" and "engine.gradient" there, by whoever is to flip a
-  // bit of such memory; and as "engine.vote" when all that a rank looks at before it votes
-  // is done.
+  // "engine.moment", "engine.mirror" and "engine.gradient" there, by whoever is to flip
+  // a bit of such memory; and as "engine.vote" when all that a rank looks at before it
+  // votes is done.
   FaultPlan* faults = nullptr;
 };
 
