@@ -116,7 +116,7 @@ std::vector<Fault> faults_of(const Scenario& scenario, ThreadRun*& run) {
     case Plot::kKilled: {
       Fault kill{.name = "engine.action", .rank = other, .index = 2, .count = 5};
       kill.action = Fault::Action::kCall;
-      kill.call = [] { ThreadRun::kill(); };
+      kill.call = [&run, other] { run->kill(other); };
       return {kill};
     }
     case Plot::kFlipped:
@@ -201,21 +201,22 @@ std::vector<Strike> all_strikes(const Scenario& scenario) {
       {"disk.write", {FaultKind::kKill, FaultKind::kFull, FaultKind::kFlip}},
       {"disk.sync", {FaultKind::kKill, FaultKind::kSlow}},
       {"disk.name", {FaultKind::kKill}}};
-  // When a resize is noticed differs by a few messages, and so does the end; and a
-  // writer in the background meets its peers when it can.
-  const bool varies = scenario.plot == Plot::kGrows ||
-                      scenario.plot == Plot::kShrinks || scenario.async;
+  // When a loss or a resize is noticed differs by a few messages, and so does the end;
+  // a writer in the background meets its peers when it can.
+  const bool varies =
+      (scenario.plot != Plot::kCalm && scenario.plot != Plot::kResumed) ||
+      scenario.async;
   std::vector<Strike> strikes;
-  for (const auto& [where, counted] : passes) {
+  for (const auto& [where, count] : passes) {
     const auto& [point, rank] = where;
-    const int64_t count = varies ? counted * 3 / 5 : counted;
     const bool named = point.starts_with("train.") || point.starts_with("keeper.");
     const auto found = kinds.find(point);
     if (!named && found == kinds.end()) continue;
     const auto here =
         named ? std::vector{FaultKind::kKill, FaultKind::kFreeze} : found->second;
     for (int64_t pass = 1; pass <= count; ++pass)
-      for (const FaultKind kind : here) strikes.push_back({point, rank, pass, kind});
+      for (const FaultKind kind : here)
+        strikes.push_back({point, rank, pass, kind, varies && pass > count / 2});
   }
   return strikes;
 }
@@ -295,7 +296,8 @@ TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
   };
   const auto try_it = [](const Case& one, const std::string& wanted) {
     const Ending ending = play(GetParam(), one);
-    EXPECT_EQ(ending.missed, 0) << "the fault never struck: nothing was tested";
+    if (!one[0].may_miss)
+      EXPECT_EQ(ending.missed, 0) << "the fault never struck: nothing was tested";
     expect_undisturbed(ending, wanted);
   };
   EXPECT_GT(play_all(GetParam(), make, try_it), 0u);

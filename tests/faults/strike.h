@@ -21,6 +21,7 @@ struct Strike {
   int rank = 0;
   int64_t pass = 1;
   FaultKind kind = FaultKind::kKill;
+  bool may_miss = false;  // how often a run comes here is a matter of moments
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Strike& s) {
@@ -40,7 +41,7 @@ inline std::vector<Fault> faults_of(const Strike& strike, ThreadRun*& run) {
       fault.action = Fault::Action::kDrop;
       return {fault};
     case FaultKind::kKill:
-      fault.call = [] { ThreadRun::kill(); };
+      fault.call = [&run, rank] { run->kill(rank); };
       break;
     case FaultKind::kFreeze:
       fault.call = [&run] { run->freeze(); };

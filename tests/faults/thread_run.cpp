@@ -17,6 +17,7 @@ namespace cohort::test {
 namespace {
 
 constexpr std::chrono::seconds kCaseLimit{20};  // only a hang reaches it
+thread_local bool is_rank = false;              // not a thread that works for one
 
 class MembershipPages final : public PageKeeper {
  public:
@@ -104,7 +105,14 @@ ThreadRun::~ThreadRun() {
   for (auto& member : members_) member->loop.reset();
 }
 
-void ThreadRun::kill() { throw InjectedFault("the rank is killed"); }
+void ThreadRun::kill(int rank) {
+  if (!is_rank) {  // it does nothing more, and its rank ends as soon as it hears of it
+    std::unique_lock lock(mutex_);
+    doomed_.insert(rank);
+    change_.wait(lock, [&] { return over_; });
+  }
+  throw InjectedFault("the rank is killed");
+}
 
 void ThreadRun::freeze() {
   std::unique_lock lock(mutex_);
@@ -175,6 +183,7 @@ void ThreadRun::start(int place, std::optional<World> first) {
 
 void ThreadRun::body(Member& member, std::optional<World> first) {
   at::set_num_threads(1);
+  is_rank = true;
   auto end = Member::End::kWell;
   try {
     member.done = member.loop->run(first.value_or(World{}));
@@ -280,6 +289,16 @@ void ThreadRun::settle() {
     if (member->end == Member::End::kKilled && member->place == 0) promised_ = false;
   }
   std::unique_lock lock(mutex_);
+  living_ = 0;
+  for (const auto& member : members_) {
+    living_ += member->lives();
+    if (!member->lives() || member->leaving || !doomed_.contains(member->place))
+      continue;
+    member->leaving = died = true;
+    if (member->place == 0) promised_ = false;
+    member->link.send(LinkMessage::kDismissed, generation_);
+  }
+  doomed_.clear();
   if (frozen_ > 0 && lost_) {
     size_t reported = 0, living = 0;
     for (const auto& member : members_) {
@@ -302,9 +321,9 @@ void ThreadRun::settle() {
     return;
   }
   if (finished() && (lost_ || died)) {  // there is nobody to go on with
+    if (!lost_) break_world("a rank died");
     for (const auto& member : members_) {
-      if (!member->lives() || member->leaving) continue;
-      if (!member->reported && !died) continue;
+      if (!member->lives() || member->leaving || !member->reported) continue;
       member->leaving = true;
       member->link.send(LinkMessage::kDismissed, generation_);
     }
@@ -314,7 +333,7 @@ void ThreadRun::settle() {
   if (wanted) open(*wanted);
 }
 
-// False once everyone has ended.
+// False once everyone has ended, though not all ends may have been looked at.
 bool ThreadRun::step_once() {
   std::vector<pollfd> polls;
   for (const auto& member : members_)
@@ -338,7 +357,7 @@ void ThreadRun::keep_time(const std::stop_token& stop) {
       std::unique_lock lock(mutex_);
       change_.wait_for(lock, kLook, [&] { return stop.stop_requested(); });
       runs = time_runs_;
-      waiting = std::max(1, size_ - frozen_);
+      waiting = std::max(1, living_ - frozen_);
     }
     if (runs && clock_.wait_for_sleepers(waiting, kLook)) clock_.advance(kTimeout / 4);
   }
@@ -364,6 +383,12 @@ ThreadRunResult ThreadRun::run() {
     std::fprintf(stderr, "a run of threads hangs: %s\n", describe().c_str());
     std::abort();  // threads that hang cannot be ended in another way
   }
+  settle();
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+    change_.notify_all();
+  }
   for (const auto& member : members_) {
     member->thread.join();
     const Recorder& said = member->host->recorder();
@@ -371,6 +396,7 @@ ThreadRunResult ThreadRun::run() {
     for (const auto& step : said.steps) result_.steps.push_back(step.step);
     for (const auto& valid : said.valids) result_.validated.push_back(valid.epoch);
   }
+  if (!result_.done && result_.error.empty()) result_.notes += describe();
   return std::move(result_);
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,8 +57,9 @@ class ThreadRun {
   // Runs to the end. A test failure if that takes too long.
   ThreadRunResult run();
 
-  // What may happen to the rank whose thread calls.
-  [[noreturn]] static void kill();
+  // What may happen to the rank whose thread calls; or one that works for it, so that
+  // the rank itself follows as soon as it hears of it.
+  [[noreturn]] void kill(int rank);
   [[noreturn]] void freeze();
   // Its next message is lost: everyone will wait for it.
   void lose_message(int rank);
@@ -104,7 +106,10 @@ class ThreadRun {
   std::map<int, std::vector<std::unique_ptr<Communicator>>> halls_;  // by generation
   std::optional<int> wanted_size_;
   int frozen_ = 0;
+  int living_ = 0;
+  std::set<int> doomed_;  // ranks
   bool release_frozen_ = false;
+  bool over_ = false;
   bool time_runs_ = false;
 };
 
