@@ -256,7 +256,7 @@ ReplicaReport Executor::compare_replicas() {
   Tensor hashes = at::zeros({count, 2}, at::kLong);  // of the copy, and of the mirror
   auto hash = hashes.accessor<int64_t, 2>();
   const auto signed_hash = [](const Tensor& tensor) {
-    return static_cast<int64_t>(hash_of(tensor));
+    return static_cast<int64_t>(tensor_hash(tensor));
   };
   for (int64_t i = 0; i < count; ++i) {
     hash[i][0] = signed_hash(mine[i].tensor);

@@ -56,7 +56,7 @@ ReplicaReport ReplicaComparison::report() const {
   return report;
 }
 
-uint64_t hash_of(const Tensor& tensor) {
+uint64_t tensor_hash(const Tensor& tensor) {
   const Tensor flat = tensor.detach().contiguous().cpu();
   return hash64(std::string_view(static_cast<const char*>(flat.const_data_ptr()),
                                  static_cast<size_t>(flat.nbytes())));

@@ -32,6 +32,6 @@ class ReplicaComparison {
 };
 
 // Of the elements, wherever and however they lie.
-uint64_t hash_of(const Tensor& tensor);
+uint64_t tensor_hash(const Tensor& tensor);
 
 }  // namespace cohort

@@ -12,7 +12,8 @@ namespace {
 uint64_t joint_hash(const std::vector<Tensor>& memory) {
   uint64_t hash = 0;
   for (const auto& tensor : memory)
-    hash = hash64({reinterpret_cast<const char*>(&hash), sizeof hash}, hash_of(tensor));
+    hash = hash64({reinterpret_cast<const char*>(&hash), sizeof hash},
+                  tensor_hash(tensor));
   return hash;
 }
 
