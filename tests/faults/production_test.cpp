@@ -25,10 +25,10 @@
 namespace cohort {
 namespace {
 
-using test::FaultKind;
-using test::Strike;
-using test::ThreadRun;
-using test::ThreadRunResult;
+using threads::FaultKind;
+using threads::Strike;
+using threads::ThreadRun;
+using threads::ThreadRunResult;
 
 constexpr int kSlices = 6;
 constexpr int64_t kBatch = 12;  // 40 samples: 4 steps per epoch
@@ -164,7 +164,7 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
   if (observer) faults.observe(observer);
   for (auto& fault : faults_of(scenario, handle)) faults.arm(std::move(fault));
   for (const auto& strike : strikes)
-    for (auto& fault : test::faults_of(strike, handle)) faults.arm(std::move(fault));
+    for (auto& fault : threads::faults_of(strike, handle)) faults.arm(std::move(fault));
   std::string name = testing::PrintToString(scenario);
   for (const auto& strike : strikes) name += "; " + testing::PrintToString(strike);
   ThreadRun run(

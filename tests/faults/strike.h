@@ -9,7 +9,7 @@
 #include "cohort/core/fault_point.h"
 #include "faults/thread_run.h"
 
-namespace cohort::test {
+namespace cohort::threads {
 
 // One fault: which pass of which point on which rank, and what happens there.
 enum class FaultKind { kKill, kFreeze, kLose, kFlip, kFull, kSlow };
@@ -64,4 +64,4 @@ inline std::vector<Fault> faults_of(const Strike& strike, ThreadRun*& run) {
   return {fault};
 }
 
-}  // namespace cohort::test
+}  // namespace cohort::threads

@@ -13,7 +13,7 @@
 #include "cohort/nn/models.h"
 #include "cohort/train/testing_reporter.h"
 
-namespace cohort::test {
+namespace cohort::threads {
 namespace {
 
 constexpr std::chrono::seconds kCaseLimit{20};  // only a hang reaches it
@@ -61,7 +61,7 @@ class ThreadRun::Host final : public RankHost {
   void introduce(Communicator&, Reporter*, const Trainer&) override {}
 
   Membership& membership() { return membership_; }
-  const Recorder& recorder() const { return recorder_; }
+  const test::Recorder& recorder() const { return recorder_; }
 
  private:
   ThreadRun& run_;
@@ -71,7 +71,7 @@ class ThreadRun::Host final : public RankHost {
   std::unique_ptr<Dataset> valid_ = make_synthetic({.size = 7, .shape = {12}});
   Chain chain_;
   std::atomic<int> stop_{0};
-  Recorder recorder_;
+  test::Recorder recorder_;
 };
 
 // One life of a rank. It stays until the run is over, as the pages of a killed process
@@ -239,18 +239,19 @@ void ThreadRun::handle(Member& member, LinkMessage& message) {
     case LinkMessage::kKeep:
       if (message.fd) kept_[message.text] = std::move(message.fd);
       break;
-    case LinkMessage::kNextKept: {
-      const auto next = kept_.upper_bound(message.text);
-      if (next == kept_.end())
-        member.link.send(LinkMessage::kKept, generation_);
-      else
-        member.link.send(LinkMessage::kKept, generation_, next->first,
-                         next->second.get());
+    case LinkMessage::kNextKept:
+      answer_kept(member, message.text);
       break;
-    }
     default:
       break;
   }
+}
+
+void ThreadRun::answer_kept(const Member& member, const std::string& name) const {
+  const auto next = kept_.upper_bound(name);
+  const bool none = next == kept_.end();
+  member.link.send(LinkMessage::kKept, generation_, none ? "" : next->first,
+                   none ? -1 : next->second.get());
 }
 
 void ThreadRun::break_world(const std::string& why) {
@@ -364,13 +365,11 @@ void ThreadRun::keep_time(const std::stop_token& stop) {
 }
 
 std::string ThreadRun::describe() {
-  std::string all = text(options_.name, "; generation ", generation_, ", ", size_,
-                         " ranks", lost_ ? ", lost" : "", promised_ ? ", promised" : "",
-                         ", frozen ", frozen_, "; last lost: ", last_reason_);
+  std::string all = text(options_.name, "; generation ", generation_, " of ", size_,
+                         lost_ ? ", lost: " + last_reason_ : "");
   for (const auto& member : members_)
     all += text("; rank ", member->place, member->lives() ? " lives" : " ended",
-                member->reported ? ", reported" : "", member->leaving ? ", leaves" : "",
-                member->error.empty() ? "" : ": ", member->error);
+                member->reported ? ", reported " : " ", member->error);
   return all;
 }
 
@@ -391,7 +390,7 @@ ThreadRunResult ThreadRun::run() {
   }
   for (const auto& member : members_) {
     member->thread.join();
-    const Recorder& said = member->host->recorder();
+    const test::Recorder& said = member->host->recorder();
     result_.notes += said.notes;
     for (const auto& step : said.steps) result_.steps.push_back(step.step);
     for (const auto& valid : said.valids) result_.validated.push_back(valid.epoch);
@@ -400,4 +399,4 @@ ThreadRunResult ThreadRun::run() {
   return std::move(result_);
 }
 
-}  // namespace cohort::test
+}  // namespace cohort::threads

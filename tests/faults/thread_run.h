@@ -21,7 +21,7 @@
 #include "cohort/train/rank_loop.h"
 #include "cohort/train/trainer_options.h"
 
-namespace cohort::test {
+namespace cohort::threads {
 
 // How a run of threads ended.
 struct ThreadRunResult {
@@ -81,6 +81,7 @@ class ThreadRun {
   void open(int size);
   void look_at(Member& member);
   void handle(Member& member, LinkMessage& message);
+  void answer_kept(const Member& member, const std::string& name) const;
   void break_world(const std::string& why);
   void settle();
   bool step_once();
@@ -113,4 +114,4 @@ class ThreadRun {
   bool time_runs_ = false;
 };
 
-}  // namespace cohort::test
+}  // namespace cohort::threads
