@@ -383,11 +383,10 @@ ThreadRunResult ThreadRun::run() {
     std::abort();  // threads that hang cannot be ended in another way
   }
   settle();
-  {
-    const std::lock_guard lock(mutex_);
-    over_ = true;
-    change_.notify_all();
-  }
+  std::unique_lock lock(mutex_);
+  over_ = true;
+  change_.notify_all();
+  lock.unlock();
   for (const auto& member : members_) {
     member->thread.join();
     const test::Recorder& said = member->host->recorder();

@@ -22,7 +22,7 @@ bool raise_to(std::atomic<int64_t>& value, int64_t to) {
   return false;
 }
 
-constexpr int64_t kMark = 0x636f686f7274'0003;  // and the version, in its last bytes
+constexpr int64_t kMark = 0x636f686f7274'0004;  // and the version, in its last bytes
 
 }  // namespace
 
@@ -32,6 +32,7 @@ struct Board::Page {
   std::atomic<int64_t> highest{0};
   std::atomic<int64_t> generation{0};
   std::atomic<int64_t> validated{0};
+  std::atomic<int64_t> finished{0};
   struct alignas(64) Place {
     std::atomic<int64_t> committed{0};
   } places[kMostRanks];
@@ -77,6 +78,8 @@ void Board::commit(int rank, int64_t steps, int generation) {
 }
 
 bool Board::validate(int64_t epoch) { return raise_to(page_->validated, epoch); }
+
+bool Board::finish() { return raise_to(page_->finished, 1); }
 
 int64_t Board::validated() const { return page_->validated.load(); }
 

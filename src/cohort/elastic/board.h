@@ -34,6 +34,9 @@ class Board {
   bool validate(int64_t epoch);
   int64_t validated() const;
 
+  // That the run is done is about to be told of; false: it was before.
+  bool finish();
+
   int64_t highest() const;  // that any rank ever committed
   int generation() const;   // the last in which one was
   int64_t committed(int rank) const;

@@ -229,6 +229,8 @@ int64_t Membership::committed_before() const { return board_->highest(); }
 
 bool Membership::validated(int64_t epoch) { return board_->validate(epoch); }
 
+bool Membership::tell_done() { return board_->finish(); }
+
 int64_t Membership::validated_before() const { return board_->validated(); }
 
 // False when the agent is gone.

@@ -100,6 +100,9 @@ class Membership {
   bool validated(int64_t epoch);
   int64_t validated_before() const;  // the highest of these; 0: none
 
+  // That the run is done is about to be told of. False: it was, by a rank that is gone.
+  bool tell_done();
+
   // Memory that outlives this process: the agent keeps the descriptor under a name; a
   // later holder of the name replaces it. CommError if the agent is gone.
   void keep(const std::string& name, int fd);

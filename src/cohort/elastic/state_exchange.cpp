@@ -237,8 +237,8 @@ std::string exchange_state(Communicator& comm, std::span<const StatePiece> have,
 ReplicaReport compare_held(Communicator& comm, std::span<const StatePiece> have) {
   std::ostringstream mine;
   for (const auto& [tensor, data] : have)
-    mine << tensor.spec.begin << ' ' << tensor.spec.end << ' ' << tensor_hash(data) << ' '
-         << tensor.spec.name << '\n';
+    mine << tensor.spec.begin << ' ' << tensor.spec.end << ' ' << tensor_hash(data)
+         << ' ' << tensor.spec.name << '\n';
   const auto all = meeting_over(comm).gather(mine.str());
   std::map<std::string, std::map<int, uint64_t>> holders;  // by range and name
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {

@@ -226,18 +226,20 @@ std::vector<Executor::Copy> Executor::mirrored_copies() {
   return all;
 }
 
-// Faults before an action, and what a damaged memory would do: a bit of the first
-// element of some kind of memory is another.
+// Faults before an action, and what a damaged memory would do: a bit of an element of
+// some kind of memory is another.
 void Executor::strike(int64_t index) {
   constexpr uint32_t kHighBit = 1u
                                 << 22;  // of a float32's fraction: half of it or less
   const auto flips = [&](std::string_view point) {
     return options_.faults->reach(point, comm_.rank(), index) == FaultPlan::Ask::kFlip;
   };
-  const auto flip = [](const Tensor& tensor) {
-    if (!tensor.defined() || tensor.nbytes() < sizeof(uint32_t)) return;
-    auto* const word = static_cast<uint32_t*>(tensor.data_ptr());
-    *word ^= kHighBit;
+  // At each action another element, or a second flip would undo the first.
+  const auto flip = [&](const Tensor& tensor) {
+    const auto words = tensor.defined() ? tensor.nbytes() / sizeof(uint32_t) : 0;
+    if (words == 0) return;
+    static_cast<uint32_t*>(tensor.data_ptr())[static_cast<size_t>(index) % words] ^=
+        kHighBit;
   };
   BucketState& bucket = state_.buckets().front();
   if (flips("engine.action")) flip(bucket.master);

@@ -194,7 +194,10 @@ DoneEvent Journal::summary(const Progress& progress) const {
 
 void Journal::done(const DoneEvent& event, std::span<const NamedTensor> weights) {
   if (history_) history_->end(event.stop_signal, weights_hash_number(weights));
-  if (reporter_) reporter_->done(event);
+  // A rank that dies behind its last word leaves the end of the run to another.
+  const bool told =
+      options_.membership && reporter_ && !options_.membership->tell_done();
+  if (reporter_ && !told) reporter_->done(event);
 }
 
 }  // namespace cohort

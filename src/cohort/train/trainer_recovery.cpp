@@ -82,9 +82,9 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
   adopt(*fresh, stands, found.odd);
   reach("train.adopted");
   fresh->refresh();
-  const bool is_new = committed_ < 0;
+  const bool gains = committed_ < decision.committed;  // steps that others have made
   hold(std::move(fresh), decision.committed);
-  if (is_new) journal_.catch_up(committed_, progress_.loss);
+  if (gains) journal_.catch_up(committed_, progress_.loss);
   return "";
 }
 
