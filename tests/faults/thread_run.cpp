@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include <atomic>
 
 #include "cohort/comm/local/local.h"
 #include "cohort/core/error.h"
