@@ -13,7 +13,7 @@
 namespace cohort {
 namespace {
 
-[[noreturn]] void fail(const std::string& name, const std::string& what) {
+[[noreturn]] void fail_tensor(const std::string& name, const std::string& what) {
   throw CheckpointError(text("[checkpoint.save] tensor '", name, "': ", what));
 }
 
@@ -38,14 +38,15 @@ PlannedPiece prepared(const StatePiece& piece) {
   const TensorSpec& spec = piece.tensor.spec;
   if (!piece.data.defined() || piece.data.scalar_type() != spec.dtype ||
       safetensors_dtype(spec.dtype) == nullptr)
-    fail(spec.name, text(piece.data.defined() ? c10::toString(piece.data.scalar_type())
-                                              : "an undefined tensor",
-                         "; legal: ", safetensors_dtypes(), ", as its spec says"));
+    fail_tensor(spec.name,
+                text(piece.data.defined() ? c10::toString(piece.data.scalar_type())
+                                          : "an undefined tensor",
+                     "; legal: ", safetensors_dtypes(), ", as its spec says"));
   if (spec.begin < 0 || spec.end > spec.numel() ||
       piece.data.numel() != spec.end - spec.begin)
-    fail(spec.name, text(piece.data.numel(), " elements for ", spec.begin, " to ",
-                         spec.end, " of ", spec.numel()));
-  if (!piece.data.is_contiguous()) fail(spec.name, "is not contiguous");
+    fail_tensor(spec.name, text(piece.data.numel(), " elements for ", spec.begin,
+                                " to ", spec.end, " of ", spec.numel()));
+  if (!piece.data.is_contiguous()) fail_tensor(spec.name, "is not contiguous");
   return {piece.tensor, piece.data.detach().cpu(), {}};
 }
 
@@ -243,7 +244,7 @@ Manifest merge_parts(std::span<const Manifest> parts, const std::string& path) {
       const auto [found, added] =
           tensors.try_emplace(record.tensor.spec.name, TensorRecord{record.tensor, {}});
       if (!added && !same_tensor(found->second.tensor, record.tensor))
-        fail(record.tensor.spec.name, "two ranks say two things of its form");
+        fail_tensor(record.tensor.spec.name, "two ranks say two things of its form");
       for (Chunk chunk : record.chunks) {
         chunk.file = files.at(part.files[chunk.file].name);
         found->second.chunks.push_back(chunk);

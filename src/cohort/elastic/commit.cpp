@@ -8,7 +8,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kNumbers = 4;
+constexpr int64_t kStandNumbers = 4;
 
 // The vote on the step that ranks with the most steps had in flight.
 struct Outcome {
@@ -61,11 +61,11 @@ std::vector<Stand> exchange_stands(Communicator& comm, const Stand& mine) {
       at::tensor({mine.committed, static_cast<int64_t>(mine.flight.phase),
                   int64_t{mine.flight.against}, int64_t{mine.skipped}},
                  at::kLong);
-  Tensor all = at::empty({comm.size() * kNumbers}, at::kLong);
+  Tensor all = at::empty({comm.size() * kStandNumbers}, at::kLong);
   comm.all_gather(all, row).wait();
   std::vector<Stand> stands;
   for (int r = 0; r < comm.size(); ++r) {
-    const int64_t* const said = all.const_data_ptr<int64_t>() + r * kNumbers;
+    const int64_t* const said = all.const_data_ptr<int64_t>() + r * kStandNumbers;
     stands.push_back({.committed = said[0],
                       .flight = {static_cast<Standing::Phase>(said[1]), said[2] != 0},
                       .skipped = said[3] != 0});

@@ -14,7 +14,7 @@
 namespace cohort {
 namespace {
 
-[[noreturn]] void fail(const char* what, const std::string& path, int code) {
+[[noreturn]] void fail_history(const char* what, const std::string& path, int code) {
   throw DataError(text("[elastic.history] cannot ", what, " ", path, ": ",
                        std::generic_category().message(code)));
 }
@@ -39,12 +39,12 @@ History::History(const std::string& path, HistoryRun run, Backlog* backlog)
 
 void History::open(Backlog* backlog) {
   UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!fd) fail("open", path_, errno);
+  if (!fd) fail_history("open", path_, errno);
   file_ = PatientFile(std::move(fd), path_, backlog);
   const std::string bytes = read_file(path_);
   if (!bytes.empty()) take_up(bytes);
   // Cuts off what a killed writer could not finish.
-  if (::ftruncate(file_.fd(), bytes_) != 0) fail("cut", path_, errno);
+  if (::ftruncate(file_.fd(), bytes_) != 0) fail_history("cut", path_, errno);
 }
 
 // Where those before have left off.
@@ -85,7 +85,8 @@ void History::append(const HistoryRecord& record) {
   } catch (const DataError&) {
     file_.forget();
     const bool longer = ::lseek(file_.fd(), 0, SEEK_END) > bytes_;
-    if (longer && ::ftruncate(file_.fd(), bytes_) != 0) fail("cut", path_, errno);
+    if (longer && ::ftruncate(file_.fd(), bytes_) != 0)
+      fail_history("cut", path_, errno);
     throw;
   }
   bytes_ += static_cast<int64_t>(bytes.size());
@@ -146,7 +147,7 @@ void History::rollback(int64_t to, const std::string& why, bool damaged) {
 void History::end(int signal, std::optional<uint64_t> weights_hash) {
   append(HistoryEnd{committed_, signal, weights_hash});
   if (::fdatasync(file_.fd()) != 0 && errno != EINVAL && !is_full_disk(errno))
-    fail("sync", path_, errno);
+    fail_history("sync", path_, errno);
 }
 
 }  // namespace cohort

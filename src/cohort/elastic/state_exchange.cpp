@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kBatchBytes = 64'000'000;
 
 // Elements [begin, end) of a tensor, and which rank's piece they are in.
-struct Range {
+struct HeldRange {
   int64_t begin = 0;
   int64_t end = 0;
   int rank = 0;
@@ -79,7 +79,7 @@ class Plan {
     for (auto& [name, ranges] : holders_)
       std::stable_sort(
           ranges.begin(), ranges.end(),
-          [](const Range& a, const Range& b) { return a.begin < b.begin; });
+          [](const HeldRange& a, const HeldRange& b) { return a.begin < b.begin; });
     for (int r = 0; r < ranks_; ++r)
       for (size_t i = 0; i < wanted_[r].size(); ++i) serve(r, static_cast<int>(i));
   }
@@ -93,7 +93,7 @@ class Plan {
   void serve(int rank, int piece) {
     const Listing& want = wanted_[rank][piece];
     for (int64_t at = want.begin; at < want.end;) {
-      const Range* const source = best_source(want, rank, at);
+      const HeldRange* const source = best_source(want, rank, at);
       if (!source) {
         miss(want, at);
         return;
@@ -112,11 +112,11 @@ class Plan {
   }
 
   // Itself, else the next rank upwards: so that not all ask one.
-  const Range* best_source(const Listing& want, int rank, int64_t at) const {
+  const HeldRange* best_source(const Listing& want, int rank, int64_t at) const {
     const auto found = holders_.find(want.name);
     if (found == holders_.end()) return nullptr;
-    const Range* best = nullptr;
-    const auto distance = [&](const Range& range) {
+    const HeldRange* best = nullptr;
+    const auto distance = [&](const HeldRange& range) {
       return (range.rank - rank + ranks_) % ranks_;
     };
     for (const auto& range : found->second) {
@@ -133,7 +133,7 @@ class Plan {
   }
 
   int ranks_ = 0;
-  std::unordered_map<std::string, std::vector<Range>> holders_;
+  std::unordered_map<std::string, std::vector<HeldRange>> holders_;
   std::vector<std::vector<Listing>> wanted_;
   std::vector<Move> moves_;
   std::string missing_;

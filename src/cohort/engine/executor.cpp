@@ -20,7 +20,7 @@ namespace cohort {
 namespace {
 
 using Seconds = std::chrono::duration<double>;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 // An update may follow its reduction at once, in one pass over memory, if nothing
 // has to be known first: no norm to clip by, no vote.
@@ -112,7 +112,7 @@ void Executor::begin(const Role& role) {
   lanes_.assign(2 + schedule_.groups.size(), {});
   lane_ends_.assign(lanes_.size(), 0);
   times_.assign(role.actions.size(), {});
-  begun_ = Clock::now();
+  begun_ = SteadyClock::now();
   correct_ = 0;
   loss_.zero_();
   statistics_.clear();
@@ -165,7 +165,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
                              static_cast<int64_t>(index)))
     flip_bit();
   for (int earlier : action.waits) finish_action(role, earlier);
-  times_[index].begin = Seconds(Clock::now() - begun_).count();
+  times_[index].begin = Seconds(SteadyClock::now() - begun_).count();
   if (runs_ahead()) launch_ahead(static_cast<int>(index), input);
   switch (action.kind) {
     case ActionKind::kForward:
@@ -208,7 +208,7 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       throw BugError(text("[engine] no way to run ", name_of(action.kind)));
   }
   if (input.in_turn) pending_[index].finish();
-  times_[index].end = Seconds(Clock::now() - begun_).count();
+  times_[index].end = Seconds(SteadyClock::now() - begun_).count();
   if (action.lane != kComputeLane)
     lanes_[action.lane].push_back(static_cast<int>(index));
 }
@@ -220,13 +220,14 @@ void Executor::finish_action(const Role& role, int index) {
   const auto end = std::upper_bound(lane.begin(), lane.end(), index);
   if (end == lane.begin()) return;
   Timed timed(split_.wait);
-  double now = Seconds(Clock::now() - begun_).count();
+  double now = Seconds(SteadyClock::now() - begun_).count();
   for (auto it = lane.begin(); it != end; ++it) {
     const bool was_done = !pending_[*it].work.in_flight();
     pending_[*it].finish();
     if (runs_ahead() && role.actions[*it].kind == ActionKind::kReduceScatter)
       slot_taken_[schedule_.buckets[role.actions[*it].buckets[0]].slot] = false;
-    const double turned = std::exchange(now, Seconds(Clock::now() - begun_).count());
+    const double turned =
+        std::exchange(now, Seconds(SteadyClock::now() - begun_).count());
     if (was_done) continue;
     if (!evaluating_) waits_[*it] += now - turned;
     double& lane_end = lane_ends_[role.actions[*it].lane];

@@ -17,7 +17,7 @@
 namespace cohort {
 namespace {
 
-constexpr int kSlices = 5;
+constexpr int kDeviceSlices = 5;
 constexpr int64_t kSteps = 4;  // the last is short: slices 3 and 4 are empty
 
 struct Way {
@@ -49,17 +49,17 @@ Batch slice_of(int64_t step, int slice, at::IntArrayRef shape) {
   return batch;
 }
 
-struct Outcome {
+struct DeviceOutcome {
   std::vector<double> losses;
   std::vector<NamedTensor> weights;
   double evaluated = 0;
 };
 
-Outcome train(Communicator& comm, const Way& way, ComputeOn compute_on, Chain chain,
-              at::IntArrayRef shape) {
+DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
+                    Chain chain, at::IntArrayRef shape) {
   const auto rule = make_update_rule({.name = "adamw", .eps = 1e-3});
   GeneratorOptions step = way.step;
-  step.slices = kSlices;
+  step.slices = kDeviceSlices;
   step.bucket_bytes = 4'000;
   step.clip = way.clip > 0;
   step.optimizer_states = 2;
@@ -71,7 +71,7 @@ Outcome train(Communicator& comm, const Way& way, ComputeOn compute_on, Chain ch
                      .loss_scale = {.initial = 256},
                      .usual_count = 11,
                      .compute_on = compute_on});
-  Outcome outcome;
+  DeviceOutcome outcome;
   for (int64_t i = 0; i < kSteps; ++i)
     outcome.losses.push_back(
         executor
@@ -124,8 +124,9 @@ TEST_P(ExecutorDeviceTest, TrainsAnMlpWithDropoutToTheSameBits) {
       return make_mlp({.inputs = 24, .width = 16, .depth = 3, .dropout = 0.3},
                       {.seed = 5});
     };
-    const Outcome host = train(comm, GetParam(), ComputeOn::kHost, model(), {24});
-    const Outcome staged = train(comm, GetParam(), ComputeOn::kStaged, model(), {24});
+    const DeviceOutcome host = train(comm, GetParam(), ComputeOn::kHost, model(), {24});
+    const DeviceOutcome staged =
+        train(comm, GetParam(), ComputeOn::kStaged, model(), {24});
     EXPECT_THAT(staged.losses, testing::ElementsAreArray(host.losses));
     EXPECT_EQ(staged.evaluated, host.evaluated);
     ASSERT_EQ(staged.weights.size(), host.weights.size());
@@ -142,8 +143,9 @@ TEST_P(ExecutorDeviceTest, TrainsAModelWithStatisticsAlike) {
           {.depths = {1}, .width = 4, .classes = 10, .small_images = true},
           {.seed = 5});
     };
-    const Outcome host = train(comm, GetParam(), ComputeOn::kHost, model(), {3, 8, 8});
-    const Outcome staged =
+    const DeviceOutcome host =
+        train(comm, GetParam(), ComputeOn::kHost, model(), {3, 8, 8});
+    const DeviceOutcome staged =
         train(comm, GetParam(), ComputeOn::kStaged, model(), {3, 8, 8});
     const bool wide = GetParam().step.precision.compute == at::kFloat;
     const double bound = wide ? 1e-3 : 5e-2;

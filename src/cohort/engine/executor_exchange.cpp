@@ -11,7 +11,7 @@
 
 namespace cohort {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 PendingWork Executor::reduce(const Action& action) {
   if (!options_.communicate) return {};
@@ -91,13 +91,13 @@ std::vector<ActionWait> Executor::take_waits() {
 std::chrono::duration<double> Executor::time_communication() {
   comm_.barrier().wait();
   const GradientSums::Visitor nothing = [](int, int64_t, int64_t, float*) {};
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
     if (state_.buckets()[i].trained)
       gradients_
           .reduce(i, schedule_.shard >= 2 ? 0 : kNone, fused_ ? &nothing : nullptr)
           .finish();
-  return Clock::now() - start;
+  return SteadyClock::now() - start;
 }
 
 }  // namespace cohort

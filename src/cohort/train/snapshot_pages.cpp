@@ -24,7 +24,7 @@ constexpr int64_t kPage = 4096;
 constexpr int64_t kAlign = 64;  // of a piece
 // What the text of a run may grow by between two snapshots.
 constexpr int64_t kTextSlack = 16 * kPage;
-constexpr int64_t kStretch = 4 << 20;  // bytes a thread copies at once
+constexpr int64_t kCopyStretch = 4 << 20;  // bytes a thread copies at once
 
 int64_t round_up(int64_t bytes, int64_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -43,13 +43,13 @@ void copy(const StatePiece& piece, char* to) {
   const auto* from = static_cast<const char*>(piece.data.const_data_ptr());
   const int64_t bytes = bytes_of(piece);
   at::parallel_for(
-      0, (bytes + kStretch - 1) / kStretch, 1, [&](int64_t begin, int64_t end) {
-        const int64_t at = begin * kStretch;
-        std::memcpy(to + at, from + at, std::min(bytes, end * kStretch) - at);
+      0, (bytes + kCopyStretch - 1) / kCopyStretch, 1, [&](int64_t begin, int64_t end) {
+        const int64_t at = begin * kCopyStretch;
+        std::memcpy(to + at, from + at, std::min(bytes, end * kCopyStretch) - at);
       });
 }
 
-[[noreturn]] void fail(const char* what, int64_t bytes) {
+[[noreturn]] void fail_snapshot(const char* what, int64_t bytes) {
   throw CheckpointError(
       text("[train.snapshot] ", what, " of ", bytes, " bytes: ", std::strerror(errno)));
 }
@@ -87,13 +87,13 @@ SnapshotPlan plan_snapshot(std::span<const StatePiece> pieces) {
 
 std::shared_ptr<SnapshotPages> SnapshotPages::create(int64_t bytes) {
   const int fd = ::memfd_create("cohort-snapshot", MFD_CLOEXEC);
-  if (fd < 0) fail("no memory for a snapshot", bytes);
+  if (fd < 0) fail_snapshot("no memory for a snapshot", bytes);
   if (::ftruncate(fd, bytes) != 0) {
     ::close(fd);
-    fail("no memory for a snapshot", bytes);
+    fail_snapshot("no memory for a snapshot", bytes);
   }
   if (auto pages = map(fd)) return pages;
-  fail("no memory for a snapshot", bytes);
+  fail_snapshot("no memory for a snapshot", bytes);
 }
 
 std::shared_ptr<SnapshotPages> SnapshotPages::map(int fd) {

@@ -18,12 +18,13 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kWarmBytes = 64 << 20;  // at once, between two looks at the clock
-constexpr std::string_view kPrefix = "snapshot.";
+constexpr std::string_view kSnapshotPrefix = "snapshot.";
 
 std::vector<std::shared_ptr<SnapshotPages>> map_all(std::vector<KeptPages> kept) {
   std::vector<std::shared_ptr<SnapshotPages>> pages;
   for (auto& [name, fd] : kept)
-    if (auto mapped = SnapshotPages::map(fd); mapped && name.starts_with(kPrefix))
+    if (auto mapped = SnapshotPages::map(fd);
+        mapped && name.starts_with(kSnapshotPrefix))
       pages.push_back(std::move(mapped));
   return pages;
 }
@@ -109,7 +110,7 @@ void Snapshots::stop_warming() {
 }
 
 std::string Snapshots::name(int slot) const {
-  return text(kPrefix, who_.rank, ".", slot);
+  return text(kSnapshotPrefix, who_.rank, ".", slot);
 }
 
 SnapshotSet Snapshots::kept() const {
@@ -165,8 +166,8 @@ void Snapshots::let_go_of_lost_ranks() {
   tidied_ = true;
   for (const auto& pages : keeper_->kept()) {
     const UniqueFd had(pages.fd);
-    if (!pages.name.starts_with(kPrefix)) continue;
-    const std::string rank = split(pages.name.substr(kPrefix.size()), '.')[0];
+    if (!pages.name.starts_with(kSnapshotPrefix)) continue;
+    const std::string rank = split(pages.name.substr(kSnapshotPrefix.size()), '.')[0];
     if (try_parse_int(rank).value_or(0) < who_.world) continue;
     const UniqueFd nothing(::memfd_create("cohort-nothing", MFD_CLOEXEC));
     struct stat info {};
