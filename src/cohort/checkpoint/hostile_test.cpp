@@ -62,9 +62,9 @@ TEST_F(HostileFile, ATensorHasNoMoreElementsThanItsStorage) {
 
 TEST_F(HostileFile, ARecordLiesInsideItsFile) {
   const std::string one = "K\x01\x85";
-  EXPECT_EQ(error_of_zip(pickled_tensor(one, one),
-                         {{.name = "x/data/0", .bytes = "abcd"}}),
-            "");
+  EXPECT_EQ(
+      error_of_zip(pickled_tensor(one, one), {{.name = "x/data/0", .bytes = "abcd"}}),
+      "");
   const std::string giant(std::string("\x8a\x05\0\0\0\0\x01", 7));  // 2^32
   EXPECT_THAT(error_of_zip(pickled_tensor(one, one, giant),
                            {{.name = "x/data/0", .bytes = "abcd", .size = 0xfffffff0}}),
@@ -79,12 +79,14 @@ TEST_F(HostileFile, ARecordLiesInsideItsFile) {
 
 // A thousand names for the same bytes are not a thousand times the bytes.
 TEST_F(HostileFile, RecordsAreTogetherNoLargerThanTheirFile) {
-  std::vector<ZipRecord> records = {{.name = "x/data/0", .bytes = std::string(4000, 'a')}};
+  std::vector<ZipRecord> records = {
+      {.name = "x/data/0", .bytes = std::string(4000, 'a')}};
   for (int i = 1; i < 1000; ++i)
     records.push_back({.name = text("x/data/", i), .size = 4000, .offset = 0});
   const std::string one = "K\x01\x85";
-  EXPECT_THAT(error_of_zip(pickled_tensor(one, one, std::string("M\xe8\x03", 3)), records),
-              AllOf(HasSubstr(path_), HasSubstr("more than the file")));
+  EXPECT_THAT(
+      error_of_zip(pickled_tensor(one, one, std::string("M\xe8\x03", 3)), records),
+      AllOf(HasSubstr(path_), HasSubstr("more than the file")));
 }
 
 constexpr int64_t kTerabyte = 1'000'000'000'000;
@@ -92,9 +94,9 @@ constexpr int64_t kTerabyte = 1'000'000'000'000;
 TEST_F(HostileFile, WhatMemoryCannotHoldIsRefusedInOneLine) {
   write_sparse(kTerabyte);
   const auto error = error_of([&] { (void)read_safetensors(path_); });
-  EXPECT_THAT(error, AllOf(HasSubstr(path_), HasSubstr("'w'"),
-                           HasSubstr("1000000000000 bytes"), HasSubstr("memory"),
-                           Not(HasSubstr("\n"))));
+  EXPECT_THAT(
+      error, AllOf(HasSubstr(path_), HasSubstr("'w'"), HasSubstr("1000000000000 bytes"),
+                   HasSubstr("memory"), Not(HasSubstr("\n"))));
 }
 
 // What is in a file is known from its header: nothing else of it is read.

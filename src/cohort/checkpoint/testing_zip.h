@@ -67,7 +67,8 @@ inline std::string pickled_tensor(const std::string& size, const std::string& st
          std::string("X\x07\0\0\0storage", 12) + "ctorch\nFloatStorage\n" +
          std::string("X\x01\0\0\0", 5) + "0" + std::string("X\x03\0\0\0cpu", 8) +
          numel + "tQ" + std::string("K\0", 2) + size + stride +
-         "\x89" "}tRs.";
+         "\x89"
+         "}tRs.";
 }
 
 }  // namespace cohort::test
