@@ -156,9 +156,9 @@ TEST(Config, AFileOfSettingsIsSmall) {
   const std::string path = folder / "big.yaml";
   write_file_atomically(path, "batch: 1\n");
   std::filesystem::resize_file(path, 1'000'000'000'000);
-  EXPECT_THAT(test::message_of<ConfigError>(
-                  [&] { Config(small_keys()).load_file(path); }),
-              HasSubstr("1000000000000 bytes"));
+  EXPECT_THAT(
+      test::message_of<ConfigError>([&] { Config(small_keys()).load_file(path); }),
+      HasSubstr("1000000000000 bytes"));
   EXPECT_THAT(test::message_of<ConfigError>(
                   [&] { Config(small_keys()).load_file("/dev/zero"); }),
               HasSubstr("/dev/zero"));

@@ -3,7 +3,7 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <algorithm>
+#include <map>
 
 #include "cohort/core/error.h"
 
@@ -12,6 +12,9 @@ namespace {
 
 // Deeper than any key; an alias that contains itself would go on for ever.
 constexpr int kYamlDepth = 16;
+// Of keys and values with all aliases written out: nine aliases of nine aliases of ...
+// are 9^n values in n lines.
+constexpr size_t kMostText = 1'000'000;
 
 class YamlReader {
  public:
@@ -24,6 +27,7 @@ class YamlReader {
         refuse(member.first.Mark(), "a key must be plain text");
       }
       const std::string key = prefix + member.first.Scalar();
+      spend(key.size(), member.first.Mark());
       if (member.second.IsMap()) {
         read_map(member.second, key + ".", depth + 1);
       } else {
@@ -44,10 +48,17 @@ class YamlReader {
     return text(file_, ":", mark.line + 1, ":", mark.column + 1);
   }
 
+  void spend(size_t letters, const YAML::Mark& mark) {
+    spent_ += letters + 1;
+    if (spent_ > kMostText)
+      refuse(mark, text("with its aliases written out, more than ", kMostText,
+                        " characters; legal: at most that"));
+  }
+
   void add(const std::string& key, const YAML::Node& value, const YAML::Mark& mark) {
-    const auto same = std::ranges::find(entries, key, &YamlEntry::key);
-    if (same != entries.end()) {
-      refuse(mark, text("key '", key, "' comes twice; first at ", same->origin));
+    const auto [same, added] = places_.emplace(key, place(mark));
+    if (!added) {
+      refuse(mark, text("key '", key, "' comes twice; first at ", same->second));
     }
     if (value.IsNull()) {
       refuse(mark, text("key '", key, "' has no value; for an empty text write \"\""));
@@ -56,18 +67,26 @@ class YamlReader {
     for (const auto& item : value) {
       if (!item.IsScalar()) refuse(mark, text("'", key, "' is a list of non-values"));
       if (!list.empty()) list += ",";
+      spend(item.Scalar().size(), mark);
       list += item.Scalar();
     }
+    if (value.IsScalar()) spend(value.Scalar().size(), mark);
     entries.push_back({key, value.IsScalar() ? value.Scalar() : list, place(mark)});
   }
 
   std::string file_;
+  std::map<std::string, std::string> places_;  // by key
+  size_t spent_ = 0;
 };
 
 }  // namespace
 
 std::vector<YamlEntry> read_yaml(std::string_view yaml, const std::string& file) {
   YamlReader reader(file);
+  if (static_cast<int64_t>(yaml.size()) > kMostYamlBytes) {
+    reader.refuse(YAML::Mark::null_mark(),
+                  text(yaml.size(), " bytes; legal: at most ", kMostYamlBytes));
+  }
   try {
     const auto documents = YAML::LoadAll(std::string(yaml));
     if (documents.size() > 1) {
