@@ -26,7 +26,7 @@ std::string dump(const json& value) {
 int64_t number_of(const json& object, const char* key) {
   if (!object.is_object() || !object.contains(key)) return 0;
   const json& value = object[key];
-  if (value.is_number()) return value.get<int64_t>();
+  if (value.is_number_integer()) return value.get<int64_t>();
   if (value.is_string()) return std::atoll(value.get<std::string>().c_str());
   return 0;
 }

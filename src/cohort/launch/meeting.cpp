@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/launch/meeting.h"
 
-#include <algorithm>
-#include <charconv>
-#include <sstream>
 #include <thread>
 
 #include "cohort/comm/endpoint.h"
@@ -22,11 +19,6 @@ constexpr seconds kSilent{10};   // without one for so long: lost
 constexpr milliseconds kStoreTimeout{5'000};  // of one request
 constexpr seconds kGoing{1};                  // for an agent that ends
 constexpr milliseconds kKnock{200};           // for a connection
-
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
 
 bool is_loopback(const std::string& address) {
   return address.rfind("127.", 0) == 0 || address == "::1";
@@ -49,43 +41,6 @@ std::string listening_address(const std::string& address) {
 }
 
 }  // namespace
-
-Endpoint parse_endpoint(const std::string& given) {
-  const size_t colon = given.rfind(':');
-  Endpoint endpoint;
-  endpoint.host = given.substr(0, colon);
-  if (endpoint.host.size() > 2 && endpoint.host.front() == '[') {
-    endpoint.host = endpoint.host.substr(1, endpoint.host.size() - 2);
-  }
-  const std::string digits = colon == std::string::npos ? "" : given.substr(colon + 1);
-  const char* end = digits.data() + digits.size();
-  const auto [rest, error] = std::from_chars(digits.data(), end, endpoint.port);
-  const bool whole = error == std::errc() && rest == end;
-  if (!whole || endpoint.host.empty() || endpoint.port < 1 || endpoint.port > 65535) {
-    throw ConfigError(text("[launch.rdzv] not an address: '", given,
-                           "'; legal: HOST:PORT, port 1 to 65535"));
-  }
-  return endpoint;
-}
-
-std::string encode(const Event& event) {
-  const Failure& f = event.failure;
-  return text(static_cast<int>(event.kind), ' ', f.rank, ' ', f.pid, ' ', f.exit_code,
-              ' ', f.signal, '\n', one_line(f.host), '\n', one_line(f.message));
-}
-
-Event decode_event(const std::string& text) {
-  std::istringstream in(text);
-  Event event;
-  int kind = 0;
-  Failure& f = event.failure;
-  in >> kind >> f.rank >> f.pid >> f.exit_code >> f.signal;
-  in.ignore();
-  std::getline(in, f.host);
-  std::getline(in, f.message);
-  event.kind = static_cast<Event::Kind>(kind);
-  return event;
-}
 
 Meeting::Meeting(const LaunchOptions& options)
     : options_(options),
@@ -161,8 +116,8 @@ void Meeting::suspect_stranger(Clock::time_point since) {
 void Meeting::publish_self() {
   node_ = server_ ? 0 : static_cast<int>(store_->add("guests", 1));
   store_->set(text("node/", node_),
-              text(options_.ranks, ' ', options_.min_nodes, ':', options_.max_nodes,
-                   ' ', options_.max_restarts, ' ', host_name()));
+              encode(NodeNote{options_.ranks, asked_nodes(), options_.max_restarts,
+                              host_name()}));
   store_->add("nodes", 1);
 }
 
@@ -176,28 +131,33 @@ void Meeting::close_meeting() {
   if (came < options_.max_nodes && Clock::now() < enough_since_ + kLastCall) return;
 
   num_nodes_ = came;
-  std::string world = text(random_hex(16), ' ', random_hex(8), ' ', came, '\n');
-  const std::string asked = text(options_.min_nodes, ':', options_.max_nodes);
+  WorldNote world{random_hex(16), random_hex(8), {}};
   for (int node = 0; node < came; ++node) {
-    std::istringstream in(store_->get(text("node/", node), kStoreTimeout));
-    std::string ranks, nodes, restarts, host;
-    in >> ranks >> nodes >> restarts >> host;
-    if (nodes != asked || std::atoi(restarts.c_str()) != options_.max_restarts) {
-      world = text("refused [launch.rdzv] agents disagree: --nnodes ", asked,
-                   " --max-restarts ", options_.max_restarts, " on ", host_name(),
-                   ", --nnodes ", nodes, " --max-restarts ", restarts, " on ", host,
-                   "; give the same everywhere");
-      break;
+    const auto note = decode_node(store_->get(text("node/", node), kStoreTimeout));
+    if (note.nodes != asked_nodes() || note.max_restarts != options_.max_restarts) {
+      store_->set(
+          "world",
+          text("refused [launch.rdzv] agents disagree: --nnodes ", asked_nodes(),
+               " --max-restarts ", options_.max_restarts, " on ", host_name(),
+               ", --nnodes ", note.nodes, " --max-restarts ", note.max_restarts, " on ",
+               note.host, "; give the same everywhere"));
+      return;
     }
-    world += text(ranks, ' ', host, '\n');
+    world.nodes.push_back({note.ranks, note.host});
   }
-  store_->set("world", world);
+  store_->set("world", encode(world));
+}
+
+std::string Meeting::asked_nodes() const {
+  return text(options_.min_nodes, ':', options_.max_nodes);
 }
 
 NodeWorld Meeting::read_world(const std::string& world) {
-  std::istringstream in(world);
+  const WorldNote note = decode_world(world);
   NodeWorld result;
-  in >> result.token >> result.run_id >> result.num_nodes;
+  result.token = note.token;
+  result.run_id = note.run_id;
+  result.num_nodes = static_cast<int>(note.nodes.size());
   if (node_ >= result.num_nodes) {
     throw CommError(text("[launch.rdzv] came too late: the run at ", options_.rdzv,
                          " has started with ", result.num_nodes,
@@ -207,12 +167,9 @@ NodeWorld Meeting::read_world(const std::string& world) {
   beats_.assign(num_nodes_, {0, Clock::now()});
   result.world_size = 0;
   for (int node = 0; node < result.num_nodes; ++node) {
-    int ranks = 0;
-    std::string host;
-    in >> ranks >> host;
-    hosts_.push_back(host);
+    hosts_.push_back(note.nodes[node].host);
     if (node == node_) result.first_rank = result.world_size;
-    result.world_size += ranks;
+    result.world_size += note.nodes[node].ranks;
   }
   result.node_rank = node_;
   result.local_size = options_.ranks;
@@ -261,7 +218,7 @@ int Meeting::renew_store(int generation) {
     rank_store_ = std::make_unique<StoreServer>(listening_address(address_));
     store_->set(key, std::to_string(rank_store_->port()));
   }
-  return std::stoi(store_->get(key, kStoreTimeout));
+  return decode_port(store_->get(key, kStoreTimeout));
 }
 
 void Meeting::arrive(const std::string& where) { store_->add(where, 1); }
