@@ -15,10 +15,9 @@ std::string sealed(std::string_view bytes) {
   std::string out(kHistoryMagic);
   uint64_t last = 0;
   while (bytes.size() >= 2) {
-    const uint16_t head[] = {
-        static_cast<uint16_t>(bytes[0] & 7),
-        static_cast<uint16_t>(std::min<size_t>(static_cast<uint8_t>(bytes[1]),
-                                               bytes.size() - 2))};
+    const uint16_t head[] = {static_cast<uint16_t>(bytes[0] & 7),
+                             static_cast<uint16_t>(std::min<size_t>(
+                                 static_cast<uint8_t>(bytes[1]), bytes.size() - 2))};
     std::string record(reinterpret_cast<const char*>(head), sizeof head);
     const auto guard = static_cast<uint32_t>(hash64(record));
     record.append(reinterpret_cast<const char*>(&guard), sizeof guard);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/train/snapshot_pages.h"
-
 #include "fuzz/memory_file.h"
 #include "fuzz/target.h"
 
@@ -31,6 +30,7 @@ COHORT_FUZZ_TARGET(snapshot) {
   if (const auto pages = SnapshotPages::map(file.release())) read_part(*pages);
 
   const auto pages = SnapshotPages::create(1 << 16);
-  const SnapshotPlan plan{.tables = std::string(bytes), .offsets = {}, .data_bytes = 8192};
+  const SnapshotPlan plan{
+      .tables = std::string(bytes), .offsets = {}, .data_bytes = 8192};
   if (pages->write({.step = 1}, {}, plan, {})) read_part(*pages);
 }

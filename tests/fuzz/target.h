@@ -14,24 +14,24 @@
 //   COHORT_FUZZ_TARGET(yaml) { allow<ConfigError>([&] { read_yaml(bytes, "f"); }); }
 //
 // With clang it is a libFuzzer program of its own (tools/fuzz); with any compiler
-// corpus_test.cpp runs it over corpus/yaml/. It may end with nothing but the errors that
-// it allows, in one line; whatever else leaves it, and each demand() that does not hold,
-// is a finding.
+// corpus_test.cpp runs it over corpus/yaml/. It may end with nothing but the errors
+// that it allows, in one line; whatever else leaves it, and each demand() that does not
+// hold, is a finding.
 #ifdef COHORT_LIBFUZZER
-#define COHORT_FUZZ_TARGET(name)                                                 \
-  namespace cohort::fuzz {                                                       \
-  static void fuzz_##name(std::string_view bytes);                               \
-  }                                                                              \
-  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {      \
-    cohort::fuzz::fuzz_##name({reinterpret_cast<const char*>(data), size});      \
-    return 0;                                                                    \
-  }                                                                              \
+#define COHORT_FUZZ_TARGET(name)                                            \
+  namespace cohort::fuzz {                                                  \
+  static void fuzz_##name(std::string_view bytes);                          \
+  }                                                                         \
+  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) { \
+    cohort::fuzz::fuzz_##name({reinterpret_cast<const char*>(data), size}); \
+    return 0;                                                               \
+  }                                                                         \
   static void cohort::fuzz::fuzz_##name([[maybe_unused]] std::string_view bytes)
 #else
-#define COHORT_FUZZ_TARGET(name)          \
-  namespace cohort::fuzz {                \
+#define COHORT_FUZZ_TARGET(name)            \
+  namespace cohort::fuzz {                  \
   void fuzz_##name(std::string_view bytes); \
-  }                                       \
+  }                                         \
   void cohort::fuzz::fuzz_##name([[maybe_unused]] std::string_view bytes)
 #endif
 
@@ -63,8 +63,8 @@ bool allow(const Body& body) {
   }
 }
 
-// Some bytes of the input as a number, to choose what to do; taken from its end, so that
-// the rest keeps the form of a file.
+// Some bytes of the input as a number, to choose what to do; taken from its end, so
+// that the rest keeps the form of a file.
 inline uint8_t take_choice(std::string_view& bytes) {
   if (bytes.empty()) return 0;
   const auto choice = static_cast<uint8_t>(bytes.back());

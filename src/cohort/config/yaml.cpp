@@ -12,13 +12,14 @@ namespace {
 
 // Deeper than any key; an alias that contains itself would go on for ever.
 constexpr int kYamlDepth = 16;
-// Of keys and values with all aliases written out: nine aliases of nine aliases of ...
-// are 9^n values in n lines.
-constexpr size_t kMostText = 1'000'000;
+// Nine aliases of nine aliases of ... are 9^n values in n lines: what all of them
+// repeat is bounded by the text that is there, and so many characters more.
+constexpr size_t kRepeatedText = 10'000;
 
 class YamlReader {
  public:
-  explicit YamlReader(const std::string& file) : file_(file) {}
+  YamlReader(const std::string& file, size_t bytes)
+      : file_(file), most_(2 * bytes + kRepeatedText) {}
 
   void read_map(const YAML::Node& map, const std::string& prefix, int depth) {
     if (depth > kYamlDepth) refuse(map.Mark(), "maps are nested too deeply");
@@ -27,7 +28,7 @@ class YamlReader {
         refuse(member.first.Mark(), "a key must be plain text");
       }
       const std::string key = prefix + member.first.Scalar();
-      spend(key.size(), member.first.Mark());
+      spend(member.first.Scalar().size(), member.first.Mark());
       if (member.second.IsMap()) {
         read_map(member.second, key + ".", depth + 1);
       } else {
@@ -50,8 +51,8 @@ class YamlReader {
 
   void spend(size_t letters, const YAML::Mark& mark) {
     spent_ += letters + 1;
-    if (spent_ > kMostText)
-      refuse(mark, text("with its aliases written out, more than ", kMostText,
+    if (spent_ > most_)
+      refuse(mark, text("with its aliases written out, more than ", most_,
                         " characters; legal: at most that"));
   }
 
@@ -76,13 +77,13 @@ class YamlReader {
 
   std::string file_;
   std::map<std::string, std::string> places_;  // by key
-  size_t spent_ = 0;
+  size_t most_, spent_ = 0;                    // characters, with aliases written out
 };
 
 }  // namespace
 
 std::vector<YamlEntry> read_yaml(std::string_view yaml, const std::string& file) {
-  YamlReader reader(file);
+  YamlReader reader(file, yaml.size());
   if (static_cast<int64_t>(yaml.size()) > kMostYamlBytes) {
     reader.refuse(YAML::Mark::null_mark(),
                   text(yaml.size(), " bytes; legal: at most ", kMostYamlBytes));
