@@ -150,6 +150,13 @@ TEST(Config, LongTextIsNotRepeatedWithoutEnd) {
   EXPECT_THAT(error_of_yaml(yaml), HasSubstr("aliases"));
 }
 
+// yaml-cpp finds documents in it without end.
+TEST(Config, DocumentsWithoutEndAreRefused) {
+  EXPECT_THAT(error_of_yaml("&a,8~a}\n"), HasSubstr("without end"));
+  EXPECT_EQ(error_of_yaml("batch: 1\n---\n"), "no error");
+  EXPECT_THAT(error_of_yaml("---\n---\nbatch: 1\n"), HasSubstr("second document"));
+}
+
 TEST(Config, AFileOfSettingsIsSmall) {
   EXPECT_THAT(error_of_yaml(std::string(2'000'000, '\n')), HasSubstr("2000000 bytes"));
   test::TempFolder folder;
