@@ -74,6 +74,8 @@ json parse_json(std::string_view bytes, const std::string& path) {
   } catch (const json::parse_error& error) {
     fail_header(path, text("at byte ", 8 + (error.byte > 0 ? error.byte - 1 : 0),
                            ": the header is not JSON"));
+  } catch (const json::exception&) {  // 1e999
+    fail_header(path, "the header has a number out of range");
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <iomanip>
 #include <limits>
 #include <optional>
@@ -42,14 +43,16 @@ std::vector<int64_t> shape_of(const uint8_t* header, int dims) {
   return shape;
 }
 
-// None if they are too many to count.
+// None if they are too many to count, even beside a size of zero: strides are products.
 std::optional<int64_t> elements_of(const std::vector<int64_t>& shape) {
   int64_t count = 1;
+  bool empty = false;
   for (const auto n : shape) {
+    empty = empty || n == 0;
     if (n > 0 && count > std::numeric_limits<int64_t>::max() / 2 / n) return {};
-    count *= n;
+    count *= std::max<int64_t>(n, 1);
   }
-  return count;
+  return empty ? 0 : count;
 }
 
 // The bytes of a file with this beginning; of one that is no such file, enough to say

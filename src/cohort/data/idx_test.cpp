@@ -120,6 +120,7 @@ TEST_F(Idx, AbsurdSizesAreRefused) {
   EXPECT_THAT(error_of(idx({0xffffffff, 0xffffffff}, "abc")),
               AllOf(HasSubstr("at byte 4"), HasSubstr("too large")));
   EXPECT_THAT(error_of(idx({0xffffffff, 1000}, "abc")), HasSubstr("truncated"));
+  EXPECT_THAT(error_of(idx({0, 0xffffffff, 0xffffffff}, ""), 3), HasSubstr("too large"));
 }
 
 // A gigabyte of zeros packs into a megabyte: no more of it is unpacked than the header
