@@ -11,9 +11,11 @@
 #include <cstring>
 #include <filesystem>
 
+#include "cohort/checkpoint/safetensors_header.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/core/hash.h"
+#include "cohort/core/memory.h"
 #include "cohort/core/nearest.h"
 
 namespace cohort {
@@ -94,7 +96,7 @@ struct Checkpoint::OpenFile {
     uint64_t length = 0;
     if (file.bytes < 8) fail_read(path, text("truncated: ", file.bytes, " bytes"));
     read_at(0, reinterpret_cast<char*>(&length), 8);
-    if (length > static_cast<uint64_t>(file.bytes - 8))
+    if (length > static_cast<uint64_t>(std::min(file.bytes - 8, kMostHeaderBytes)))
       fail_read(path, text("altered: a header of ", length, " bytes"));
     std::string header(8 + length, '\0');
     read_at(0, header.data(), static_cast<int64_t>(header.size()));
@@ -107,7 +109,8 @@ struct Checkpoint::OpenFile {
 
 Checkpoint::Checkpoint(const std::string& folder) : path_(folder) {
   const std::string path = folder + "/manifest.json";
-  manifest_ = parse_manifest(read_file(path, ErrorKind::kCheckpoint), path);
+  manifest_ =
+      parse_manifest(read_file(path, ErrorKind::kCheckpoint, kMostManifestBytes), path);
   for (const auto& file : manifest_.files) check_size(folder + "/" + file.name, file);
   files_.resize(manifest_.files.size());
 }
@@ -148,17 +151,21 @@ void Checkpoint::read_chunk(const TensorRecord& record, const Chunk& chunk, char
   const OpenFile& file = open(chunk.file);
   // In blocks that are still in the processor's cache when they are hashed.
   Hasher hasher;
+  bool bools = true;
+  std::vector<char> aside(out ? 0 : std::min(kCachedBlock, bytes));
   for (int64_t at = 0; at < bytes; at += kCachedBlock) {
     const int64_t count = std::min(kCachedBlock, bytes - at);
-    file.read_at(chunk.offset + at, out + at, count);
-    hasher.update(out + at, static_cast<size_t>(count));
+    char* const place = out ? out + at : aside.data();
+    file.read_at(chunk.offset + at, place, count);
+    hasher.update(place, static_cast<size_t>(count));
+    bools = bools && (spec.dtype != at::kBool || is_bools(place, count));
   }
   const uint64_t hash = hasher.digest();
   if (hash != chunk.hash)
     fail_read(file.path, text("altered: ", range_text(spec, chunk), ": bytes ",
                               chunk.offset, " to ", chunk.offset + bytes, " hash to ",
                               hex16(hash), ", expected ", hex16(chunk.hash)));
-  if (spec.dtype == at::kBool && !is_bools(out, bytes))
+  if (!bools)
     fail_read(file.path,
               text(range_text(spec, chunk), ": a bool that is neither 0 nor 1"));
 }
@@ -177,6 +184,8 @@ void Checkpoint::read_stored(const TensorRecord& record, int64_t begin, Tensor& 
       read_chunk(record, *chunk, place + (chunk->begin - begin) * size);
       continue;
     }
+    require_memory((chunk->end - chunk->begin) * size, ErrorKind::kCheckpoint,
+                   text("[checkpoint.read] ", path_, ": ", range_text(spec, *chunk)));
     const auto whole = at::empty({chunk->end - chunk->begin}, spec.dtype);
     read_chunk(record, *chunk, static_cast<char*>(whole.mutable_data_ptr()));
     const int64_t from = std::max(chunk->begin, begin), to = std::min(chunk->end, end);
@@ -205,16 +214,17 @@ void Checkpoint::read(const std::string& name, int64_t begin, Tensor& out,
 Tensor Checkpoint::read(const std::string& name, std::optional<at::ScalarType> dtype) {
   const TensorRecord& record = tensor(name);
   const TensorSpec& spec = record.tensor.spec;
+  require_memory(spec.numel() * size_of(dtype.value_or(spec.dtype)),
+                 ErrorKind::kCheckpoint,
+                 text("[checkpoint.read] ", path_, ": tensor '", name, "'"));
   auto flat = at::empty({spec.numel()}, dtype.value_or(spec.dtype));
   if (spec.numel() > 0) read_stored(record, 0, flat);
   return in_shape(flat, spec.shape, record.tensor.order);
 }
 
 bool Checkpoint::intact(const TensorRecord& record, const Chunk& chunk) {
-  std::string buffer((chunk.end - chunk.begin) * size_of(record.tensor.spec.dtype),
-                     '\0');
   try {
-    read_chunk(record, chunk, buffer.data());
+    read_chunk(record, chunk, nullptr);
   } catch (const CheckpointError&) {
     return false;
   }
@@ -235,12 +245,10 @@ std::vector<std::string> Checkpoint::verify() {
   std::vector<bool> opens(files_.size());
   for (size_t i = 0; i < files_.size(); ++i)
     opens[i] = attempt([&] { (void)open(static_cast<int>(i)); });
-  std::string buffer;
   for (const auto& record : manifest_.tensors) {
     for (const auto& chunk : record.chunks) {
       if (!opens[chunk.file]) continue;  // named already
-      buffer.resize((chunk.end - chunk.begin) * size_of(record.tensor.spec.dtype));
-      attempt([&] { read_chunk(record, chunk, buffer.data()); });
+      attempt([&] { read_chunk(record, chunk, nullptr); });
     }
   }
   return troubles;

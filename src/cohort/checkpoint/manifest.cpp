@@ -37,8 +37,9 @@ void check_shape(const StateTensor& tensor, const std::string& path) {
                           spec.shape.size(), " dimensions"));
 }
 
+// `left` has the bytes of each file that no chunk has taken yet.
 void check_chunks(const TensorRecord& record, const std::vector<ShardFile>& files,
-                  const std::string& path) {
+                  std::vector<int64_t>& left, const std::string& path) {
   const TensorSpec& spec = record.tensor.spec;
   const auto complain = [&](const std::string& what) {
     fail_table(path, text("tensor '", spec.name, "': ", what));
@@ -56,6 +57,11 @@ void check_chunks(const TensorRecord& record, const std::vector<ShardFile>& file
     const int64_t bytes = (chunk.end - chunk.begin) * size_of(spec.dtype);
     if (chunk.offset < 0 || chunk.offset > files[chunk.file].bytes - bytes)
       complain(text("its bytes lie outside ", files[chunk.file].name));
+    left[chunk.file] -= bytes;
+    if (left[chunk.file] < 0)
+      complain(text("chunks of ", files[chunk.file].bytes - left[chunk.file],
+                    " bytes in ", files[chunk.file].name, ", which has ",
+                    files[chunk.file].bytes));
   }
   if (next != spec.numel())
     complain(text("elements ", next, " to ", spec.numel(), " are missing"));
@@ -76,6 +82,8 @@ void check_manifest(const Manifest& manifest, const std::string& path) {
   if (run.step < 0 || run.epoch < 0 || run.sample < 0)
     fail_table(path, text("step ", run.step, ", epoch ", run.epoch, ", sample ",
                           run.sample, "; legal: from 0 on"));
+  std::vector<int64_t> left;
+  for (const auto& file : manifest.files) left.push_back(file.bytes);
   const std::string* last = nullptr;
   for (const auto& record : manifest.tensors) {
     const std::string& name = record.tensor.spec.name;
@@ -83,7 +91,7 @@ void check_manifest(const Manifest& manifest, const std::string& path) {
       fail_table(path, text("the tensor '", name, "' is there twice or out of order"));
     last = &name;
     check_shape(record.tensor, path);
-    check_chunks(record, manifest.files, path);
+    check_chunks(record, manifest.files, left, path);
   }
 }
 

@@ -55,6 +55,9 @@ struct Manifest {
   std::vector<TensorRecord> tensors;  // by name
 };
 
+// Of manifest.json. A chunk of 64 MB takes 60 bytes of it.
+inline constexpr int64_t kMostManifestBytes = 256'000'000;
+
 // The text of manifest.json, with its own hash at the end. CheckpointError if a name is
 // not UTF-8. `path` is for messages, here and below.
 std::string format_manifest(const Manifest& manifest, const std::string& path);
@@ -67,7 +70,8 @@ Manifest parse_manifest(std::string_view bytes, const std::string& path);
 std::string format_part(const Manifest& part, const std::string& path);
 Manifest parse_part(std::string_view bytes, const std::string& path);
 
-// Chunks cover their tensors and lie inside their files; names are once and plain.
+// Chunks cover their tensors and lie inside their files, of which they are together no
+// larger: no byte is named twice. Names are once and plain.
 void check_manifest(const Manifest& manifest, const std::string& path);
 
 // "weight_map" of a Hugging Face index: tensor -> file.

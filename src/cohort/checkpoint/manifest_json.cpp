@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cohort/checkpoint/manifest.h"
 #include "cohort/checkpoint/safetensors_header.h"
@@ -13,10 +14,12 @@
 namespace cohort {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;  // to write: members in the order of the format
+using ReadJson = nlohmann::json;      // to read: many members are found fast
 
 constexpr const char* kFormat = "cohort-checkpoint";
 constexpr int kManifestVersion = 1;
+constexpr int kMaxDepth = 6;  // of the format: 4
 // The end of the file: ,"hash":"0123456789abcdef"}\n
 constexpr std::string_view kBeforeHash = ",\"hash\":\"";
 constexpr std::string_view kAfterHash = "\"}\n";
@@ -32,10 +35,37 @@ template <typename Body>
 auto guarded(const std::string& path, const char* what, Body&& body) {
   try {
     return body();
-  } catch (const Json::exception& error) {
+  } catch (const Json::exception& error) {  // of ReadJson as well
     std::string reason = error.what();  // "[json.exception.type_error.302] type ..."
     fail_manifest(path, text(what, ": ", reason.substr(reason.find("] ") + 2)));
   }
+}
+
+ReadJson parsed(std::string_view bytes, const std::string& path) {
+  return ReadJson::parse(bytes, [&](int depth, ReadJson::parse_event_t, ReadJson&) {
+    if (depth > kMaxDepth) fail_manifest(path, "is nested too deep");
+    return true;
+  });
+}
+
+// A whole number in the range of T: JSON's own may be a fraction, or 1e300.
+template <typename T>
+T whole(const ReadJson& value, const std::string& path) {
+  const bool positive = value.is_number_unsigned();
+  const bool fits =
+      positive ? std::in_range<T>(value.get<uint64_t>())
+               : value.is_number_integer() && std::in_range<T>(value.get<int64_t>());
+  if (!fits)
+    fail_manifest(path, text("cannot be read: ", value.dump().substr(0, 40),
+                             " is no whole number in range"));
+  return positive ? static_cast<T>(value.get<uint64_t>())
+                  : static_cast<T>(value.get<int64_t>());
+}
+
+std::vector<int64_t> whole_list(const ReadJson& values, const std::string& path) {
+  std::vector<int64_t> out;
+  for (const auto& value : values) out.push_back(whole<int64_t>(value, path));
+  return out;
 }
 
 uint64_t from_hex16(const std::string& digits) {
@@ -63,7 +93,7 @@ Json state_json(const std::string& bytes) {
   }
 }
 
-std::string state_of(const Json& value) {
+std::string state_of(const ReadJson& value) {
   if (value.is_string()) return value;
   const auto digits = value.at("hex").get<std::string>();
   std::string bytes;
@@ -93,7 +123,15 @@ TensorKind kind_of(const std::string& name, const std::string& path) {
   fail_manifest(path, text("kind '", name, "'; legal: parameter moment buffer"));
 }
 
-TensorRecord tensor_of(const Json& value, const std::string& path) {
+Chunk chunk_of(const ReadJson& value, const std::string& path) {
+  return {.begin = whole<int64_t>(value.at(0), path),
+          .end = whole<int64_t>(value.at(1), path),
+          .file = whole<int>(value.at(2), path),
+          .offset = whole<int64_t>(value.at(3), path),
+          .hash = from_hex16(value.at(4).get<std::string>())};
+}
+
+TensorRecord tensor_of(const ReadJson& value, const std::string& path) {
   TensorRecord record;
   auto& [spec, kind, order] = record.tensor;
   spec.name = value.at("name");
@@ -104,11 +142,10 @@ TensorRecord tensor_of(const Json& value, const std::string& path) {
     fail_manifest(path, text("tensor '", spec.name, "': dtype ", dtype,
                              "; legal: ", safetensors_dtypes()));
   spec.dtype = *found;
-  value.at("shape").get_to(spec.shape);
-  if (value.contains("order")) value.at("order").get_to(order);
-  for (const auto& c : value.at("chunks"))
-    record.chunks.push_back(
-        {c.at(0), c.at(1), c.at(2), c.at(3), from_hex16(c.at(4).get<std::string>())});
+  spec.shape = whole_list(value.at("shape"), path);
+  if (value.contains("order")) order = whole_list(value.at("order"), path);
+  for (const auto& chunk : value.at("chunks"))
+    record.chunks.push_back(chunk_of(chunk, path));
   return record;
 }
 
@@ -125,10 +162,10 @@ void add_tables(Json& root, const Manifest& manifest) {
     root["tensors"].push_back(tensor_json(record));
 }
 
-void read_tables(const Json& root, Manifest& manifest, const std::string& path) {
-  root.at("chunk_bytes").get_to(manifest.chunk_bytes);
+void read_tables(const ReadJson& root, Manifest& manifest, const std::string& path) {
+  manifest.chunk_bytes = whole<int64_t>(root.at("chunk_bytes"), path);
   for (const auto& file : root.at("files"))
-    manifest.files.push_back({file.at("name"), file.at("bytes"),
+    manifest.files.push_back({file.at("name"), whole<int64_t>(file.at("bytes"), path),
                               from_hex16(file.at("header_hash").get<std::string>()),
                               from_hex16(file.at("hash").get<std::string>())});
   for (const auto& tensor : root.at("tensors"))
@@ -154,16 +191,16 @@ Json run_json(const Manifest& manifest) {
   return root;
 }
 
-void read_run(const Json& root, Manifest& manifest) {
+void read_run(const ReadJson& root, Manifest& manifest, const std::string& path) {
   RunState& run = manifest.run;
   root.at("program").get_to(manifest.program);
   root.at("build").get_to(manifest.build);
-  root.at("step").get_to(run.step);
-  root.at("epoch").get_to(run.epoch);
-  root.at("sample").get_to(run.sample);
-  root.at("seed").get_to(run.seed);
+  run.step = whole<int64_t>(root.at("step"), path);
+  run.epoch = whole<int64_t>(root.at("epoch"), path);
+  run.sample = whole<int64_t>(root.at("sample"), path);
+  run.seed = whole<uint64_t>(root.at("seed"), path);
   root.at("layout").get_to(run.layout);
-  root.at("world").get_to(run.world);
+  run.world = whole<int>(root.at("world"), path);
   for (const auto& [name, value] : root.at("metrics").items())
     run.metrics[name] = value.is_null() ? std::nan("") : value.get<double>();
   for (const auto& [name, value] : root.at("state").items())
@@ -197,8 +234,8 @@ std::string format_part(const Manifest& part, const std::string& path) {
 Manifest parse_part(std::string_view bytes, const std::string& path) {
   return guarded(path, "cannot be read", [&] {
     Manifest part;
-    const Json root = Json::parse(bytes);
-    read_run(root, part);
+    const ReadJson root = parsed(bytes, path);
+    read_run(root, part, path);
     read_tables(root, part, path);
     return part;
   });
@@ -218,14 +255,14 @@ std::string format_manifest(const Manifest& manifest, const std::string& path) {
 Manifest parse_manifest(std::string_view bytes, const std::string& path) {
   const std::string body = std::string(checked_body(bytes, path)) + "}";
   Manifest manifest = guarded(path, "cannot be read", [&] {
-    const Json root = Json::parse(body);
+    const ReadJson root = parsed(body, path);
     if (root.at("format") != kFormat)
       fail_manifest(path, "is not the manifest of a checkpoint");
     if (root.at("version") != kManifestVersion)
       fail_manifest(path, text("is of version ", root.at("version").dump(),
                                "; this program reads version ", kManifestVersion));
     Manifest read;
-    read_run(root, read);
+    read_run(root, read, path);
     read_tables(root, read, path);
     return read;
   });
@@ -239,7 +276,7 @@ std::map<std::string, std::string> parse_weight_map(std::string_view bytes,
                                                     const std::string& path) {
   return guarded(path, "cannot be read", [&] {
     std::map<std::string, std::string> files;
-    const Json root = Json::parse(bytes);
+    const ReadJson root = parsed(bytes, path);
     for (const auto& [name, file] : root.at("weight_map").items()) files[name] = file;
     return files;
   });

@@ -123,5 +123,35 @@ TEST(Manifest, WhatDoesNotHoldTogetherIsNamed) {
   EXPECT_THAT(manifest_error(""), HasSubstr("truncated"));
 }
 
+// Otherwise a few bytes of manifest could make a file as large as one likes.
+TEST(Manifest, ChunksAreTogetherNoLargerThanTheirFile) {
+  EXPECT_THAT(manifest_error(altered("\"bytes\":200", "\"bytes\":108")),
+              HasSubstr("outside"));
+  std::string chunks;
+  for (int i = 0; i < 3; ++i)
+    chunks += text(",[", 3 + 24 * i, ",", 27 + 24 * i, ",0,100,\"0000000000000abc\"]");
+  auto bytes = altered("0000000000000def\"]", "0000000000000def\"]" + chunks);
+  bytes.resize(bytes.size() - 28);
+  const std::string shape = "\"shape\":[3,1]";
+  bytes.replace(bytes.find(shape), shape.size(), "\"shape\":[75,1]");
+  EXPECT_THAT(
+      manifest_error(text(bytes, ",\"hash\":\"", hex16(hash64(bytes)), "\"}\n")),
+      AllOf(HasSubstr("model-00001"), HasSubstr("204 bytes"), HasSubstr("200")));
+}
+
+TEST(Manifest, NumbersAreWholeAndInRange) {
+  for (const char* bad : {"1e300", "1.5", "true", "99999999999999999999", "\"7\""})
+    EXPECT_NE(manifest_error(altered("\"step\":7", text("\"step\":", bad))), "") << bad;
+  EXPECT_NE(manifest_error(altered("[2,3,0,108", "[2,3,4294967296,108")), "");
+  EXPECT_NE(manifest_error(altered("[3,1]", "[3,1e300]")), "");
+  EXPECT_NE(manifest_error(altered("\"world\":2", "\"world\":4294967298")), "");
+}
+
+TEST(Manifest, NestingIsBounded) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_THAT(manifest_error(altered("\"text\":\"{\\\"a\\\":1}\"", "\"text\":" + deep)),
+              HasSubstr("nested"));
+}
+
 }  // namespace
 }  // namespace cohort

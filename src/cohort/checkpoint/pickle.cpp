@@ -18,6 +18,7 @@ using Kind = PickleValue::Kind;
 using Items = std::vector<Value>;
 
 constexpr int kPickleDepth = 100;
+constexpr size_t kLongestName = 1000;
 
 [[noreturn]] void fail_pickle(const std::string& what) {
   throw CheckpointError(text("a pickle that cannot be read: ", what));
@@ -25,7 +26,15 @@ constexpr int kPickleDepth = 100;
 
 Value of_int(int64_t number) { return {.kind = Kind::kInt, .number = number}; }
 Value of_text(Kind kind, std::string text) {
-  return {.kind = kind, .text = std::move(text)};
+  Value out{.kind = kind};
+  out.letters = std::make_shared<const std::string>(std::move(text));
+  return out;
+}
+// module.name: joined anew each time, so neither is long.
+Value of_names(const std::string& module, const std::string& name) {
+  if (module.size() + name.size() > kLongestName)
+    fail_pickle("a name that is too long");
+  return of_text(Kind::kGlobal, module + "." + name);
 }
 // Puts a value into a container. Depth is bounded, for the sake of the stack that every
 // walk over it needs.
@@ -70,7 +79,6 @@ Value rebuilt(const Items& args) {
   int64_t count = 1;
   for (size_t d = 0; d < sizes.size(); ++d) {
     empty = empty || sizes[d] == 0;
-    // A stride of 0 repeats elements: bounded as well, by what a tensor may have.
     if (sizes[d] > 1 && strides[d] > 0 && room >= 0)
       room =
           strides[d] <= room / (sizes[d] - 1) ? room - strides[d] * (sizes[d] - 1) : -1;
@@ -84,6 +92,10 @@ Value rebuilt(const Items& args) {
     return out;
   }
   if (room < 0) fail_pickle("a tensor that leaves its storage");
+  // A stride of 0, or one that overlaps, repeats elements.
+  if (count > storage.numel())
+    fail_pickle(text("a tensor of ", count, " elements in a storage of ",
+                     storage.numel(), "; legal: no more than it has"));
   out.tensor = storage.as_strided(sizes, strides, offset);
   return out;
 }
@@ -91,7 +103,7 @@ Value rebuilt(const Items& args) {
 // What a function of Python gives for these arguments.
 Value called(const Value& function, const Value& args) {
   if (function.kind != Kind::kGlobal || args.kind != Kind::kTuple) return {};
-  const std::string& name = function.text;
+  const std::string& name = function.text();
   const Items& given = args.items->values;
   if (name == "collections.OrderedDict" && given.empty()) return of_items(Kind::kDict);
   if (name == "torch._utils._rebuild_tensor_v2") return rebuilt(given);
@@ -270,11 +282,11 @@ class Machine {
     switch (op) {
       case 'c': {
         const std::string module = line();
-        return push(of_text(Kind::kGlobal, module + "." + line())), true;
+        return push(of_names(module, line())), true;
       }
       case '\x93': {  // STACK_GLOBAL
         const Items names = pop_count(2);
-        return push(of_text(Kind::kGlobal, names[0].text + "." + names[1].text)), true;
+        return push(of_names(names[0].text(), names[1].text())), true;
       }
       case 'R':
       case '\x81': {  // REDUCE, NEWOBJ
@@ -295,10 +307,10 @@ class Machine {
     if (id.kind != Kind::kTuple || id.items->values.size() < 5)
       fail_pickle("a reference that is no storage");
     const Items& parts = id.items->values;
-    if (parts[0].text != "storage" || parts[4].number < 0)
+    if (parts[0].text() != "storage" || parts[4].number < 0)
       fail_pickle("a reference that is no storage");
     Value out{.kind = Kind::kTensor};
-    out.tensor = storage_({parts[1].text, parts[2].text, parts[4].number});
+    out.tensor = storage_({parts[1].text(), parts[2].text(), parts[4].number});
     return out;
   }
 
@@ -311,6 +323,11 @@ class Machine {
 };
 
 }  // namespace
+
+const std::string& PickleValue::text() const {
+  static const std::string none;
+  return letters ? *letters : none;
+}
 
 PickleValue read_pickle(std::string_view bytes,
                         const std::function<Tensor(const PickleStorage&)>& storage) {

@@ -27,9 +27,14 @@ struct PickleValue {
   };
   Kind kind = Kind::kOther;
   int64_t number = 0;
-  std::string text;                           // of kText and kGlobal
-  std::shared_ptr<struct PickleItems> items;  // shared as Python shares them
+  // Of kText and kGlobal. Shared, as Python shares it: a pickle may name one text again
+  // and again for two bytes each.
+  std::shared_ptr<const std::string> letters;
+  std::shared_ptr<struct PickleItems> items;  // shared as well
   Tensor tensor;
+
+  // Empty for what is no text.
+  const std::string& text() const;
 };
 
 // Of tuples and lists; of a dictionary keys and values in turns.
@@ -48,8 +53,10 @@ struct PickleStorage {
 
 // Reads a pickle of protocol 2 to 5. Nothing in it is executed: of all functions only
 // those that rebuild tensors and dictionaries have a meaning, others give kOther.
-// `storage` returns a flat tensor of the whole storage. Throws CheckpointError without
-// the name of the file for anything malformed, unknown or nested too deep.
+// `storage` returns a flat tensor of the whole storage. A tensor has no more elements
+// than its storage: one that repeats them (x.expand()) is refused, since a few bytes
+// would make it as large as one likes. Throws CheckpointError without the name of the
+// file for anything malformed, unknown or nested too deep.
 PickleValue read_pickle(std::string_view bytes,
                         const std::function<Tensor(const PickleStorage&)>& storage);
 

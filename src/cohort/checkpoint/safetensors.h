@@ -30,7 +30,8 @@ void write_safetensors(const std::string& path, std::span<const NamedTensor> ten
                        const std::map<std::string, std::string>& metadata = {});
 
 // Reads all of it into new CPU tensors. Nothing in the file is trusted: lengths,
-// offsets, shapes and names are checked before memory is asked for.
+// offsets, shapes and names are checked before memory is asked for, and more than
+// memory can hold is not asked for.
 SafetensorsFile read_safetensors(const std::string& path);
 
 // The hash of weights that users see (docs/formats/weights_hash.md): XXH3-64 over name,

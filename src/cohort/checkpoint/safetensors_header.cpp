@@ -15,6 +15,7 @@ using nlohmann::json;
 
 constexpr const char* kMetadata = "__metadata__";
 constexpr size_t kMaxDims = 64;  // of ATen's operators
+constexpr int kMaxDepth = 4;     // of the format: 2
 
 struct DtypeName {
   const char* name;
@@ -42,7 +43,8 @@ class KeysOnce {
  public:
   explicit KeysOnce(const std::string& path) : path_(path) {}
 
-  bool operator()(int /*depth*/, json::parse_event_t event, const json& value) {
+  bool operator()(int depth, json::parse_event_t event, const json& value) {
+    if (depth > kMaxDepth) fail_header(path_, "the header is nested too deep");
     if (event == json::parse_event_t::object_start) {
       open_.emplace_back();
     } else if (event == json::parse_event_t::object_end) {
@@ -72,6 +74,8 @@ json parse_json(std::string_view bytes, const std::string& path) {
   } catch (const json::parse_error& error) {
     fail_header(path, text("at byte ", 8 + (error.byte > 0 ? error.byte - 1 : 0),
                            ": the header is not JSON"));
+  } catch (const json::exception&) {  // 1e999
+    fail_header(path, "the header has a number out of range");
   }
 }
 

@@ -30,6 +30,8 @@ struct TensorEntry {
   int64_t end = 0;
 };
 
+constexpr int64_t kMostHeaderBytes = 100'000'000;  // of every reader of the format
+
 struct SafetensorsHeader {
   std::vector<TensorEntry> entries;  // sorted by name
   std::map<std::string, std::string> metadata;

@@ -11,9 +11,11 @@
 
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/safetensors.h"
+#include "cohort/checkpoint/safetensors_reader.h"
 #include "cohort/checkpoint/torch_file.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/memory.h"
 
 namespace cohort {
 namespace {
@@ -28,22 +30,65 @@ constexpr const char* kHubIndex = "model.safetensors.index.json";
 }
 
 // A state_dict does not say which of its tensors are trained.
-TensorKind guess_kind(const std::string& name, const Tensor& tensor) {
+TensorKind guess_kind(const std::string& name, at::ScalarType dtype) {
   for (const char* end : {"running_mean", "running_var", "num_batches_tracked"})
     if (name.ends_with(end)) return TensorKind::kBuffer;
-  return tensor.is_floating_point() ? TensorKind::kParameter : TensorKind::kBuffer;
+  return at::isFloatingType(dtype) ? TensorKind::kParameter : TensorKind::kBuffer;
 }
 
 TensorSource from_memory(TensorForm form, const std::string& path,
                          std::vector<NamedTensor> tensors) {
   auto held = std::make_shared<std::map<std::string, Tensor>>();
   TensorSource source{.form = form, .path = path};
-  for (auto& [name, tensor] : tensors) (*held)[name] = tensor.contiguous();
+  for (auto& [name, tensor] : tensors) (*held)[name] = tensor;
   for (const auto& [name, tensor] : *held)
-    source.tensors.push_back(
-        {.spec = spec_of(name, tensor), .kind = guess_kind(name, tensor), .order = {}});
-  source.read = [held](const std::string& name) { return held->at(name); };
+    source.tensors.push_back({.spec = spec_of(name, tensor),
+                              .kind = guess_kind(name, tensor.scalar_type()),
+                              .order = {}});
+  source.read = [held, path](const std::string& name) {
+    const Tensor& tensor = held->at(name);
+    if (!tensor.is_contiguous())
+      require_memory(static_cast<int64_t>(tensor.nbytes()), ErrorKind::kCheckpoint,
+                     text("[checkpoint.tensors] ", path, ": tensor '", name, "'"));
+    return tensor.contiguous();
+  };
   return source;
+}
+
+// Where each tensor lies, in open files.
+struct Shelf {
+  std::map<std::string, SafetensorsReader> files;
+  struct Place {
+    const SafetensorsReader* file;
+    const TensorEntry* entry;
+  };
+  std::map<std::string, Place> tensors;
+};
+
+TensorSource from_files(TensorForm form, const std::string& path,
+                        std::shared_ptr<const Shelf> shelf) {
+  TensorSource source{.form = form, .path = path};
+  for (const auto& [name, place] : shelf->tensors) {
+    TensorSpec spec{
+        .name = name, .shape = place.entry->shape, .dtype = place.entry->dtype};
+    spec.end = spec.numel();
+    source.tensors.push_back(
+        {.spec = spec, .kind = guess_kind(name, spec.dtype), .order = {}});
+  }
+  source.read = [shelf](const std::string& name) {
+    const auto& [file, entry] = shelf->tensors.at(name);
+    return file->read(*entry);
+  };
+  return source;
+}
+
+TensorSource from_file(TensorForm form, const std::string& path,
+                       const std::string& file) {
+  auto shelf = std::make_shared<Shelf>();
+  const auto& reader = shelf->files.try_emplace(file, file).first->second;
+  for (const auto& entry : reader.header().entries)
+    shelf->tensors[entry.name] = {&reader, &entry};
+  return from_files(form, path, std::move(shelf));
 }
 
 TensorSource from_checkpoint(const std::string& path) {
@@ -58,26 +103,24 @@ TensorSource from_checkpoint(const std::string& path) {
 
 TensorSource from_hub_index(const std::string& path) {
   const std::string index = path + "/" + kHubIndex;
-  const auto map = parse_weight_map(read_file(index, ErrorKind::kCheckpoint), index);
-  std::map<std::string, std::map<std::string, Tensor>> files;
+  const auto map = parse_weight_map(
+      read_file(index, ErrorKind::kCheckpoint, kMostHeaderBytes), index);
+  auto shelf = std::make_shared<Shelf>();
   for (const auto& [name, file] : map) {
     if (file.find('/') != std::string::npos)
       fail_source(index,
                   text("'", name, "' lies in '", file, "'; legal: a file beside it"));
-    files[file];
+    shelf->files.try_emplace(file, path + "/" + file);
   }
-  for (auto& [file, held] : files)
-    for (auto& [name, tensor] : read_safetensors(path + "/" + file).tensors)
-      held[name] = tensor;
-  std::vector<NamedTensor> tensors;
   for (const auto& [name, file] : map) {
-    const auto found = files[file].find(name);
-    if (found == files[file].end())
+    const SafetensorsReader& reader = shelf->files.at(file);
+    const auto* entry = reader.find(name);
+    if (!entry)
       fail_source(index,
                   text("says that '", name, "' lies in ", file, "; it does not"));
-    tensors.push_back({name, found->second});
+    shelf->tensors[name] = {&reader, entry};
   }
-  return from_memory(TensorForm::kHuggingFace, path, std::move(tensors));
+  return from_files(TensorForm::kHuggingFace, path, std::move(shelf));
 }
 
 bool is_zip(const std::string& path) {
@@ -172,8 +215,7 @@ TensorSource open_tensors(const std::string& path, const std::string& key) {
     if (fs::exists(path + "/manifest.json")) return from_checkpoint(path);
     if (fs::exists(path + "/" + kHubIndex)) return from_hub_index(path);
     if (fs::exists(path + "/" + kHubFile))
-      return from_memory(TensorForm::kHuggingFace, path,
-                         read_safetensors(path + "/" + kHubFile).tensors);
+      return from_file(TensorForm::kHuggingFace, path, path + "/" + kHubFile);
     if (const auto newest = latest_checkpoint(path)) return from_checkpoint(*newest);
     const auto damaged = list_checkpoints(path);
     if (!damaged.empty()) throw CheckpointError(damaged.back().trouble);
@@ -183,7 +225,7 @@ TensorSource open_tensors(const std::string& path, const std::string& key) {
   }
   if (is_zip(path))
     return from_memory(TensorForm::kTorch, path, read_torch_file(path, key));
-  return from_memory(TensorForm::kSafetensors, path, read_safetensors(path).tensors);
+  return from_file(TensorForm::kSafetensors, path, path);
 }
 
 int64_t export_tensors(const TensorSource& source, const std::string& path,

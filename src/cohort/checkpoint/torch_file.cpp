@@ -13,7 +13,9 @@
 
 #include "cohort/checkpoint/disk.h"
 #include "cohort/checkpoint/pickle.h"
+#include "cohort/checkpoint/zip_file.h"
 #include "cohort/core/error.h"
+#include "cohort/core/memory.h"
 
 namespace cohort {
 namespace {
@@ -44,38 +46,38 @@ constexpr StorageType kStorages[] = {
 // The records of one file; storages that tensors share are read once.
 class Archive {
  public:
-  explicit Archive(const std::string& path) : reader_(path) {
-    if (reader_.hasRecord("constants.pkl"))
+  explicit Archive(const std::string& path) : zip_(path) {
+    if (zip_.has("constants.pkl"))
       throw CheckpointError(
           "is a TorchScript module; legal: torch.save(model.state_dict(), ...)");
-    if (reader_.hasRecord("byteorder") && record("byteorder") != "little")
+    if (zip_.has("byteorder") && zip_.read("byteorder", kMostText) != "little")
       throw CheckpointError("has the byte order of another machine");
   }
 
   PickleValue read() {
-    return read_pickle(record("data.pkl"),
+    return read_pickle(zip_.read("data.pkl", kMostPickle),
                        [this](const PickleStorage& want) { return storage(want); });
   }
 
  private:
-  std::string record(const std::string& name) {
-    const auto [data, size] = reader_.getRecord(name);
-    return {static_cast<const char*>(data.get()), size};
-  }
+  static constexpr int64_t kMostText = 100;
+  // A tensor takes a hundred bytes of it; reading it, fifty times its bytes.
+  static constexpr int64_t kMostPickle = 32'000'000;
 
   Tensor storage(const PickleStorage& want) {
     const auto found = storages_.find(want.key);
     if (found != storages_.end()) return found->second;
     for (const auto& [name, dtype] : kStorages) {
       if (want.type != name) continue;
-      const auto bytes =
-          want.numel == 0 ? 0 : reader_.getRecordSize("data/" + want.key);
-      if (bytes / c10::elementSize(dtype) != static_cast<uint64_t>(want.numel))
+      const std::string record = "data/" + want.key;
+      const int64_t bytes = want.numel == 0 ? 0 : zip_.size(record);
+      const auto size = static_cast<int64_t>(c10::elementSize(dtype));
+      if (bytes / size != want.numel || bytes % size != 0)
         throw CheckpointError(text("storage ", want.key, " has ", bytes,
                                    " bytes; expected ", want.numel, " elements"));
+      require_memory(bytes, ErrorKind::kCheckpoint, text("storage ", want.key));
       const auto out = at::empty({want.numel}, dtype);
-      if (bytes > 0)
-        reader_.getRecord("data/" + want.key, out.mutable_data_ptr(), bytes);
+      if (bytes > 0) zip_.read(record, static_cast<char*>(out.mutable_data_ptr()));
       if (dtype == at::kBool) check_bools(out, want.key);
       return storages_[want.key] = out;
     }
@@ -90,7 +92,7 @@ class Archive {
       throw CheckpointError(text("storage ", key, ": a bool that is neither 0 nor 1"));
   }
 
-  caffe2::serialize::PyTorchStreamReader reader_;
+  ZipFile zip_;
   std::map<std::string, Tensor> storages_;
 };
 
@@ -106,7 +108,7 @@ std::string keys_text(const PickleValue& dict) {
   std::string keys;
   for (size_t i = 0; i < dict.items->values.size(); i += 2) {
     if (keys.size() > 100) return keys + " ...";
-    keys += text(keys.empty() ? "'" : ", '", dict.items->values[i].text, "'");
+    keys += text(keys.empty() ? "'" : ", '", dict.items->values[i].text(), "'");
   }
   return keys;
 }
@@ -122,7 +124,7 @@ PickleValue chosen(const std::string& path, const std::string& key) {
   const auto whole = checked_dict(unpickled(path), path);
   if (key.empty()) return whole;
   for (size_t i = 0; i < whole.items->values.size(); i += 2)
-    if (whole.items->values[i].text == key)
+    if (whole.items->values[i].text() == key)
       return checked_dict(whole.items->values[i + 1], text(path, " at '", key, "'"));
   fail_torch(path, text("has no key '", key, "'; it has ", keys_text(whole)));
 }
@@ -183,7 +185,7 @@ std::vector<NamedTensor> read_torch_file(const std::string& path,
     const auto& [name, value] =
         std::tie(dict.items->values[i], dict.items->values[i + 1]);
     if (name.kind == PickleValue::Kind::kText && value.tensor.defined())
-      tensors.push_back({name.text, value.tensor});
+      tensors.push_back({name.text(), value.tensor});
   }
   if (tensors.empty() && !dict.items->values.empty())
     fail_torch(path, text("has no tensor", key.empty() ? "" : " at '" + key + "'",

@@ -100,7 +100,7 @@ TEST(Pickle, ReadsAStateDict) {
   const auto dict = unpickle(kPickle);
   ASSERT_EQ(dict.kind, PickleValue::Kind::kDict);
   ASSERT_EQ(dict.items->values.size(), 4u);
-  EXPECT_EQ(dict.items->values[0].text, "w");
+  EXPECT_EQ(dict.items->values[0].text(), "w");
   EXPECT_TRUE(
       at::equal(dict.items->values[1].tensor, at::arange(6, at::kFloat).view({2, 3})));
   EXPECT_EQ(dict.items->values[3].number, 7);

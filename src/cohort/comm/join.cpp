@@ -3,9 +3,9 @@
 
 #include <unistd.h>
 
-#include <sstream>
 #include <vector>
 
+#include "cohort/comm/join_card.h"
 #include "cohort/comm/local_store.h"
 #include "cohort/comm/tcp_store.h"
 #include "cohort/core/error.h"
@@ -23,34 +23,6 @@ constexpr const char* kVerdictClaim = "join/verdict_claim";
 
 std::string key_prefix(const World& world) {
   return text("cohort/", world.token, "/", world.generation, "/");
-}
-
-// What a rank says of itself, as lines in the store.
-struct Card {
-  int rank = 0;
-  int size = 0;
-  std::string version;
-  std::string host;
-  int pid = 0;
-
-  std::string where() const {
-    return text("rank ", rank, " (", host, ", pid ", pid, ")");
-  }
-};
-
-std::string to_text(const Card& card) {
-  return text(card.rank, " ", card.size, " ", card.pid, "\n", card.version, "\n",
-              card.host);
-}
-
-Card to_card(const std::string& value) {
-  Card card;
-  std::istringstream in(value);
-  in >> card.rank >> card.size >> card.pid;
-  in.ignore(1);
-  std::getline(in, card.version);
-  std::getline(in, card.host);
-  return card;
 }
 
 // The verdict of a world: "ok", or why it is refused. The first word of a refusal
@@ -96,7 +68,7 @@ void say_farewell(Store& store) {
 }
 
 // What is wrong with `mine` in the world of `first`; empty if nothing.
-std::string difference(const Card& mine, const Card& first) {
+std::string difference(const JoinCard& mine, const JoinCard& first) {
   if (mine.size != first.size) {
     return text("[comm.join] world size differs: ", mine.where(), " was given ",
                 mine.size, ", ", first.where(), " ", first.size,
@@ -122,9 +94,9 @@ std::string missing_ranks(const World& world, Store& store) {
 }
 
 // Leaves this rank's card; the first one is what the others are compared with.
-void arrive(const Card& card, Store& store, Verdict& verdict) {
+void arrive(const JoinCard& card, Store& store, Verdict& verdict) {
   if (store.add(text("join/claim/", card.rank), 1) > 1) {
-    const Card other = to_card(store.get(rank_key(card.rank), kVerdictWait));
+    const JoinCard other = to_card(store.get(rank_key(card.rank), kVerdictWait));
     const std::string fault =
         text("[comm.join] rank ", card.rank, " came twice: ", other.where(), " and ",
              card.where(), "; every process needs its own RANK");
@@ -142,10 +114,10 @@ std::string program_version() { return text(version(), "+", build_id()); }
 
 void meet(const World& world, Store& store, const ConnectOptions& options,
           const std::string& version) {
-  const Card card{world.rank, world.size, version, host_name(), getpid()};
+  const JoinCard card{world.rank, world.size, version, host_name(), getpid()};
   Verdict verdict(store, world.size);
   arrive(card, store, verdict);
-  const Card first = to_card(store.get("join/first", kVerdictWait));
+  const JoinCard first = to_card(store.get("join/first", kVerdictWait));
   const std::string fault = difference(card, first);
   // Only who finds no fault is counted: a refusal cannot be overtaken.
   if (!fault.empty()) {

@@ -32,7 +32,7 @@ void Config::set_assignment(std::string_view assignment) {
 }
 
 void Config::load_file(const std::filesystem::path& path) {
-  load_text(read_file(path, ErrorKind::kConfig), path.string());
+  load_text(read_file(path, ErrorKind::kConfig, kMostYamlBytes), path.string());
 }
 
 void Config::load_text(std::string_view yaml, const std::string& name) {

@@ -132,6 +132,45 @@ TEST(Config, DuplicatesAreRefusedWithBothPlaces) {
               HasSubstr("f.yaml:3:3: key 'optim.lr' comes twice; first at f.yaml:1:1"));
 }
 
+// Each map names the one before it nine times: 9^16 values in less than 800 bytes.
+TEST(Config, AliasesAreNotExpandedWithoutEnd) {
+  std::string yaml = "a0: &a0 {a: 1,b: 1,c: 1,d: 1,e: 1,f: 1,g: 1,h: 1,i: 1}\n";
+  for (int i = 1; yaml.size() < 740; ++i) {
+    yaml += text("a", i, ": &a", i, " {");
+    for (char key = 'a'; key <= 'i'; ++key) yaml += text(key, ": *a", i - 1, ",");
+    yaml += "}\n";
+  }
+  EXPECT_LT(yaml.size(), 800u);
+  EXPECT_THAT(error_of_yaml(yaml), HasSubstr("aliases"));
+}
+
+TEST(Config, LongTextIsNotRepeatedWithoutEnd) {
+  std::string yaml = "a: &a \"" + std::string(50'000, 'x') + "\"\n";
+  for (int i = 0; i < 4'000; ++i) yaml += text("b", i, ": *a\n");
+  EXPECT_THAT(error_of_yaml(yaml), HasSubstr("aliases"));
+}
+
+// yaml-cpp finds documents in it without end.
+TEST(Config, DocumentsWithoutEndAreRefused) {
+  EXPECT_THAT(error_of_yaml("&a,8~a}\n"), HasSubstr("without end"));
+  EXPECT_EQ(error_of_yaml("batch: 1\n---\n"), "no error");
+  EXPECT_THAT(error_of_yaml("---\n---\nbatch: 1\n"), HasSubstr("second document"));
+}
+
+TEST(Config, AFileOfSettingsIsSmall) {
+  EXPECT_THAT(error_of_yaml(std::string(2'000'000, '\n')), HasSubstr("2000000 bytes"));
+  test::TempFolder folder;
+  const std::string path = folder / "big.yaml";
+  write_file_atomically(path, "batch: 1\n");
+  std::filesystem::resize_file(path, 1'000'000'000'000);
+  EXPECT_THAT(
+      test::message_of<ConfigError>([&] { Config(small_keys()).load_file(path); }),
+      HasSubstr("1000000000000 bytes"));
+  EXPECT_THAT(test::message_of<ConfigError>(
+                  [&] { Config(small_keys()).load_file("/dev/zero"); }),
+              HasSubstr("/dev/zero"));
+}
+
 TEST(Config, MalformedYamlIsRefusedWithItsPlace) {
   EXPECT_THAT(error_of_yaml("batch: 1\noptim: {lr: 2\n"),
               StartsWith("[config] f.yaml:"));

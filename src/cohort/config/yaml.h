@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,10 +15,13 @@ struct YamlEntry {
   std::string origin;
 };
 
+// Of a file of settings: far more than all keys there are.
+inline constexpr int64_t kMostYamlBytes = 100'000;
+
 // Nested maps become names with dots, lists of plain values text with commas.
 // ConfigError with the place for text that is no YAML, a key that comes twice, a
-// key without a value, anything that is not a map of settings. `file` is a name
-// for messages.
+// key without a value, anything that is not a map of settings, and for one that is
+// too long, or would be with its aliases written out. `file` is a name for messages.
 std::vector<YamlEntry> read_yaml(std::string_view yaml, const std::string& file);
 
 }  // namespace cohort

@@ -18,11 +18,12 @@ enum class ErrorKind {
 };
 
 // Base of every exception that leaves the library by design. The message is one
-// line: "[room] what happened: what was given; what is legal".
+// line: "[room] what happened: what was given; what is legal". It may quote what a file
+// or a peer has said, so line ends and other control characters in it become '?', and
+// it is cut where no one would read on.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message)
-      : std::runtime_error(message), kind_(kind) {}
+  Error(ErrorKind kind, const std::string& message);
   ErrorKind kind() const { return kind_; }
 
  private:
@@ -62,6 +63,9 @@ std::string text(Parts&&... parts) {
   ((out << std::forward<Parts>(parts)), ...);
   return out.str();
 }
+
+// Throws the class of `kind`.
+[[noreturn]] void throw_error(ErrorKind kind, const std::string& message);
 
 [[noreturn]] void fail_check(const char* condition, const char* file, int line,
                              const std::string& message);

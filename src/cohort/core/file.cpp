@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "cohort/core/memory.h"
+
 namespace cohort {
 namespace {
 
@@ -16,21 +18,14 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void fail(ErrorKind kind, const char* what, const fs::path& path,
                        int code) {
-  const auto message = text("[core.file] ", what, " ", path.string(), ": ",
-                            std::generic_category().message(code));
-  switch (kind) {
-    case ErrorKind::kConfig:
-      throw ConfigError(message);
-    case ErrorKind::kData:
-      throw DataError(message);
-    case ErrorKind::kComm:
-      throw CommError(message);
-    case ErrorKind::kCheckpoint:
-      throw CheckpointError(message);
-    case ErrorKind::kBug:
-      break;
-  }
-  throw BugError(message);
+  throw_error(kind, text("[core.file] ", what, " ", path.string(), ": ",
+                         std::generic_category().message(code)));
+}
+
+[[noreturn]] void fail_long(ErrorKind kind, const fs::path& path, int64_t bytes,
+                            int64_t most) {
+  throw_error(kind, text("[core.file] cannot read ", path.string(), ": ", bytes,
+                         " bytes; legal: at most ", most));
 }
 
 class Descriptor {
@@ -139,18 +134,24 @@ void sync_folder_of(const fs::path& path, ErrorKind kind) {
 
 }  // namespace
 
-std::string read_file(const fs::path& path, ErrorKind kind) {
+std::string read_file(const fs::path& path, ErrorKind kind, int64_t most) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) fail(kind, "cannot read", path, errno);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) fail(kind, "cannot read", path, errno);
   if (S_ISDIR(info.st_mode)) fail(kind, "cannot read", path, EISDIR);
+  const auto make_room = [&](int64_t size) {
+    require_memory(size, kind, text("[core.file] cannot read ", path.string()));
+    return static_cast<size_t>(size);
+  };
+  if (info.st_size > most) fail_long(kind, path, info.st_size, most);
 
   // The size is a hint: files of /proc say 0. One byte more finds the end at once.
-  std::string bytes(static_cast<size_t>(info.st_size) + 1, '\0');
+  std::string bytes(make_room(info.st_size + 1), '\0');
   size_t used = 0;
   while (true) {
-    if (used == bytes.size()) bytes.resize(2 * bytes.size() + 4096);
+    if (static_cast<int64_t>(used) > most) fail_long(kind, path, used, most);
+    if (used == bytes.size()) bytes.resize(make_room(2 * bytes.size() + 4096));
     const ssize_t got = ::read(fd.get(), bytes.data() + used, bytes.size() - used);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(kind, "cannot read", path, errno);

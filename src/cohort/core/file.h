@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,9 +17,11 @@ namespace cohort {
 // user's, the data's or the checkpoint's trouble is known by the caller alone. The
 // message has the path and the system's own words.
 
-// The whole file as bytes.
+// The whole file as bytes: of a file that has more than `most` of them, or more than
+// memory can hold, none is read.
 std::string read_file(const std::filesystem::path& path,
-                      ErrorKind kind = ErrorKind::kData);
+                      ErrorKind kind = ErrorKind::kData,
+                      int64_t most = std::numeric_limits<int64_t>::max());
 
 // Replaces the file: whoever reads `path`, also after a crash or a power cut at any
 // instant, finds the old bytes or the new ones, whole. Writes a file without a name in

@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +27,13 @@ int64_t proc_bytes(const char* path, std::string_view field) {
   if (end == std::string::npos) return 0;
   const auto line = std::string_view(status).substr(begin, end - begin);
   return try_parse_int(line).value_or(0) * 1024;
+}
+
+// The number that a small file holds; none where it is not there, or says "max".
+std::optional<int64_t> number_in(const char* path) {
+  std::string line;
+  if (!std::getline(std::ifstream(path), line)) return std::nullopt;
+  return try_parse_int(line);
 }
 
 int64_t status_bytes(std::string_view field) {
@@ -65,6 +74,27 @@ void report_memory(void* data, int64_t bytes) {
 }
 
 int64_t available_memory() { return proc_bytes("/proc/meminfo", "MemAvailable"); }
+
+int64_t memory_left() {
+  int64_t left = available_memory();
+  const int64_t used = process_memory();
+  for (const char* path :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
+    if (const auto most = number_in(path)) left = std::min(left, *most - used);
+  rlimit space{};
+  if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+    left =
+        std::min(left, static_cast<int64_t>(space.rlim_cur) - status_bytes("VmSize"));
+  return std::max<int64_t>(left, 0);
+}
+
+void require_memory(int64_t bytes, ErrorKind kind, const std::string& what) {
+  if (bytes < kSmallMemory) return;
+  const int64_t left = memory_left();
+  if (bytes > left)
+    throw_error(kind, text(what, ": needs ", bytes, " bytes of memory; ", left,
+                           " are left here"));
+}
 
 void MemoryCounter::add(int64_t bytes) {
   const int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;

@@ -4,6 +4,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
+
+#include "cohort/core/error.h"
 
 namespace cohort {
 
@@ -62,6 +65,16 @@ void report_memory(void* data, int64_t bytes);
 
 // What this machine can still give to processes, in bytes.
 int64_t available_memory();
+// What this process can still have: as above, but no more than its control group and
+// `ulimit -v` leave it.
+int64_t memory_left();
+
+// Throws the error of `kind` if memory cannot hold so many bytes more. Whoever is about
+// to allocate what a file or a peer asked for calls this first: the system would let
+// it, and kill some process later. `what` begins the message. Costs nothing for less
+// than kSmallMemory, which the bytes of a file or message bound.
+inline constexpr int64_t kSmallMemory = 16 << 20;
+void require_memory(int64_t bytes, ErrorKind kind, const std::string& what);
 
 // Physical memory of this process in bytes, now and at its peak. After a fork the
 // peak is the child's own. Shared pages count in every process that touched them.

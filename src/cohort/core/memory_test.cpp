@@ -49,5 +49,20 @@ TEST(Memory, ProcessPeakSeesAndKeepsATouchedBlock) {
   EXPECT_GE(process_peak_memory(), before + kBytes / 2);
 }
 
+TEST(Memory, ThatIsNotThereIsRefusedBeforeItIsAskedFor) {
+  const int64_t left = memory_left();
+  EXPECT_GT(left, 0);
+  EXPECT_LE(left, available_memory() + (int64_t{1} << 30));
+  require_memory(1 << 20, ErrorKind::kData, "x");
+  try {
+    require_memory(int64_t{1} << 60, ErrorKind::kCheckpoint, "tensor 'w'");
+    FAIL();
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(
+        std::string(error.what()).rfind("tensor 'w': needs 1152921504606846976", 0), 0u)
+        << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace cohort

@@ -45,21 +45,22 @@ std::string find_file(const std::string& dir, const std::string& name) {
                   "; ", expected));
 }
 
-void check_size(const std::string& path, int64_t size, int64_t records) {
-  const int64_t expected = records * kRecord;
+void check_size(const std::string& path, const FileBytes& file, int64_t records) {
+  const int64_t expected = records * kRecord, size = file.size;
   if (size == expected) return;
   fail_cifar(text(
       path, size < expected ? ": truncated in record " : ": extra bytes after record ",
-      size < expected ? size / kRecord : records - 1, ": ", size, " bytes; expected ",
+      size < expected ? size / kRecord : records - 1, ": ",
+      file.packed && file.longer ? "at least " : "", size, " bytes; expected ",
       expected, ", ", records, " records of ", kRecord));
 }
 
 // Brings the records of a file into rows of `data`, from `row` on.
 void read_records(const std::string& path, int64_t records, LabelledImages& data,
                   int64_t row) {
-  const Tensor bytes = read_bytes(path).bytes;
-  check_size(path, bytes.numel(), records);
-  const auto* record = bytes.const_data_ptr<uint8_t>();
+  const auto file = read_bytes(path, [&](auto) { return records * kRecord; });
+  check_size(path, file, records);
+  const auto* record = file.bytes.const_data_ptr<uint8_t>();
   auto* labels = data.labels.mutable_data_ptr<uint8_t>() + row;
   auto* images = data.images.mutable_data_ptr<uint8_t>() + row * kPixels;
   for (int64_t i = 0; i < records; ++i, record += kRecord) {

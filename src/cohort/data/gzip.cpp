@@ -16,9 +16,13 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/memory.h"
 
 namespace cohort {
 namespace {
+
+// Bytes that deflate can make of one: a code of one bit for 258 of them.
+constexpr int64_t kBestRatio = 1032;
 
 [[noreturn]] void fail_gzip(const std::string& path, const std::string& what) {
   throw DataError(text("[data.gzip] ", path, ": ", what));
@@ -26,6 +30,14 @@ namespace {
 
 [[noreturn]] void fail_errno(const std::string& path, const char* doing) {
   fail_gzip(path, text(doing, ": ", std::strerror(errno)));
+}
+
+Tensor allocate_bytes(int64_t size);
+
+// The same, if memory can hold it.
+Tensor allocate_for(const std::string& path, int64_t size) {
+  require_memory(size, ErrorKind::kData, text("[data.gzip] ", path));
+  return allocate_bytes(size);
 }
 
 // Fresh memory whose pages, where the system can, are large: touching 47 MB for the
@@ -53,20 +65,25 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  Tensor read_all() const {
+  int64_t size() const {
     struct stat info {};
     if (::fstat(fd_, &info) != 0) fail_errno(path_, "cannot stat");
     if (!S_ISREG(info.st_mode)) fail_gzip(path_, "is not a regular file");
-    auto bytes = allocate_bytes(info.st_size);
+    return info.st_size;
+  }
+
+  // The first `count` bytes.
+  Tensor read(int64_t count) const {
+    auto bytes = allocate_for(path_, count);
     auto* data = bytes.mutable_data_ptr<uint8_t>();
     int64_t done = 0;
-    while (done < info.st_size) {
-      const ssize_t n = ::pread(fd_, data + done, info.st_size - done, done);
+    while (done < count) {
+      const ssize_t n = ::pread(fd_, data + done, count - done, done);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) fail_errno(path_, text("cannot read at byte ", done).c_str());
       if (n == 0) {
         fail_gzip(path_, text("ends at byte ", done, " while it is read; expected ",
-                              info.st_size, " bytes"));
+                              count, " bytes"));
       }
       done += n;
     }
@@ -111,59 +128,77 @@ class File {
                        stream.total_out, " unpacked bytes; expected more"));
 }
 
-// The size of the last member, modulo 2^32, from its trailer.
-int64_t size_in_trailer(const uint8_t* data, int64_t size) {
-  if (size < 18) return 0;  // shorter than an empty member
-  uint32_t n = 0;
-  for (int i = 0; i < 4; ++i) n |= uint32_t{data[size - 4 + i]} << (8 * i);
-  return n;
+// The first bytes of the unpacked data, as far as there are any.
+std::string unpacked_head(const uint8_t* data, int64_t size) {
+  z_stream stream{};
+  constexpr int kGzipOnly = 15 + 16;
+  if (inflateInit2(&stream, kGzipOnly) != Z_OK) throw std::bad_alloc();
+  const std::unique_ptr<z_stream, int (*)(z_stream*)> guard(&stream, inflateEnd);
+  std::string head(kHeadBytes, '\0');
+  stream.next_out = reinterpret_cast<uint8_t*>(head.data());
+  stream.avail_out = static_cast<uInt>(head.size());
+  int64_t given = 0;
+  while (stream.avail_out > 0) {
+    if (stream.avail_in == 0) {
+      if (given == size) break;
+      stream.next_in = const_cast<uint8_t*>(data + given);
+      stream.avail_in = static_cast<uInt>(std::min<int64_t>(size - given, 1 << 20));
+      given += stream.avail_in;
+    }
+    const int result = inflate(&stream, Z_NO_FLUSH);
+    if (result == Z_STREAM_END)
+      inflateReset(&stream);  // several members
+    else if (result != Z_OK)
+      break;
+  }
+  head.resize(head.size() - stream.avail_out);
+  return head;
 }
 
-Tensor grown(const Tensor& bytes, int64_t used, int64_t capacity) {
-  auto larger = allocate_bytes(capacity);
-  std::memcpy(larger.mutable_data_ptr<uint8_t>(), bytes.const_data_ptr<uint8_t>(),
-              used);
-  return larger;
-}
-
-Tensor gunzip(const std::string& path, const Tensor& packed) {
+// Unpacks into memory of the size that is wanted: what would be more is not unpacked.
+// A byte more of room tells a file that has too many bytes from one that has enough.
+FileBytes gunzip(const std::string& path, const Tensor& packed, int64_t wanted) {
   const auto* in = packed.const_data_ptr<uint8_t>();
   const int64_t size = packed.numel();
   std::unique_ptr<libdeflate_decompressor, void (*)(libdeflate_decompressor*)> inflater(
       libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
   if (!inflater) throw std::bad_alloc();
-
-  // The trailer is believed up to 16 : 1, as a truncated file ends in any four bytes;
-  // what packs better, or has several members, grows on the way. The byte more leaves
-  // room to grow from.
-  auto out = allocate_bytes(std::min(size_in_trailer(in, size), size * 16) + 1);
+  auto out = allocate_for(path, std::min(wanted, size * kBestRatio) + 1);
   int64_t read = 0, written = 0;
   while (read < size) {
     size_t used = 0, made = 0;
     const auto result = libdeflate_gzip_decompress_ex(
         inflater.get(), in + read, size - read,
         out.mutable_data_ptr<uint8_t>() + written, out.numel() - written, &used, &made);
-    if (result == LIBDEFLATE_INSUFFICIENT_SPACE) {
-      out = grown(out, written, std::max<int64_t>(out.numel() * 2, 4096));
-    } else if (result != LIBDEFLATE_SUCCESS) {
-      diagnose(path, in + read, read, size - read);
-    } else {
-      read += static_cast<int64_t>(used);
-      written += static_cast<int64_t>(made);
-    }
+    if (result == LIBDEFLATE_INSUFFICIENT_SPACE)
+      return {.bytes = out, .packed = true, .size = wanted + 1, .longer = true};
+    if (result != LIBDEFLATE_SUCCESS) diagnose(path, in + read, read, size - read);
+    read += static_cast<int64_t>(used);
+    written += static_cast<int64_t>(made);
   }
-  return out.narrow(0, 0, written);
+  return {.bytes = out.narrow(0, 0, written),
+          .packed = true,
+          .size = written,
+          .longer = written > wanted};
 }
 
 }  // namespace
 
-FileBytes read_bytes(const std::string& path) {
-  auto raw = File(path).read_all();
-  const auto* data = raw.const_data_ptr<uint8_t>();
-  if (raw.numel() >= 2 && data[0] == 0x1f && data[1] == 0x8b) {
-    return {gunzip(path, raw), true};
+FileBytes read_bytes(const std::string& path,
+                     const std::function<int64_t(std::string_view head)>& wanted) {
+  const File file(path);
+  const int64_t size = file.size();
+  const Tensor start = file.read(std::min(size, kHeadBytes));
+  const auto* data = start.const_data_ptr<uint8_t>();
+  if (size >= 2 && data[0] == 0x1f && data[1] == 0x8b) {
+    const Tensor packed = file.read(size);
+    return gunzip(path, packed,
+                  wanted(unpacked_head(packed.const_data_ptr<uint8_t>(), size)));
   }
-  return {std::move(raw), false};
+  const int64_t most =
+      wanted({reinterpret_cast<const char*>(data), static_cast<size_t>(start.numel())});
+  if (size > most) return {.bytes = start, .size = size, .longer = true};
+  return {.bytes = file.read(size), .size = size};
 }
 
 }  // namespace cohort

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/core/error.h"
+#include "cohort/core/memory.h"
 #include "cohort/core/testing_folder.h"
 #include "cohort/data/testing_files.h"
 
@@ -119,6 +120,43 @@ TEST_F(Idx, AbsurdSizesAreRefused) {
   EXPECT_THAT(error_of(idx({0xffffffff, 0xffffffff}, "abc")),
               AllOf(HasSubstr("at byte 4"), HasSubstr("too large")));
   EXPECT_THAT(error_of(idx({0xffffffff, 1000}, "abc")), HasSubstr("truncated"));
+  EXPECT_THAT(error_of(idx({0, 0xffffffff, 0xffffffff}, ""), 3), HasSubstr("too large"));
+}
+
+// A gigabyte of zeros packs into a megabyte: no more of it is unpacked than the header
+// announces.
+TEST_F(Idx, NoMoreIsUnpackedThanTheHeaderSays) {
+  std::string bomb = idx({2, 3}, "abcdef") + std::string(200'000'000, '\0');
+  const auto packed = gzip(bomb);
+  bomb = {};
+  EXPECT_LT(packed.size(), 300'000u);
+  const int64_t before = process_peak_memory();
+  EXPECT_THAT(error_of(packed),
+              AllOf(HasSubstr("extra bytes"), HasSubstr("expected 18 bytes")));
+  EXPECT_LT(process_peak_memory() - before, 50'000'000);
+}
+
+TEST_F(Idx, AFileIsNoLargerThanItsHeaderSays) {
+  write_file(path_, good_);
+  std::filesystem::resize_file(path_, 1'000'000'000'000);
+  try {
+    (void)read_idx(path_, 2);
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("extra bytes"), HasSubstr("1000000000000")));
+  }
+}
+
+TEST_F(Idx, WhatMemoryCannotHoldIsRefused) {
+  write_file(path_, idx({1'000'000, 1'000'000}, ""));
+  std::filesystem::resize_file(path_, 1'000'000'000'012);
+  try {
+    (void)read_idx(path_, 2);
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(path_), HasSubstr("memory")));
+  }
 }
 
 TEST_F(Idx, WhatCannotBeReadIsNamed) {

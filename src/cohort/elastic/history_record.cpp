@@ -23,6 +23,8 @@ constexpr uint32_t kHasLoss = 1, kHasHash = 2, kAfterwards = 4, kDamaged = 8,
 constexpr size_t kHeadBytes = 8;  // kind, length, hash of both
 constexpr size_t kHashBytes = 8;
 constexpr size_t kLongestText = 1000;
+// Of steps and samples: so far from the limits of an int64_t that sums stay inside.
+constexpr int64_t kMostNumber = int64_t{1} << 48;
 
 class BytesOut {
  public:
@@ -52,6 +54,10 @@ class BytesIn {
   void get(T& value) {
     const std::string_view part = take(sizeof value);
     if (part.size() == sizeof value) std::memcpy(&value, part.data(), sizeof value);
+  }
+  void get(int64_t& value) {
+    get<int64_t>(value);
+    good_ = good_ && value <= kMostNumber && value >= -kMostNumber;
   }
   void get(std::string& value) {
     uint16_t length = 0;
@@ -145,7 +151,9 @@ void read(BytesIn& in, HistoryRun& run) {
 }
 
 void read(BytesIn& in, HistoryWorld& world) {
-  in.get(world.started_us);
+  uint64_t started_us = 0;
+  in.get(started_us);
+  world.started_us = static_cast<int64_t>(started_us);
   in.get(world.generation);
   in.get(world.ranks);
   in.get(world.committed);

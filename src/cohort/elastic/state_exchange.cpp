@@ -12,6 +12,7 @@
 
 #include "cohort/checkpoint/save.h"
 #include "cohort/core/error.h"
+#include "cohort/elastic/state_listing.h"
 
 namespace cohort {
 namespace {
@@ -36,45 +37,16 @@ struct Move {
   int64_t bytes;
 };
 
-struct Listing {
-  std::string name;
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t width = 0;  // bytes an element
-};
-
-void write_list(std::ostringstream& out, std::span<const StatePiece> pieces) {
-  out << pieces.size() << '\n';
-  for (const auto& [tensor, data] : pieces)
-    out << tensor.spec.name << '\n'
-        << tensor.spec.begin << ' ' << tensor.spec.end << ' ' << data.element_size()
-        << '\n';
-}
-
-std::vector<Listing> read_list(std::istringstream& in) {
-  size_t count = 0;
-  in >> count;
-  std::vector<Listing> list(count);
-  for (auto& one : list) {
-    in >> std::ws;
-    std::getline(in, one.name);
-    in >> one.begin >> one.end >> one.width;
-  }
-  COHORT_CHECK(!in.fail(), "a peer's list of its state cannot be read");
-  return list;
-}
-
 // What all ranks have and want, and so, alike on all, who sends what to whom.
 class Plan {
  public:
   explicit Plan(std::span<const std::string> texts) {
     for (size_t r = 0; r < texts.size(); ++r) {
-      std::istringstream in(texts[r]);
-      const auto have = read_list(in);
+      auto [have, want] = to_listing(texts[r]);
       for (size_t i = 0; i < have.size(); ++i)
         holders_[have[i].name].push_back(
             {have[i].begin, have[i].end, static_cast<int>(r), static_cast<int>(i)});
-      wanted_.push_back(read_list(in));
+      wanted_.push_back(std::move(want));
     }
     ranks_ = static_cast<int>(texts.size());
     for (auto& [name, ranges] : holders_)
@@ -217,10 +189,7 @@ class Mail {
 
 std::string exchange_state(Communicator& comm, std::span<const StatePiece> have,
                            std::span<const StatePiece> want) {
-  std::ostringstream mine;
-  write_list(mine, have);
-  write_list(mine, want);
-  const Plan plan(meeting_over(comm).gather(mine.str()));
+  const Plan plan(meeting_over(comm).gather(to_text(have, want)));
   if (!plan.missing().empty()) return plan.missing();
   Mail mail(comm, have, want);
   const std::span<const Move> moves = plan.moves();

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "cohort/core/error.h"
+#include "cohort/elastic/state_listing.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -91,6 +93,16 @@ INSTANTIATE_TEST_SUITE_P(Worlds, StateExchange,
                          testing::ValuesIn(std::vector<World>{
                              {"local", 1}, {"local", 2}, {"local", 3}, {"shm", 4}}),
                          test::world_name);
+
+TEST(StateListing, OfAPeerThatMakesNoSenseIsRefused) {
+  const auto mine = to_text(std::vector{piece("a", 0, 10, true)}, {});
+  ASSERT_EQ(to_listing(mine).have.size(), 1u);
+  EXPECT_EQ(to_listing(mine).have[0].end, 10);
+  for (const char* list :
+       {"", "x", "99999999999999\na\n0 1 4\n", "1\na\n5 1 4\n0\n", "1\na\n0 1 0\n0\n",
+        "1\na\n0 9000000000000000000 8\n0\n", "1\na\n-1 1 4\n0\n"})
+    EXPECT_THROW(to_listing(list), CommError) << list;
+}
 
 }  // namespace
 }  // namespace cohort

@@ -59,7 +59,7 @@ TEST(Wire, SpawnTextComesBack) {
   const SpawnText back = decode_spawn(encode(spawn));
   EXPECT_EQ(back.cores, spawn.cores);
   EXPECT_EQ(back.variables, spawn.variables);
-  EXPECT_THAT(decode_spawn(encode({{}, {"A=1"}})).cores, IsEmpty());
+  EXPECT_THAT(decode_spawn(encode(SpawnText{{}, {"A=1"}})).cores, IsEmpty());
 }
 
 TEST(Wire, EventsComeBackOnOneLine) {

@@ -26,7 +26,7 @@ std::string dump(const json& value) {
 int64_t number_of(const json& object, const char* key) {
   if (!object.is_object() || !object.contains(key)) return 0;
   const json& value = object[key];
-  if (value.is_number()) return value.get<int64_t>();
+  if (value.is_number_integer()) return value.get<int64_t>();
   if (value.is_string()) return std::atoll(value.get<std::string>().c_str());
   return 0;
 }
@@ -64,19 +64,21 @@ std::optional<ErrorReport> parse_error_text(const std::string& text) {
   if (!file.is_object() || !file.contains("message")) return std::nullopt;
   const json& message = file["message"];
   ErrorReport report;
-  json times = file;
+  // Not a copy: copying recurses as deep as the file nests.
+  const json* times = &file;
   if (message.is_string()) {
     report.message = first_line(message.get<std::string>());
   } else if (message.is_object() && message.contains("message") &&
              message["message"].is_string()) {
     report.message = first_line(message["message"].get<std::string>());
-    times = message.value("extraInfo", json::object());
+    const auto extra = message.find("extraInfo");
+    times = extra == message.end() ? &message : &*extra;
   } else {
     return std::nullopt;
   }
-  if (const int64_t ns = number_of(times, "timestamp_ns"); ns > 0) {
+  if (const int64_t ns = number_of(*times, "timestamp_ns"); ns > 0) {
     report.earliest_ns = report.latest_ns = ns;
-  } else if (const int64_t s = number_of(times, "timestamp");
+  } else if (const int64_t s = number_of(*times, "timestamp");
              s > 0 && s < INT64_MAX / kSecond - 1) {
     report.earliest_ns = s * kSecond;
     report.latest_ns = report.earliest_ns + kSecond - 1;

@@ -86,5 +86,16 @@ TEST(FaultEvent, IsOneLineOfJson) {
             R"({"event":"fault","rank":1,"cause":"exit code 3: \"x\"\n"})");
 }
 
+// Any program may be a rank, and leave anything there.
+TEST(ErrorFile, IsReadHoweverDeepItNests) {
+  const std::string deep = std::string(300'000, '[') + std::string(300'000, ']');
+  const auto report = parse_error_text(
+      R"({"message":{"message":"a","extraInfo":{"timestamp":1e300,"x":)" + deep +
+      "}}}");
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->message, "a");
+  EXPECT_EQ(report->earliest_ns, 0);
+}
+
 }  // namespace
 }  // namespace cohort

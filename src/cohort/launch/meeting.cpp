@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/launch/meeting.h"
 
-#include <algorithm>
-#include <charconv>
-#include <sstream>
 #include <thread>
 
 #include "cohort/comm/endpoint.h"
@@ -23,9 +20,6 @@ constexpr seconds kSilent{10};   // without one for so long: lost
 constexpr milliseconds kStoreTimeout{5'000};  // of one request
 constexpr seconds kGoing{1};                  // for an agent that ends
 
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
 }
 
 // Whether the numeric address is one of this machine's.
@@ -47,43 +41,6 @@ std::string listening_address(const Endpoint& endpoint, const std::string& addre
 }
 
 }  // namespace
-
-Endpoint parse_endpoint(const std::string& given) {
-  const size_t colon = given.rfind(':');
-  Endpoint endpoint;
-  endpoint.host = given.substr(0, colon);
-  if (endpoint.host.size() > 2 && endpoint.host.front() == '[') {
-    endpoint.host = endpoint.host.substr(1, endpoint.host.size() - 2);
-  }
-  const std::string digits = colon == std::string::npos ? "" : given.substr(colon + 1);
-  const char* end = digits.data() + digits.size();
-  const auto [rest, error] = std::from_chars(digits.data(), end, endpoint.port);
-  const bool whole = error == std::errc() && rest == end;
-  if (!whole || endpoint.host.empty() || endpoint.port < 1 || endpoint.port > 65535) {
-    throw ConfigError(text("[launch.rdzv] not an address: '", given,
-                           "'; legal: HOST:PORT, port 1 to 65535"));
-  }
-  return endpoint;
-}
-
-std::string encode(const Event& event) {
-  const Failure& f = event.failure;
-  return text(static_cast<int>(event.kind), ' ', f.rank, ' ', f.pid, ' ', f.exit_code,
-              ' ', f.signal, '\n', one_line(f.host), '\n', one_line(f.message));
-}
-
-Event decode_event(const std::string& text) {
-  std::istringstream in(text);
-  Event event;
-  int kind = 0;
-  Failure& f = event.failure;
-  in >> kind >> f.rank >> f.pid >> f.exit_code >> f.signal;
-  in.ignore();
-  std::getline(in, f.host);
-  std::getline(in, f.message);
-  event.kind = static_cast<Event::Kind>(kind);
-  return event;
-}
 
 Meeting::Meeting(const LaunchOptions& options)
     : options_(options),
@@ -198,8 +155,8 @@ void Meeting::suspect_stranger(Clock::time_point since) {
 }
 
 std::string Meeting::card() const {
-  return text(options_.ranks, ' ', options_.min_nodes, ':', options_.max_nodes, ' ',
-              options_.max_restarts, ' ', host_name());
+  return encode(
+      NodeNote{options_.ranks, asked_nodes(), options_.max_restarts, host_name()});
 }
 
 // The agents that have come and not gone, in the order of coming.
@@ -228,42 +185,43 @@ void Meeting::close_meeting() {
 
   ids.resize(came);
   num_nodes_ = came;
-  std::string world = text(random_hex(16), ' ', random_hex(8), ' ', came, ' ',
-                           rank_store_->port(), '\n');
-  const std::string asked = text(options_.min_nodes, ':', options_.max_nodes);
+  WorldNote world{random_hex(16), random_hex(8), rank_store_->port(), {}};
   for (const int64_t id : ids) {
-    std::istringstream in(store_->get(text("node/", id), kStoreTimeout));
-    std::string ranks, nodes, restarts, host;
-    in >> ranks >> nodes >> restarts >> host;
-    if (nodes != asked || std::atoi(restarts.c_str()) != options_.max_restarts) {
-      world = text("refused [launch.rdzv] agents disagree: --nnodes ", asked,
-                   " --max-restarts ", options_.max_restarts, " on ", host_name(),
-                   ", --nnodes ", nodes, " --max-restarts ", restarts, " on ", host,
-                   "; give the same everywhere");
-      break;
+    const auto note = decode_node(store_->get(text("node/", id), kStoreTimeout));
+    if (note.nodes != asked_nodes() || note.max_restarts != options_.max_restarts) {
+      store_->set(
+          "world",
+          text("refused [launch.rdzv] agents disagree: --nnodes ", asked_nodes(),
+               " --max-restarts ", options_.max_restarts, " on ", host_name(),
+               ", --nnodes ", note.nodes, " --max-restarts ", note.max_restarts, " on ",
+               note.host, "; give the same everywhere"));
+      return;
     }
-    world += text(id, ' ', ranks, ' ', host, '\n');
+    world.nodes.push_back({id, note.ranks, note.host});
   }
-  store_->set("world", world);
+  store_->set("world", encode(world));
+}
+
+std::string Meeting::asked_nodes() const {
+  return text(options_.min_nodes, ':', options_.max_nodes);
 }
 
 NodeWorld Meeting::read_world(const std::string& world) {
-  std::istringstream in(world);
+  const WorldNote note = decode_world(world);
   NodeWorld result;
-  in >> result.token >> result.run_id >> result.num_nodes >> result.master_port;
+  result.token = note.token;
+  result.run_id = note.run_id;
+  result.num_nodes = static_cast<int>(note.nodes.size());
+  result.master_port = note.port;
   result.world_size = 0;
   node_ = -1;
   for (int node = 0; node < result.num_nodes; ++node) {
-    int64_t id = 0;
-    int ranks = 0;
-    std::string host;
-    in >> id >> ranks >> host;
-    hosts_.push_back(host);
-    if (id == id_) {
+    hosts_.push_back(note.nodes[node].host);
+    if (note.nodes[node].id == id_) {
       node_ = node;
       result.first_rank = result.world_size;
     }
-    result.world_size += ranks;
+    result.world_size += note.nodes[node].ranks;
   }
   if (node_ < 0) {
     throw CommError(text("[launch.rdzv] came too late: the run at ", options_.rdzv,
@@ -319,7 +277,7 @@ int Meeting::renew_store(int generation) {
         std::make_unique<StoreServer>(listening_address(endpoint_, address_, secret_));
     store_->set(key, std::to_string(rank_store_->port()));
   }
-  return std::stoi(store_->get(key, kStoreTimeout));
+  return decode_port(store_->get(key, kStoreTimeout));
 }
 
 void Meeting::arrive(const std::string& where) { store_->add(where, 1); }

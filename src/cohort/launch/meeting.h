@@ -11,24 +11,10 @@
 #include "cohort/comm/tcp_store.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/environment.h"
+#include "cohort/launch/meeting_notes.h"
 #include "cohort/launch/process.h"
 
 namespace cohort::process {
-
-// HOST:PORT or [V6]:PORT. ConfigError for anything else.
-struct Endpoint {
-  std::string host;
-  int port = 0;
-};
-Endpoint parse_endpoint(const std::string& text);
-
-// What one agent tells the others about a generation; the first one to speak wins.
-struct Event {
-  enum Kind { kFault, kStop } kind = kFault;
-  Failure failure;  // kFault; kStop has only its signal
-};
-std::string encode(const Event& event);
-Event decode_event(const std::string& text);
 
 // The agents of several nodes, meeting in a guarded store that one of them serves.
 //
@@ -79,6 +65,7 @@ class Meeting {
   std::vector<int64_t> present();
   void close_meeting();
   NodeWorld read_world(const std::string& world);
+  std::string asked_nodes() const;  // MIN:MAX
   std::optional<Event> lost_node();
 
   const LaunchOptions& options_;

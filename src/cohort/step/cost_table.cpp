@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::string_view kHeader = "what,name,fixed_us,per_sample_us,gb_per_s,hidden";
 constexpr size_t kCells = 6;
-constexpr int64_t kMostBlocks = 1'000'000;
 
 const LinkCost kNoCost;
 
@@ -42,7 +41,9 @@ class CostReader {
  public:
   CostTable read(std::string_view text) {
     bool header = false;
-    for (const auto& line : split(text, '\n')) {
+    const auto lines = split(text, '\n');
+    lines_ = static_cast<int64_t>(lines.size());
+    for (const auto& line : lines) {
       ++number_;
       if (line.empty() || line[0] == '#') continue;
       if (!header && line != kHeader) refuse(line, text_of_header());
@@ -121,13 +122,16 @@ class CostReader {
 
   BlockCost& block(const std::string& cell) {
     const auto index = try_parse_int(cell);
-    if (!index || *index < 0 || *index > kMostBlocks) refuse(cell, "a block's number");
+    // Every block has a row: a table is no larger than its text.
+    if (!index || *index < 0 || *index >= lines_)
+      refuse(cell, "a block's number, below the number of lines");
     if (static_cast<size_t>(*index) >= costs_.blocks.size())
       costs_.blocks.resize(*index + 1);
     return costs_.blocks[*index];
   }
 
   int number_ = 0;
+  int64_t lines_ = 0;
   CostTable costs_;
 };
 

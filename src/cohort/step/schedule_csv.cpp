@@ -228,7 +228,8 @@ class CsvReader {
     number(kId, id, id);
   }
 
-  std::vector<int> read_ranks() const {
+  // A rank has one role: all together have no more than the largest world.
+  std::vector<int> read_ranks() {
     std::vector<int> ranks;
     for (const auto& item : split(cells_[kRanks], ';')) {
       const auto dash = item.find('-');
@@ -239,6 +240,8 @@ class CsvReader {
       if (!first || !last || *first <= previous || *last < *first ||
           *last >= kMostRanks)
         refuse(kRanks, cells_[kRanks], "ranks in ascending order, as in 0-3;6");
+      if ((ranks_left_ -= *last - *first + 1) < 0)
+        refuse(kRanks, cells_[kRanks], text("at most ", kMostRanks, " ranks in all"));
       for (int64_t r = *first; r <= *last; ++r) ranks.push_back(static_cast<int>(r));
     }
     if (ranks.empty()) refuse(kRanks, cells_[kRanks], "at least one rank");
@@ -362,6 +365,7 @@ class CsvReader {
   std::vector<int> columns_;        // as the header has them
   std::vector<std::string> cells_;  // of this row, by column
   std::string ranks_cell_, groups_cell_;
+  int64_t ranks_left_ = kMostRanks;
   std::vector<bool> has_groups_;  // by role
   std::vector<GroupCell> pending_;
   ScheduleFile file_;

@@ -152,5 +152,16 @@ TEST(ScheduleCsv, AnyTextGetsAVerdict) {
   EXPECT_GT(refused, 1000) << "seed " << kSeed;
 }
 
+// A role of a million ranks is written in nine letters.
+TEST(ScheduleCsv, ARankHasOneRole) {
+  std::string csv =
+      "role,ranks,slices,id,kind,lane,group,block,slice,buckets,bytes,takes,frees,"
+      "scratch,needs,waits\n";
+  for (int role = 0; role < 3000; ++role)
+    csv += text(role, ",0-1048575,1,0,Commit,0,,,,,0,0,0,0,,\n");
+  EXPECT_THAT(refusal(csv), AllOf(HasSubstr("line 3, column ranks"),
+                                  HasSubstr("1048576 ranks in all")));
+}
+
 }  // namespace
 }  // namespace cohort

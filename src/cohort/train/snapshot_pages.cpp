@@ -188,7 +188,7 @@ std::optional<SnapshotTitle> SnapshotPages::title() const {
   const bool inside = head.run_bytes >= 0 && head.tables_bytes >= 0 &&
                       head.run_bytes <= bytes_ && head.tables_bytes <= bytes_ &&
                       kPage + head.run_bytes + head.tables_bytes <= head.data_at &&
-                      head.data_at <= bytes_;
+                      head.data_at <= bytes_ && head.data_at % kPage == 0;
   if (!inside || mark() != complete) return std::nullopt;
   return SnapshotTitle{.step = head.step,
                        .generation = head.generation,
@@ -196,19 +196,34 @@ std::optional<SnapshotTitle> SnapshotPages::title() const {
                        .rank = static_cast<int>(head.rank)};
 }
 
+// Whoever left the pages may have been killed, or be no rank of ours: a piece outside
+// them would be memory of somebody else.
+int64_t SnapshotPages::place_of(const TensorRecord& record) const {
+  const TensorSpec& spec = record.tensor.spec;
+  const int64_t room = bytes_ - header().data_at;
+  const int64_t size = size_of(spec.dtype);
+  const Chunk chunk = record.chunks.size() == 1 ? record.chunks[0] : Chunk{.begin = -1};
+  if (chunk.begin < 0 || chunk.end < chunk.begin || chunk.offset < 0 ||
+      chunk.offset > room || chunk.offset % size != 0 ||
+      chunk.end - chunk.begin > (room - chunk.offset) / size)
+    throw CheckpointError(text("[train.snapshot] '", spec.name,
+                               "' lies outside its snapshot of ", bytes_, " bytes"));
+  return header().data_at + chunk.offset;
+}
+
 RunState SnapshotPages::run() const { return parse_part(run_text(), "snapshot").run; }
 
 std::vector<StatePiece> SnapshotPages::pieces() const {
   std::vector<StatePiece> out;
-  for (auto& [tensor, chunks] : parse_part(tables_text(), "snapshot").tensors) {
-    const Chunk& chunk = chunks.at(0);
-    tensor.spec.begin = chunk.begin;
-    tensor.spec.end = chunk.end;
+  for (auto& record : parse_part(tables_text(), "snapshot").tensors) {
+    char* const place = memory_ + place_of(record);
+    TensorSpec& spec = record.tensor.spec;
+    spec.begin = record.chunks[0].begin;
+    spec.end = record.chunks[0].end;
     out.push_back(
-        {tensor,
-         at::from_blob(
-             memory_ + header().data_at + chunk.offset, {chunk.end - chunk.begin},
-             [keep = shared_from_this()](void*) {}, tensor.spec.dtype)});
+        {record.tensor, at::from_blob(
+                            place, {spec.end - spec.begin},
+                            [keep = shared_from_this()](void*) {}, spec.dtype)});
   }
   return out;
 }

@@ -66,7 +66,7 @@ class SnapshotPages : public std::enable_shared_from_this<SnapshotPages> {
   // Lets go what is in it.
   void clear();
 
-  // Of a complete part.
+  // Of a complete part. CheckpointError if a piece lies outside the pages.
   std::optional<SnapshotTitle> title() const;
   RunState run() const;
   // Views, which keep the pages alive.
@@ -79,6 +79,7 @@ class SnapshotPages : public std::enable_shared_from_this<SnapshotPages> {
   std::string_view run_text() const;
   std::string_view tables_text() const;
   uint64_t mark() const;
+  int64_t place_of(const TensorRecord& record) const;
 
   int fd_;
   char* memory_;

@@ -59,6 +59,23 @@ TEST(SnapshotPages, ThatTheSystemCannotGiveAreAnError) {
   EXPECT_THROW(SnapshotPages::create(int64_t{1} << 60), CheckpointError);
 }
 
+// Pages come from whoever had them before: a place outside them is nobody's.
+TEST(SnapshotPages, WithPiecesOutsideThemAreRefused) {
+  const auto pieces = state_of(0);
+  const auto good = plan_snapshot(pieces);
+  const auto pages = SnapshotPages::create(good.total_bytes());
+  const std::string chunk = "[0,231,0,0,";
+  ASSERT_NE(good.tables.find(chunk), std::string::npos) << good.tables;
+  for (const char* bad : {"[0,231,0,1099511627776,", "[0,231,0,-64,", "[0,231,0,2,",
+                          "[0,4611686018427387904,0,0,", "[231,0,0,0,", "[-1,0,0,0,"}) {
+    SnapshotPlan plan = good;
+    plan.tables.replace(plan.tables.find(chunk), chunk.size(), bad);
+    ASSERT_TRUE(pages->write({.step = 7}, test::at_step(7), plan, pieces));
+    ASSERT_TRUE(pages->title());
+    EXPECT_THROW((void)pages->pieces(), CheckpointError) << bad;
+  }
+}
+
 TEST(SnapshotPages, OfWhichAnyByteOfTheTextIsAnotherAreNotTaken) {
   const auto pieces = state_of(0);
   const auto plan = plan_snapshot(pieces);

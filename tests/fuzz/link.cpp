@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/socket.h>
+
+#include "cohort/elastic/agent_link.h"
+#include "cohort/launch/wire.h"
+#include "fuzz/target.h"
+
+namespace cohort::fuzz {
+namespace {
+
+void receive_raw(std::string_view bytes) {
+  auto [here, there] = AgentLink::make_pair();
+  if (::send(there.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT) < 0) return;
+  const auto message = here.receive();
+  demand(message.has_value() || !here.open() || bytes.empty(),
+         "a message that is neither taken nor refused");
+}
+
+void round_trip(std::string_view bytes) {
+  auto [here, there] = AgentLink::make_pair();
+  if (!here.send(LinkMessage::kLost, 3, bytes)) return;
+  const auto message = there.receive();
+  demand(message && message->text == bytes && message->generation == 3,
+         "a message that does not arrive");
+}
+
+}  // namespace
+}  // namespace cohort::fuzz
+
+// What an agent, its ranks and its zygote say to one another.
+COHORT_FUZZ_TARGET(link) {
+  receive_raw(bytes);
+  round_trip(bytes);
+  const std::string input(bytes);
+  allow<CommError>([&] {
+    const World world = decode_world(input);
+    const std::string once = encode(world);
+    demand(encode(decode_world(once)) == once, "a world that does not come back");
+  });
+  const auto spawn = process::decode_spawn(input);
+  const std::string once = process::encode(spawn);
+  demand(process::encode(process::decode_spawn(once)) == once,
+         "a request that does not come back");
+}
