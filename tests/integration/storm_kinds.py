@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The faults that fault_storm.py draws from, each kind with its weight.
+
+A live fault strikes at once: a signal, a resize, a step of the clock. An armed one is in
+COHORT_FAULT of one life of the agent, which every rank and spare of that life inherits:
+each process comes to the place by itself, and notes the strike in COHORT_FAULT_LOG. What
+was armed and did not strike is not counted.
+"""
+import glob
+
+# kind: weight among the faults that strike at once
+LIVE = {"kill": 6, "segv": 2, "abort": 2, "term": 1, "stop": 1, "pause": 1,
+        "two-at-once": 3, "during-recovery": 3, "during-save": 2, "during-resize": 1,
+        "resize": 2, "clock": 2, "agent": 1}
+# The share of its draws that a plan of an agent's life gives to each.
+ARMED = {"exit": 3, "freeze": 1, "flip-weight": 4, "flip-moment": 4, "flip-mirror": 3,
+         "flip-gradient": 3, "flip-snapshot": 3, "flip-file": 2, "full-disk": 2,
+         "slow-disk": 2, "kill-in-recovery": 3, "kill-in-healing": 2, "kill-in-save": 2,
+         "kill-in-snapshot": 2}
+SIGNALS = {"kill": "KILL", "segv": "SEGV", "abort": "ABRT", "term": "TERM",
+           "stop": "STOP"}
+
+# Where the kinds that have several places strike.
+RECOVERING = ("train.compare_held", "train.exchange", "train.adopted", "train.settled",
+              "train.restore", "keeper.load")
+HEALING = ("train.drifted", "train.heal", "train.healed", "train.go_back",
+           "train.went_back")
+SAVING = ("disk.write", "disk.sync", "disk.name")
+
+FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+
+
+def check(kinds):
+    """A table of those that were asked for; what is unknown ends the program."""
+    unknown = set(kinds) - set(LIVE) - set(ARMED)
+    if unknown:
+        raise SystemExit(f"--kinds {','.join(sorted(unknown))}: unknown; "
+                         f"legal: {', '.join([*LIVE, *ARMED])}")
+    return ({kind: weight for kind, weight in LIVE.items() if not kinds or kind in kinds},
+            {kind: weight for kind, weight in ARMED.items() if not kinds or kind in kinds})
+
+
+def has_second_copies(layout):
+    return "shard=" in layout and "shard=0" not in layout
+
+
+class Plan:
+    """The armed faults of one life of the agent."""
+
+    def __init__(self, rng, weights, ranks, actions, layout):
+        self.rng, self.ranks, self.actions = rng, ranks, actions
+        self.kind_of = {}  # (name, action word) -> kind
+        self.lines = []
+        # One rank alone dies in recoveries of its own, late in its life: two that do so
+        # in turn would never let the run commit a step.
+        self.frail = rng.randrange(ranks)
+        weights = {kind: weight for kind, weight in weights.items()
+                   if kind != "flip-mirror" or has_second_copies(layout)}
+        for kind in rng.choices(list(weights), list(weights.values()), k=8) if weights else ():
+            self.arm(kind)
+
+    def arm(self, kind):
+        rng = self.rng
+        step = rng.randint(3, 60)  # of a process that serves as that rank
+        some_action = f"[{rng.randrange(self.actions)}]"
+        flips = {"flip-weight": "engine.action", "flip-moment": "engine.moment",
+                 "flip-mirror": "engine.mirror", "flip-gradient": "engine.gradient"}
+        if kind in flips:
+            self.add(kind, flips[kind], some_action, step, "flip")
+        elif kind == "exit":
+            self.add(kind, "engine.action", some_action, step, "throw")
+        elif kind == "freeze":
+            self.add(kind, "engine.action", some_action, step, "freeze")
+        elif kind == "flip-snapshot":
+            self.add(kind, "keeper.snapshot_data", "", rng.randint(2, 10), "flip")
+        elif kind == "flip-file":
+            self.add(kind, "disk.write", "", rng.randint(5, 40), "flip")
+        elif kind == "full-disk":
+            self.add(kind, "disk.write", "", rng.randint(2, 30), "drop")
+        elif kind == "slow-disk":
+            self.add(kind, "disk.sync", "", rng.randint(1, 20),
+                     f"slow{rng.randint(50, 1500)}")
+        elif kind == "kill-in-recovery":
+            self.add(kind, rng.choice(RECOVERING), "", rng.randint(3, 6), "kill", self.frail)
+        elif kind == "kill-in-healing":
+            self.add(kind, rng.choice(HEALING), "", rng.randint(1, 2), "kill", self.frail)
+        elif kind == "kill-in-save":
+            self.add(kind, rng.choice(SAVING), "", rng.randint(2, 20), "kill")
+        elif kind == "kill-in-snapshot":
+            self.add(kind, "keeper.snapshot", "", rng.randint(2, 10), "kill")
+
+    def add(self, kind, name, index, count, action, rank=None):
+        rank = self.rng.randrange(self.ranks) if rank is None else rank
+        self.kind_of[name, action] = kind
+        self.lines.append(f"{name}{index}@{rank}:{count}={action}")
+
+    @property
+    def text(self):
+        return ";".join(self.lines)
+
+    def kind(self, struck):
+        """Of a line of COHORT_FAULT_LOG: NAME[INDEX]@RANK=ACTION."""
+        head, _, action = struck.rpartition("=")
+        return self.kind_of.get((head.split("@")[0].split("[")[0], action))
+
+
+def clock_environment(file):
+    """The clock of day of a run is this file's; what measures time goes on as it is."""
+    return {"LD_PRELOAD": FAKETIME[0], "FAKETIME_TIMESTAMP_FILE": str(file),
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_CACHE_DURATION": "1",
+            "NO_FAKE_STAT": "1"}
