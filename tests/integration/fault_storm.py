@@ -127,8 +127,9 @@ class Storm:
         self.command = self.plan = self.strikes = None
 
     def note(self, what):
-        line = f"{time.monotonic() - self.began:8.3f} s, seed {self.args.seed}, step {self.step}: "
-        print(line + what, file=self.log, flush=True)
+        seconds = time.monotonic() - self.began
+        print(f"{seconds:8.3f} s, seed {self.args.seed}, step {self.step}: {what}",
+              file=self.log, flush=True)
 
     def environment(self):
         """With the armed faults of the agent's next life; they have their own seed, so
@@ -363,6 +364,8 @@ def main():
     args = read_arguments()
     folder = args.out or tempfile.mkdtemp(prefix="cohort_storm_")
     os.makedirs(folder, exist_ok=True)
+    if os.listdir(folder):
+        sys.exit(f"--out {folder}: something is in it; legal: an empty folder, or none yet")
     print(f"seed {args.seed}: {args.faults} faults in {args.steps} steps of {args.recipe} "
           f"on {args.ranks} ranks {args.layout} {args.backend}", flush=True)
 

@@ -11,7 +11,7 @@ import glob
 # kind: weight among the faults that strike at once
 LIVE = {"kill": 6, "segv": 2, "abort": 2, "term": 1, "stop": 1, "pause": 1,
         "two-at-once": 3, "during-recovery": 3, "during-save": 2, "during-resize": 1,
-        "resize": 2, "clock": 2, "agent": 1}
+        "resize": 2, "clock": 2, "agent": 2}
 # The share of its draws that a plan of an agent's life gives to each.
 ARMED = {"exit": 3, "freeze": 1, "flip-weight": 4, "flip-moment": 4, "flip-mirror": 3,
          "flip-gradient": 3, "flip-snapshot": 3, "flip-file": 2, "full-disk": 2,
@@ -56,12 +56,13 @@ class Plan:
         self.frail = rng.randrange(ranks)
         weights = {kind: weight for kind, weight in weights.items()
                    if kind != "flip-mirror" or has_second_copies(layout)}
-        for kind in rng.choices(list(weights), list(weights.values()), k=8) if weights else ():
+        for kind in rng.choices(list(weights), list(weights.values()), k=12) if weights else ():
             self.arm(kind)
 
     def arm(self, kind):
         rng = self.rng
-        step = rng.randint(3, 60)  # of a process that serves as that rank
+        # Of a process that serves as that rank: most do not live for long.
+        step = 2 + int(rng.expovariate(1 / 8))
         some_action = f"[{rng.randrange(self.actions)}]"
         flips = {"flip-weight": "engine.action", "flip-moment": "engine.moment",
                  "flip-mirror": "engine.mirror", "flip-gradient": "engine.gradient"}
@@ -72,22 +73,22 @@ class Plan:
         elif kind == "freeze":
             self.add(kind, "engine.action", some_action, step, "freeze")
         elif kind == "flip-snapshot":
-            self.add(kind, "keeper.snapshot_data", "", rng.randint(2, 10), "flip")
+            self.add(kind, "keeper.snapshot_data", "", rng.randint(1, 5), "flip")
         elif kind == "flip-file":
-            self.add(kind, "disk.write", "", rng.randint(5, 40), "flip")
+            self.add(kind, "disk.write", "", rng.randint(1, 12), "flip")
         elif kind == "full-disk":
-            self.add(kind, "disk.write", "", rng.randint(2, 30), "drop")
+            self.add(kind, "disk.write", "", rng.randint(1, 12), "drop")
         elif kind == "slow-disk":
-            self.add(kind, "disk.sync", "", rng.randint(1, 20),
+            self.add(kind, "disk.sync", "", rng.randint(1, 8),
                      f"slow{rng.randint(50, 1500)}")
         elif kind == "kill-in-recovery":
-            self.add(kind, rng.choice(RECOVERING), "", rng.randint(3, 6), "kill", self.frail)
+            self.add(kind, rng.choice(RECOVERING), "", rng.randint(2, 4), "kill", self.frail)
         elif kind == "kill-in-healing":
             self.add(kind, rng.choice(HEALING), "", rng.randint(1, 2), "kill", self.frail)
         elif kind == "kill-in-save":
-            self.add(kind, rng.choice(SAVING), "", rng.randint(2, 20), "kill")
+            self.add(kind, rng.choice(SAVING), "", rng.randint(1, 12), "kill")
         elif kind == "kill-in-snapshot":
-            self.add(kind, "keeper.snapshot", "", rng.randint(2, 10), "kill")
+            self.add(kind, "keeper.snapshot", "", rng.randint(1, 5), "kill")
 
     def add(self, kind, name, index, count, action, rank=None):
         rank = self.rng.randrange(self.ranks) if rank is None else rank
