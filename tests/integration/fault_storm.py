@@ -54,7 +54,7 @@ class Command:
                                      "--set", "snapshot.every_steps=5",
                                      "--set", f"elastic.detect_s={DETECT_S}",
                                      "--set", f"elastic.max_ranks={args.ranks + 1}",
-                                     "--set", "checkpoint.keep=6",
+                                     "--set", "checkpoint.keep=50",
                                      "--max-restarts", "100000"]
         self.err = open(f"{folder}/stderr", "a")
         self.process = subprocess.Popen(
@@ -118,6 +118,7 @@ class Storm:
         self.generations = self.resumes = self.life = 0
         self.recoveries = []
         self.problems = []
+        self.damaged = set()  # names of checkpoints
         self.next_at = args.gap
         self.step = 0
         self.size = args.ranks  # that was asked for
@@ -205,7 +206,13 @@ class Storm:
         victim = self.rng.randrange(self.args.ranks)
         other = (victim + 1) % self.args.ranks
         delay = self.rng.uniform(0, 0.08)
+        place = self.rng.random()
         seconds = self.rng.choice((-86400, -3600, -5, 5, 3600, 86400))
+        # Only files outlive an agent. A run of which every checkpoint is damaged ends, and
+        # rightly so.
+        least = {"agent": 1, "flip-file": 2}.get(kind, 0)
+        if len(self.sound_checkpoints()) < least:
+            kind = "kill"
         self.counts[kind] += 1
         self.note(f"{kind}, rank {victim}")
         if kind in storm_kinds.SIGNALS:
@@ -228,8 +235,27 @@ class Storm:
             self.later(delay, victim, "KILL")
         elif kind == "clock":
             self.set_clock(seconds)
+        elif kind == "flip-file":
+            self.flip_file(place)
         elif kind == "agent":
             os.kill(self.command.process.pid, signal.SIGKILL)
+
+    def sound_checkpoints(self):
+        """Those that no bit was flipped in."""
+        found = sorted((self.folder / "saved").glob("step-*"))
+        return [folder for folder in found if folder.name not in self.damaged]
+
+    def flip_file(self, seed):
+        """In the newest, which may be the one that is read next."""
+        rng = random.Random(seed)
+        newest = self.sound_checkpoints()[-1]
+        self.damaged.add(newest.name)
+        file = rng.choice(sorted(newest.glob("*.safetensors")))
+        data = bytearray(file.read_bytes())
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        aside = file.with_name(".flipped")
+        aside.write_bytes(data)  # others share the file: they keep theirs
+        aside.rename(file)
 
     def later(self, delay, rank, name):
         threading.Timer(delay, self.command.signal, (rank, name)).start()

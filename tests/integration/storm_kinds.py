@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The faults that fault_storm.py draws from, each kind with its weight.
 
-A live fault strikes at once: a signal, a resize, a step of the clock. An armed one is in
+A live fault strikes at once: a signal, a resize, a flip in a file. An armed one is in
 COHORT_FAULT of one life of the agent, which every rank and spare of that life inherits:
 each process comes to the place by itself, and notes the strike in COHORT_FAULT_LOG. What
 was armed and did not strike is not counted.
@@ -11,10 +11,10 @@ import glob
 # kind: weight among the faults that strike at once
 LIVE = {"kill": 6, "segv": 2, "abort": 2, "term": 1, "stop": 1, "pause": 1,
         "two-at-once": 3, "during-recovery": 3, "during-save": 2, "during-resize": 1,
-        "resize": 2, "clock": 2, "agent": 2}
+        "resize": 2, "clock": 2, "flip-file": 2, "agent": 2}
 # The share of its draws that a plan of an agent's life gives to each.
 ARMED = {"exit": 3, "freeze": 1, "flip-weight": 4, "flip-moment": 4, "flip-mirror": 3,
-         "flip-gradient": 3, "flip-snapshot": 3, "flip-file": 2, "full-disk": 2,
+         "flip-gradient": 3, "flip-snapshot": 3, "full-disk": 2,
          "slow-disk": 2, "kill-in-recovery": 3, "kill-in-healing": 2, "kill-in-save": 2,
          "kill-in-snapshot": 2}
 SIGNALS = {"kill": "KILL", "segv": "SEGV", "abort": "ABRT", "term": "TERM",
@@ -40,7 +40,7 @@ def check(kinds):
             {kind: weight for kind, weight in ARMED.items() if not kinds or kind in kinds})
 
 
-def has_second_copies(layout):
+def is_cut(layout):
     return "shard=" in layout and "shard=0" not in layout
 
 
@@ -51,11 +51,15 @@ class Plan:
         self.rng, self.ranks, self.actions = rng, ranks, actions
         self.kind_of = {}  # (name, action word) -> kind
         self.lines = []
-        # One rank alone dies in recoveries of its own, late in its life: two that do so
-        # in turn would never let the run commit a step.
+        # A rank that dies three times without a step being committed ends the run, and
+        # rightly so: each has one armed death, and one rank alone dies in recoveries.
+        # And each memory of a rank flips once: the second flip of a bit mends the first.
+        self.deaths = set()
+        self.flipped = set()
         self.frail = rng.randrange(ranks)
+        self.cut = is_cut(layout)  # else rank 0 owns all of the state, and none is mirrored
         weights = {kind: weight for kind, weight in weights.items()
-                   if kind != "flip-mirror" or has_second_copies(layout)}
+                   if kind != "flip-mirror" or self.cut}
         for kind in rng.choices(list(weights), list(weights.values()), k=12) if weights else ():
             self.arm(kind)
 
@@ -69,20 +73,19 @@ class Plan:
         if kind in flips:
             self.add(kind, flips[kind], some_action, step, "flip")
         elif kind == "exit":
-            self.add(kind, "engine.action", some_action, step, "throw")
+            self.add(kind, "engine.action", some_action, step + 3, "throw")
         elif kind == "freeze":
-            self.add(kind, "engine.action", some_action, step, "freeze")
+            self.add(kind, "engine.action", some_action, step + 3, "freeze")
         elif kind == "flip-snapshot":
-            self.add(kind, "keeper.snapshot_data", "", rng.randint(1, 5), "flip")
-        elif kind == "flip-file":
-            self.add(kind, "disk.write", "", rng.randint(1, 12), "flip")
+            self.add(kind, "keeper.snapshot_data", "", rng.randint(1, 5), "flip",
+                     None if self.cut else 0)
         elif kind == "full-disk":
             self.add(kind, "disk.write", "", rng.randint(1, 12), "drop")
         elif kind == "slow-disk":
             self.add(kind, "disk.sync", "", rng.randint(1, 8),
                      f"slow{rng.randint(50, 1500)}")
         elif kind == "kill-in-recovery":
-            self.add(kind, rng.choice(RECOVERING), "", rng.randint(2, 4), "kill", self.frail)
+            self.add(kind, rng.choice(RECOVERING), "", rng.randint(3, 6), "kill", self.frail)
         elif kind == "kill-in-healing":
             self.add(kind, rng.choice(HEALING), "", rng.randint(1, 2), "kill", self.frail)
         elif kind == "kill-in-save":
@@ -92,6 +95,14 @@ class Plan:
 
     def add(self, kind, name, index, count, action, rank=None):
         rank = self.rng.randrange(self.ranks) if rank is None else rank
+        if action in ("throw", "kill", "freeze"):
+            if rank in self.deaths:
+                return
+            self.deaths.add(rank)
+        if action == "flip":
+            if (name, rank) in self.flipped:
+                return
+            self.flipped.add((name, rank))
         self.kind_of[name, action] = kind
         self.lines.append(f"{name}{index}@{rank}:{count}={action}")
 
