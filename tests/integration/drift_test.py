@@ -1,6 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A bit that flips in one rank's weights is found, with its rank, tensor and step."""
+"""A bit that flips in one rank's state is found, with its rank, tensor and step.
+
+An exact elastic run notices it in the rank itself, before it counts (engine/state_seal.h).
+Any other run compares copies: every drift.every_steps steps, before a checkpoint is
+written, and at the last step.
+"""
 import json
 import os
 import tempfile
@@ -13,19 +18,20 @@ KEYS = {"data.synthetic": "true", "model.width": 4, "batch": 24, "elastic": "off
         "valid.every_epochs": 0}
 
 
-def last_action(ranks, keys=KEYS, layout="shard=0"):
+def last_action(ranks, keys=KEYS, *args):
     """Commit, of every rank's step. On shared memory a rank's update overwrites what
     others have of its share, damaged or not: only later damage stays."""
-    run = train_run.cohort("step", "fashion-mnist", "-n", ranks, "--layout", layout, "--json",
-                           *train_run.assignments(keys))
+    run = train_run.cohort("step", "fashion-mnist", "-n", ranks, "--layout", "shard=0",
+                           "--json", *args, *train_run.assignments(keys))
     return sum(json.loads(run.out)["actions"].values()) - 1
 
 
 def train(ranks, damaged, step, every, *args):
-    fault = f"engine.action[{last_action(ranks)}]@{damaged}:{step}=flip"
+    exact = [arg for arg in args if arg == "--exact"]
+    fault = flip(damaged, step, last_action(ranks, KEYS, *exact))
     with mock.patch.dict(os.environ, {"COHORT_FAULT": fault}):
         return train_run.cohort(
-            "train", "fashion-mnist", "-n", ranks, "--max-steps", 12, "--quiet", *args,
+            "train", "fashion-mnist", "-n", ranks, "--max-steps", 12, *(args or ("--quiet",)),
             *train_run.assignments({**KEYS, "drift.every_steps": every}))
 
 
@@ -48,43 +54,83 @@ class HealingTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def check(self, ranks, fault, layout, said, went_on_from):
-        """The weights are those of a run that nobody disturbed, and history knows."""
+    def train_with(self, ranks, fault, layout, *args):
+        """Its run, which ends well and reports each step once, and what its history says."""
         out = f"{self.folder.name}/{layout}{ranks}{fault}"
-        run = train_on(ranks, fault, layout, "--exact", "--out", out,
+        run = train_on(ranks, fault, layout, "--out", out, *args,
                        **{"checkpoint.dir": f"{out}/saved", "checkpoint.every_steps": 5})
         self.assertEqual(run.code, 0, run.err)
-        self.assertRegex(run.err, said)
-        self.assertIn(f"goes on from the snapshot of step {went_on_from}", run.err)
-        calm = train_on(ranks, "", layout, "--exact")
-        self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
         steps = [event["step"] for event in run.of("step")]
         self.assertEqual(len(steps), len(set(steps)))
         verified = train_run.cohort("history", "verify", f"{out}/history.log")
         self.assertEqual(verified.code, 0, verified.out + verified.err)
+        return run, verified.out
+
+
+class SealTest(HealingTest):
+    """Of a run with --exact: the weights are those of one that nobody disturbed."""
+
+    def check(self, ranks, fault, layout, step, rank, rollbacks=0):
+        run, history = self.train_with(ranks, fault, layout, "--exact")
+        self.assertRegex(
+            run.err, rf"step {step}: the memory of .* has changed by itself on rank {rank}\b")
+        self.assertRegex(history, rf" {rollbacks} rollbacks?\b")
+        calm = train_on(ranks, "", layout, "--exact")
+        self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
+
+    def test_the_others_have_what_a_damaged_rank_lost(self):
+        for layout in ("shard=0", "shard=1", "shard=2", "shard=3"):
+            with self.subTest(layout=layout):
+                self.check(3, flip(1, 7), layout, step=7, rank=1)
+
+    def test_of_two_ranks_the_damaged_one_is_known(self):
+        self.check(2, flip(0, 9), "shard=0", step=9, rank=0)
+
+    def test_moments_and_second_copies_are_looked_at_too(self):
+        for point in ("engine.moment", "engine.mirror"):
+            with self.subTest(point=point):
+                self.check(3, f"{point}[0]@1:7=flip", "shard=1", step=7, rank=1)
+
+    def test_a_rank_alone_goes_back(self):
+        self.check(1, flip(0, 8), "shard=0", step=8, rank=0, rollbacks=1)
+
+    def test_after_the_last_step_copies_are_compared_once_more(self):
+        """Nobody computes with what is damaged only then."""
+        action = last_action(2, {**KEYS, "elastic": "on", "slices": 6}, "--exact")
+        run, history = self.train_with(2, flip(1, 12, action), "shard=0", "--exact")
+        self.assertRegex(run.err, "step 12: .* differs between ranks 0-1")
+        self.assertIn(" 1 rollback ", history)
+        calm = train_on(2, "", "shard=0", "--exact")
+        self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
+
+
+class ComparisonTest(HealingTest):
+    """Of an elastic run without --exact."""
+
+    def damage(self, ranks, rank, step):
+        action = last_action(ranks, {**KEYS, "elastic": "on", "slices": 6})
+        return self.train_with(ranks, flip(rank, step, action), "shard=0")
+
+    def check_goes_back(self, step, noticed, went_on_from):
+        """Two ranks cannot tell which of them it is."""
+        run, history = self.damage(2, 0, step)
+        self.assertRegex(run.err, f"step {noticed}: .* differs between ranks 0-1")
+        self.assertIn(f"goes on from the snapshot of step {went_on_from}", run.err)
+        self.assertIn(" 1 rollback ", history)
 
     def test_before_anything_was_compared_the_run_begins_again(self):
-        self.check(2, flip(0, 2), "shard=0", "step 4: .* differs between ranks 0-1", 0)
-
-    def test_what_a_damaged_rank_computed_is_made_again(self):
-        self.check(3, flip(1, 7), "shard=0", "step 8: .* of rank 1 differs", 5)
+        self.check_goes_back(step=2, noticed=4, went_on_from=0)
 
     def test_what_is_saved_is_compared_before(self):
-        self.check(2, flip(0, 9), "shard=0", "step 10: .* differs between ranks 0-1", 8)
-
-    def test_the_owners_share_is_compared_with_its_second_copy(self):
-        for layout in ("shard=1", "shard=2", "shard=3"):
-            with self.subTest(layout=layout):
-                self.check(3, flip(1, 7), layout, "step 8: .* differs between ranks 1-2", 5)
+        self.check_goes_back(step=9, noticed=10, went_on_from=8)
 
     def test_the_last_step_is_compared_too(self):
-        self.check(2, flip(1, 11), "shard=0", "step 12: .* differs between ranks 0-1", 10)
+        self.check_goes_back(step=11, noticed=12, went_on_from=10)
 
-    def test_a_run_that_is_not_exact_is_healed_from_the_others(self):
-        action = last_action(3, {**KEYS, "elastic": "on", "slices": 6})
-        run = train_on(3, flip(1, 8, action), "shard=0")
-        self.assertEqual(run.code, 0, run.err)
+    def test_most_ranks_heal_the_odd_one(self):
+        run, history = self.damage(3, 1, 8)
         self.assertRegex(run.err, r"step 8: .* of rank 1 differs .*healed from the others")
+        self.assertIn(" 0 rollbacks", history)
 
 
 class DriftTest(unittest.TestCase):
@@ -105,8 +151,14 @@ class DriftTest(unittest.TestCase):
         self.assertEqual(run.code, 0, run.err)
 
     def test_nobody_looks_if_told_so(self):
-        run = train(3, damaged=1, step=5, every=0)
-        self.assertEqual(run.code, 0, run.err)
+        """What a damaged rank computes is in everyone's weights."""
+        damaged, calm = (train(3, rank, 5, 0, "--exact", "--json") for rank in (1, 7))
+        self.assertEqual(damaged.code, 0, damaged.err)
+        self.assertNotIn("drifted apart", damaged.err)
+        self.assertNotEqual(damaged.done["weights_hash"], calm.done["weights_hash"])
+        looked = train(3, 1, 5, 1, "--exact")
+        self.assertEqual(looked.code, 1, looked.err)
+        self.assertIn("step 5: replicas drifted apart", looked.err)
 
 
 if __name__ == "__main__":

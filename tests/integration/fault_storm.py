@@ -2,14 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults without end in one run of `cohort train`, which must end as if there were none.
 
-  fault_storm.py [--faults 30] [--seed N] [--recipe fashion-mnist] [--layout shard=3]
-                 [-n 2] [--gap 6] [--save-every 20] [--out DIR]
+  fault_storm.py [--faults 30] [--seed N] [--kinds kill,flip-weight] [--backend gloo]
+                 [--recipe fashion-mnist] [--layout shard=3] [-n 2] [--gap 6]
+                 [--save-every 20] [--out DIR]
 
-Ranks are killed (SIGKILL, SIGSEGV, SIGABRT, SIGTERM), stopped for good and for a
-moment, two at once, during a recovery, during a save; one exits by itself now and then;
-the agent is killed and the same command started with --resume. At the end the weights
-have the hash of a run that nobody disturbed, the history verifies, and each step has
-been reported once. The kinds of fault, the victims and the moments come from the seed.
+storm_kinds.py has the kinds: ranks die by signals and by themselves, freeze, two at once,
+in recoveries, saves and resizes; bits flip in weights, moments, gradients, second copies,
+snapshots and files; the disk is slow or full; the clock steps; the agent is killed and
+the same command started with --resume. At the end the weights have the hash of a run that
+nobody disturbed, the history verifies, and each step has been reported once.
+
+The kinds of fault, the victims and the steps come from the seed, the instants within a
+step do not. Every fault is noted in DIR/storm.log; a storm that fails prints the command
+that repeats it.
 """
 import argparse
 import collections
@@ -17,6 +22,7 @@ import json
 import os
 import queue
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,14 +33,11 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import storm_kinds  # noqa: E402
 import train_run  # noqa: E402
 
 LIMIT_S = 120  # for the next step to come, after any fault
 DETECT_S = 1
-KINDS = {"kill": 6, "segv": 2, "abort": 1, "term": 1, "stop": 1, "pause": 1,
-         "two at once": 3, "during recovery": 3, "during a save": 2, "agent": 1}
-SIGNALS = {"kill": "KILL", "segv": "SEGV", "abort": "ABRT", "term": "TERM",
-           "stop": "STOP"}
 SMALL = {"fashion-mnist": {"model.width": 8, "batch": 32},
          "mlp": {"model.width": 64, "batch": 32}}
 
@@ -50,6 +53,8 @@ class Command:
                                      "--set", f"checkpoint.every_steps={args.save_every}",
                                      "--set", "snapshot.every_steps=5",
                                      "--set", f"elastic.detect_s={DETECT_S}",
+                                     "--set", f"elastic.max_ranks={args.ranks + 1}",
+                                     "--set", "checkpoint.keep=50",
                                      "--max-restarts", "100000"]
         self.err = open(f"{folder}/stderr", "a")
         self.process = subprocess.Popen(
@@ -86,32 +91,77 @@ def base_command(args):
                "--json", "--max-steps", str(args.steps)]
     if args.layout:
         command += ["--layout", args.layout]
+    if args.backend:
+        command += ["--backend", args.backend]
     return command + train_run.assignments(keys)
+
+
+def count_actions(args):
+    """Of a rank's step."""
+    command = [args.cohort, "step", args.recipe, "-n", str(args.ranks), "--json",
+               "--layout", args.layout or "shard=0"]
+    run = subprocess.run(command + train_run.assignments(
+        {**SMALL.get(args.recipe, {}), "slices": 8, "elastic": "on"}), text=True,
+        capture_output=True, env=train_run.clean_environment(), check=True)
+    return sum(json.loads(run.stdout)["actions"].values())
 
 
 class Storm:
     def __init__(self, args, folder):
-        self.args, self.folder = args, folder
+        self.args, self.folder = args, Path(folder)
+        self.live_kinds, self.armed_kinds = storm_kinds.check(args.kinds)
+        if "clock" in self.live_kinds and not storm_kinds.FAKETIME:
+            del self.live_kinds["clock"]
+            print("no faketime is installed: the clock does not step", flush=True)
         self.rng = random.Random(args.seed)
         self.counts = collections.Counter()
-        self.generations = 0
-        self.exits = 0  # of ranks by themselves
-        self.resumes = 0
+        self.generations = self.resumes = self.life = 0
         self.recoveries = []
         self.problems = []
+        self.damaged = set()  # names of checkpoints
         self.next_at = args.gap
-        self.command = None
+        self.step = 0
+        self.size = args.ranks  # that was asked for
+        self.began = time.monotonic()
+        self.log = open(self.folder / "storm.log", "w")
+        self.actions = count_actions(args)
+        self.command = self.plan = self.strikes = None
+
+    def note(self, what):
+        seconds = time.monotonic() - self.began
+        print(f"{seconds:8.3f} s, seed {self.args.seed}, step {self.step}: {what}",
+              file=self.log, flush=True)
 
     def environment(self):
-        """A rank that exits by itself after so many actions of its life."""
-        rank = self.rng.randrange(self.args.ranks)
-        return {"COHORT_FAULT": f"engine.action@{rank}:{self.rng.randrange(300, 1500)}=throw"}
+        """With the armed faults of the agent's next life; they have their own seed, so
+        that what is drawn later does not depend on when the agent was killed."""
+        self.life += 1
+        self.plan = storm_kinds.Plan(random.Random(f"{self.args.seed}.{self.life}"),
+                                     self.armed_kinds, self.args.ranks, self.actions,
+                                     self.args.layout)
+        struck = self.folder / f"struck.{self.life}"
+        struck.touch()
+        self.strikes = open(struck)
+        self.note(f"the agent's life {self.life} with COHORT_FAULT='{self.plan.text}'")
+        env = {"COHORT_FAULT": self.plan.text, "COHORT_FAULT_LOG": str(struck)}
+        if "clock" in self.live_kinds:
+            self.set_clock(0)
+            env |= storm_kinds.clock_environment(self.folder / "clock")
+        return env
+
+    def set_clock(self, seconds):
+        """Of a sudden: whoever reads the file sees the old or the new one."""
+        aside = self.folder / ".clock"
+        aside.write_text(f"{seconds:+d}\n")
+        aside.rename(self.folder / "clock")
 
     def run(self):
         resume = False
         while True:
             self.command = Command(self.args, self.folder, resume, self.environment())
+            self.size = self.args.ranks
             done = self.live()
+            self.count_strikes()
             code = self.command.process.wait(LIMIT_S)
             self.command.err.close()
             if done is not None or code != -signal.SIGKILL:
@@ -127,8 +177,6 @@ class Storm:
             kind = event["event"]
             if kind == "step":
                 self.note_step(event["step"], reported)
-            elif kind == "fault":
-                self.exits += "injected" in event["cause"]
             elif kind == "recovered":
                 self.generations += 1
                 self.recoveries.append(event["seconds"])
@@ -136,39 +184,100 @@ class Storm:
                 done = event
         return done
 
+    def count_strikes(self):
+        for line in self.strikes.read().splitlines():
+            kind = self.plan.kind(line)
+            self.counts[kind] += 1
+            self.note(f"{kind} has struck: {line}")
+
     def note_step(self, step, reported):
         if step in reported:
             self.problems.append(f"step {step} was reported twice")
         reported.add(step)
-        if sum(self.counts.values()) < self.args.faults and step >= self.next_at:
+        self.step = step
+        self.count_strikes()
+        if self.counts.total() < self.args.faults and step >= self.next_at:
             self.next_at = step + self.rng.randint(1, 2 * self.args.gap - 1)
-            self.inject()
+            if self.live_kinds:
+                self.inject()
 
     def inject(self):
-        kind = self.rng.choices(list(KINDS), list(KINDS.values()))[0]
+        kind = self.rng.choices(list(self.live_kinds), list(self.live_kinds.values()))[0]
         victim = self.rng.randrange(self.args.ranks)
+        other = (victim + 1) % self.args.ranks
+        delay = self.rng.uniform(0, 0.08)
+        place = self.rng.random()
+        seconds = self.rng.choice((-86400, -3600, -5, 5, 3600, 86400))
+        # Only files outlive an agent. A run of which every checkpoint is damaged ends, and
+        # rightly so.
+        least = {"agent": 1, "flip-file": 2}.get(kind, 0)
+        if len(self.sound_checkpoints()) < least:
+            kind = "kill"
         self.counts[kind] += 1
-        if kind in SIGNALS:
-            self.command.signal(victim, SIGNALS[kind])
+        self.note(f"{kind}, rank {victim}")
+        if kind in storm_kinds.SIGNALS:
+            self.command.signal(victim, storm_kinds.SIGNALS[kind])
         elif kind == "pause":
             self.command.signal(victim, "STOP")
-            threading.Timer(DETECT_S / 3, self.command.signal, (victim, "CONT")).start()
-        elif kind == "two at once":
-            for rank in (victim, (victim + 1) % self.args.ranks):
+            self.later(DETECT_S / 3, victim, "CONT")
+        elif kind == "two-at-once":
+            for rank in (victim, other):
                 self.command.signal(rank, "KILL")
-        elif kind == "during recovery":
+        elif kind == "during-recovery":
             self.command.signal(victim, "KILL")
-            other = (victim + 1) % self.args.ranks
-            delay = self.rng.uniform(0, 0.08)
-            threading.Timer(delay, self.command.signal, (other, "KILL")).start()
-        elif kind == "during a save":
+            self.later(delay, other, "KILL")
+        elif kind == "during-save":
             self.kill_during_save(victim)
+        elif kind == "resize":
+            self.resize()
+        elif kind == "during-resize":
+            self.resize()
+            self.later(delay, victim, "KILL")
+        elif kind == "clock":
+            self.set_clock(seconds)
+        elif kind == "flip-file":
+            self.flip_file(place)
         elif kind == "agent":
             os.kill(self.command.process.pid, signal.SIGKILL)
 
+    def sound_checkpoints(self):
+        """Those that no bit was flipped in."""
+        found = sorted((self.folder / "saved").glob("step-*"))
+        return [folder for folder in found if folder.name not in self.damaged]
+
+    def flip_file(self, seed):
+        """In the newest, which may be the one that is read next."""
+        rng = random.Random(seed)
+        newest = self.sound_checkpoints()[-1]
+        self.damaged.add(newest.name)
+        file = rng.choice(sorted(newest.glob("*.safetensors")))
+        data = bytearray(file.read_bytes())
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        aside = file.with_name(".flipped")
+        aside.write_bytes(data)  # others share the file: they keep theirs
+        aside.rename(file)
+
+    def later(self, delay, rank, name):
+        threading.Timer(delay, self.command.signal, (rank, name)).start()
+
+    def resize(self):
+        """To one rank more, and back. A command that has ended since has no answer."""
+        self.size = 2 * self.args.ranks + 1 - self.size
+        command, size = self.command, self.size
+
+        def ask():
+            run = subprocess.run(
+                [self.args.cohort, "resize", str(command.process.pid), str(size)],
+                capture_output=True, text=True, timeout=LIMIT_S,
+                env=train_run.clean_environment())
+            if run.returncode != 0 and command.process.poll() is None:
+                self.note(f"resize to {size}: {run.stderr.strip()}")
+
+        threading.Thread(target=ask, daemon=True).start()
+
     def kill_during_save(self, victim):
         """The folder of a checkpoint being written has a dot in front."""
-        command, saved = self.command, Path(self.folder, "saved")
+        command, saved = self.command, self.folder / "saved"
 
         def wait():
             until = time.monotonic() + 5
@@ -208,63 +317,100 @@ def check_samples(folder, steps):
     return problems
 
 
-def main():
+def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--cohort", default=train_run.COHORT)
     parser.add_argument("--faults", type=int, default=30)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=[],
+                        help="only these, of: "
+                             + ", ".join([*storm_kinds.LIVE, *storm_kinds.ARMED]))
     parser.add_argument("--recipe", default="fashion-mnist")
     parser.add_argument("--layout", default="")
+    parser.add_argument("--backend", default="")
     parser.add_argument("-n", "--ranks", type=int, default=2)
     parser.add_argument("--gap", type=int, default=6, help="mean steps between two faults")
     parser.add_argument("--save-every", type=int, default=20)
     parser.add_argument("--out", help="keep the run's folder here")
     args = parser.parse_args()
     args.steps = args.faults * (args.gap + 1) + 30  # the gaps are random
-    folder = args.out or tempfile.mkdtemp(prefix="cohort_storm_")
-    os.makedirs(folder, exist_ok=True)
-    print(f"seed {args.seed}: {args.faults} faults in {args.steps} steps of {args.recipe} "
-          f"on {args.ranks} ranks {args.layout}", flush=True)
+    return args
 
-    wanted, calm_s = undisturbed(args)
-    storm = Storm(args, folder)
-    began = time.monotonic()
-    try:
-        done, code = storm.run()
-    except queue.Empty:
-        storm.command.process.kill()
-        print(Path(folder, "stderr").read_text()[-3000:])
-        sys.exit(f"FAILED (seed {args.seed}): nothing was heard for {LIMIT_S} s; {folder}")
-    wall_s = time.monotonic() - began
 
-    problems = storm.problems
+def repeat_command(args):
+    """Of the options that say what happens."""
+    parts = [sys.executable, __file__, "--cohort", args.cohort, "--faults", args.faults,
+             "--seed", args.seed, "--recipe", args.recipe, "-n", args.ranks, "--gap",
+             args.gap, "--save-every", args.save_every]
+    for name, value in (("--layout", args.layout), ("--backend", args.backend),
+                        ("--kinds", ",".join(args.kinds))):
+        parts += [name, value] if value else []
+    return shlex.join(map(str, parts))
+
+
+def find_problems(args, storm, done, code, wanted):
+    problems = list(storm.problems)
     if code != 0 or done is None:
         problems.append(f"the run ended with exit code {code}")
     elif done["weights_hash"] != wanted:
         problems.append(f"weights {done['weights_hash']}, undisturbed {wanted}")
-    history_code, history = verify(args, folder)
+    if storm.counts.total() < args.faults:
+        problems.append(f"{storm.counts.total()} faults have struck; expected {args.faults}")
+    history_code, history = verify(args, storm.folder)
     if history_code != 0:
         problems.append(f"history verify: {history}")
     if "by the number of the step alone" in history:
         problems.append(f"nobody knows what some steps drew: {history}")
-    problems += check_samples(folder, args.steps)
+    return problems + check_samples(storm.folder, args.steps)
+
+
+def fail(args, folder, problems):
+    for name in ("stderr", "storm.log"):
+        print(f"--- the end of {folder}/{name}")
+        print(Path(folder, name).read_text()[-3000:])
+    for problem in problems:
+        print(f"PROBLEM: {problem}")
+    sys.exit(f"FAILED; {folder} has what is left of it. This repeats it:\n"
+             f"  {repeat_command(args)}")
+
+
+def print_summary(storm, calm_s, wall_s):
     counts = ", ".join(f"{count} x {kind}" for kind, count in sorted(storm.counts.items()))
-    print(f"{sum(storm.counts.values())} faults ({counts}); {storm.generations} "
-          f"recoveries, {storm.resumes} resumes; {storm.exits} ranks ended by themselves")
+    print(f"{storm.counts.total()} faults ({counts}); {storm.generations} recoveries, "
+          f"{storm.resumes} resumes")
     if storm.recoveries:
         ordered = sorted(storm.recoveries)
         print(f"recovery: median {ordered[len(ordered) // 2]:.3f} s, "
               f"longest {ordered[-1]:.3f} s")
     print(f"goodput {100 * calm_s / wall_s:.0f} % ({calm_s:.1f} s undisturbed, "
-          f"{wall_s:.1f} s here)")
-    for problem in problems:
-        print(f"PROBLEM: {problem}")
+          f"{wall_s:.1f} s here)", flush=True)
+
+
+def main():
+    args = read_arguments()
+    folder = args.out or tempfile.mkdtemp(prefix="cohort_storm_")
+    os.makedirs(folder, exist_ok=True)
+    if os.listdir(folder):
+        sys.exit(f"--out {folder}: something is in it; legal: an empty folder, or none yet")
+    print(f"seed {args.seed}: {args.faults} faults in {args.steps} steps of {args.recipe} "
+          f"on {args.ranks} ranks {args.layout} {args.backend}", flush=True)
+
+    storm = Storm(args, folder)
+    wanted, calm_s = undisturbed(args)
+    began = time.monotonic()
+    try:
+        done, code = storm.run()
+    except queue.Empty:
+        storm.command.process.kill()
+        fail(args, folder, [f"nothing was heard for {LIMIT_S} s"])
+    wall_s = time.monotonic() - began
+    problems = find_problems(args, storm, done, code, wanted)
+    print_summary(storm, calm_s, wall_s)
     if problems:
-        print(Path(folder, "stderr").read_text()[-3000:])
-        sys.exit(f"FAILED (seed {args.seed}); the run's folder: {folder}")
+        fail(args, folder, problems)
+    print(f"weights {wanted}, as in the undisturbed run; the history verifies")
     if not args.out:
         shutil.rmtree(folder)
-    print("the weights are those of the undisturbed run; the history verifies")
 
 
 if __name__ == "__main__":

@@ -211,6 +211,8 @@ class Save : public std::enable_shared_from_this<Save> {
       try {
         const auto part =
             write_shard(plan_, base_, aside_ / shard_name(index, count), disk_);
+        const auto damage = options_.damage ? options_.damage() : std::string();
+        if (!damage.empty()) throw CheckpointError(damage);
         for (const auto& file : base_.files)
           if (shared_.count(file.name))
             disk_.link(base_path_ / file.name, aside_ / linked_name(file));

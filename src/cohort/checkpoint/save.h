@@ -60,6 +60,9 @@ struct SaveOptions {
   // make the manifest longer (about 60 bytes each).
   int64_t chunk_bytes = 1 << 20;
   Retention retention;
+  // Asked on each rank when its part is written: one line says why what it read may not
+  // have been what it was given; then nothing is shown. Empty: all is well.
+  std::function<std::string()> damage = {};
 };
 
 struct SaveReport {

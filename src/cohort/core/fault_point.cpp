@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/fault_point.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "cohort/core/parse.h"
+#include "cohort/core/unique_fd.h"
 
 namespace cohort {
 namespace {
@@ -71,7 +73,28 @@ Fault parse_fault(std::string_view spec) {
   return fault;
 }
 
+std::string_view action_word(Fault::Action action) {
+  constexpr std::string_view kWords[] = {"throw", "kill", "freeze", kSlowWord,
+                                         "flip",  "drop", "call"};
+  return kWords[static_cast<int>(action)];
+}
+
+// A line in the file that COHORT_FAULT_LOG names: what is armed in many processes
+// strikes in few of them, and whoever armed it wants to know. A line is one write(), so
+// that those of several processes do not mix.
+void tell(const Fault& fault, int rank, int64_t index) {
+  const char* const path = std::getenv("COHORT_FAULT_LOG");
+  if (!path) return;
+  const UniqueFd file(::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  const std::string delay =
+      fault.action == Fault::Action::kSlow ? text(fault.delay.count()) : "";
+  const std::string line = text(fault.name, "[", index, "]@", rank, "=",
+                                action_word(fault.action), delay, "\n");
+  if (::write(file.get(), line.data(), line.size()) < 0) return;  // nobody listens
+}
+
 void fire(const Fault& fault, int rank, int64_t index) {
+  tell(fault, rank, index);
   switch (fault.action) {
     case Fault::Action::kThrow:
       throw InjectedFault(text("[core.fault] ", fault.name, ": injected on rank ", rank,

@@ -47,7 +47,8 @@ class FaultPlan {
   // may be *, and ACTION is throw, kill, freeze, flip, drop, or slow and a number of
   // milliseconds (slow250). ConfigError for anything else.
   explicit FaultPlan(std::string_view spec);
-  // From COHORT_FAULT, for ranks that are real processes; none if it is not set.
+  // From COHORT_FAULT, for ranks that are real processes; none if it is not set. Each
+  // fault that fires is a line of the file that COHORT_FAULT_LOG names.
   static FaultPlan from_env();
 
   void arm(Fault fault);

@@ -8,6 +8,9 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 namespace cohort {
 namespace {
@@ -126,6 +129,23 @@ TEST(FaultPlan, FreezesARealProcess) {
   int end = -1;
   ASSERT_EQ(::waitpid(child, &end, 0), child);
   EXPECT_TRUE(WIFEXITED(end) && WEXITSTATUS(end) == 0) << end;
+}
+
+// Before it strikes: whoever is killed tells nothing any more.
+TEST(FaultPlan, AStrikeIsNotedInTheFileThatTheEnvironmentNames) {
+  const auto file =
+      std::filesystem::temp_directory_path() / text("cohort_strikes_", ::getpid());
+  status_of_child([&] {
+    ::setenv("COHORT_FAULT_LOG", file.c_str(), 1);
+    FaultPlan plan("a[4]@1=flip;b@*:2=slow3;a@1:3=kill;never@0=throw");
+    plan.reach("a", 1, 4);
+    for (int pass = 0; pass < 3; ++pass) plan.reach("b", 2);
+    for (int pass = 0; pass < 3; ++pass) plan.reach("a", 1, 5);
+  });
+  std::ifstream in(file);
+  const std::string lines{std::istreambuf_iterator<char>(in), {}};
+  std::filesystem::remove(file);
+  EXPECT_EQ(lines, "a[4]@1=flip\nb[-1]@2=slow3\na[5]@1=kill\n");
 }
 
 TEST(FaultPlan, WithoutTheVariableNothingIsArmed) {

@@ -31,6 +31,15 @@ std::string join_numbers(const std::vector<int>& numbers) {
   return join(words, ", ");
 }
 
+// What a damaged memory would do.
+void flip_a_bit(const SnapshotPages& pages) {
+  for (const auto& piece : pages.pieces()) {
+    if (piece.data.nbytes() == 0) continue;
+    *static_cast<unsigned char*>(piece.data.data_ptr()) ^= 1;
+    return;
+  }
+}
+
 }  // namespace
 
 Keeper::Keeper(KeeperOptions options, PageKeeper* pages, std::unique_ptr<Disk> disk)
@@ -117,6 +126,7 @@ void Keeper::after_step(const RunState& given) {
   if (!takes && !behind) return;
   reach("keeper.snapshot");
   auto pages = snapshots_->take(run, world_.runner->state(Holding::kOwned));
+  if (pages && reach("keeper.snapshot_data")) flip_a_bit(*pages);
   if (behind && pages) write_behind(run, std::move(pages));
 }
 
@@ -155,7 +165,10 @@ bool Keeper::may_write(int64_t step) {
 
 void Keeper::write_behind(const RunState& run, std::shared_ptr<SnapshotPages> pages) {
   saving_.start(run.step, [this, run, pages, group = group_] {
-    CheckpointWriter writer(options_.dir, {.retention = options_.retention}, *disk_);
+    CheckpointWriter writer(options_.dir,
+                            {.retention = options_.retention,
+                             .damage = [pages] { return pages->damage(); }},
+                            *disk_);
     return writer.save(run, pages->pieces(), meeting_over(*group));
   });
 }
@@ -199,8 +212,9 @@ void Keeper::wait_for_writer() {
   meeting_over(*world_.comm, patience("a checkpoint")).work(wait);
 }
 
-void Keeper::reach(std::string_view point) {
-  if (options_.faults) options_.faults->reach(point, rank_);
+bool Keeper::reach(std::string_view point) {
+  return options_.faults &&
+         options_.faults->reach(point, rank_) == FaultPlan::Ask::kFlip;
 }
 
 bool Keeper::finish(const RunState& given) {

@@ -120,7 +120,7 @@ class Keeper {
   void save_now(const RunState& run);
   PatienceOptions patience(const std::string& what);
   void wait_for_writer();
-  void reach(std::string_view point);
+  bool reach(std::string_view point);  // whether a bit is to be flipped
   void report(const SaveOutcome& outcome);
   void note(const std::string& line);
 

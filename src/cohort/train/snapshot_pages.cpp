@@ -19,12 +19,15 @@
 namespace cohort {
 namespace {
 
-constexpr uint64_t kMagic = 0x31706e7374726f63;  // "cortsnp1"
+constexpr uint64_t kMagic = 0x32706e7374726f63;  // "cortsnp2"
 constexpr int64_t kPage = 4096;
 constexpr int64_t kAlign = 64;  // of a piece
 // What the text of a run may grow by between two snapshots.
 constexpr int64_t kTextSlack = 16 * kPage;
-constexpr int64_t kCopyStretch = 4 << 20;  // bytes a thread copies at once
+// Bytes that are copied and hashed at once: what is copied is in the cache to be
+// hashed.
+constexpr int64_t kStretch = 1 << 20;
+constexpr int64_t kStretchesOfThread = 4;  // or more
 
 int64_t round_up(int64_t bytes, int64_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -34,19 +37,40 @@ int64_t bytes_of(const StatePiece& piece) {
   return static_cast<int64_t>(piece.data.nbytes());
 }
 
-void copy(const StatePiece& piece, char* to) {
+// Of one stretch of some data that lies at `place` among all data. A sum of them does
+// not depend on who hashes first.
+uint64_t stretch_hash(const char* data, int64_t bytes, int64_t at, int64_t place) {
+  const int64_t count = std::min(kStretch, bytes - at);
+  return hash64({data + at, static_cast<size_t>(count)},
+                static_cast<uint64_t>(place + at));
+}
+
+uint64_t sum_of_hashes(const char* data, int64_t bytes, int64_t place) {
+  uint64_t sum = 0;
+  for (int64_t at = 0; at < bytes; at += kStretch)
+    sum += stretch_hash(data, bytes, at, place);
+  return sum;
+}
+
+// Returns the sum of its hashes, of what is copied and not of the copy.
+uint64_t copy(const StatePiece& piece, char* to, int64_t place) {
+  const int64_t bytes = bytes_of(piece);
   if (!piece.data.is_cpu()) {
     at::from_blob(to, {piece.data.numel()}, piece.data.scalar_type())
         .copy_(piece.data.view({-1}));
-    return;
+    return sum_of_hashes(to, bytes, place);
   }
   const auto* from = static_cast<const char*>(piece.data.const_data_ptr());
-  const int64_t bytes = bytes_of(piece);
-  at::parallel_for(
-      0, (bytes + kCopyStretch - 1) / kCopyStretch, 1, [&](int64_t begin, int64_t end) {
-        const int64_t at = begin * kCopyStretch;
-        std::memcpy(to + at, from + at, std::min(bytes, end * kCopyStretch) - at);
-      });
+  std::atomic<uint64_t> sum{0};
+  at::parallel_for(0, (bytes + kStretch - 1) / kStretch, kStretchesOfThread,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t at = begin * kStretch; at < end * kStretch;
+                          at += kStretch) {
+                       std::memcpy(to + at, from + at, std::min(kStretch, bytes - at));
+                       sum += stretch_hash(from, bytes, at, place);
+                     }
+                   });
+  return sum;
 }
 
 [[noreturn]] void fail_snapshot(const char* what, int64_t bytes) {
@@ -62,6 +86,7 @@ struct SnapshotPages::Header {
   int64_t step, generation, world, rank;
   int64_t run_bytes, tables_bytes;
   int64_t data_at;  // bytes from the start of the pages
+  uint64_t data_hash;
 };
 
 int64_t SnapshotPlan::total_bytes() const {
@@ -153,8 +178,10 @@ bool SnapshotPages::write(const SnapshotTitle& title, const RunState& run,
   head.data_at = data_at;
   std::memcpy(memory_ + kPage, words.data(), words.size());
   std::memcpy(memory_ + kPage + words.size(), plan.tables.data(), plan.tables.size());
+  head.data_hash = 0;
   for (size_t i = 0; i < pieces.size(); ++i)
-    copy(pieces[i], memory_ + data_at + plan.offsets[i]);
+    head.data_hash +=
+        copy(pieces[i], memory_ + data_at + plan.offsets[i], plan.offsets[i]);
   head.complete.store(mark(), std::memory_order_seq_cst);
   return true;
 }
@@ -177,7 +204,7 @@ std::string_view SnapshotPages::tables_text() const {
 uint64_t SnapshotPages::mark() const {
   const Header& head = header();
   return fingerprint(head.step, head.generation, head.world, head.rank, head.data_at,
-                     run_text(), tables_text()) |
+                     static_cast<int64_t>(head.data_hash), run_text(), tables_text()) |
          1;
 }
 
@@ -209,6 +236,21 @@ int64_t SnapshotPages::place_of(const TensorRecord& record) const {
     throw CheckpointError(text("[train.snapshot] '", spec.name,
                                "' lies outside its snapshot of ", bytes_, " bytes"));
   return header().data_at + chunk.offset;
+}
+
+std::string SnapshotPages::damage() const {
+  const Header& head = header();
+  uint64_t hash = 0;
+  for (const auto& record : parse_part(tables_text(), "snapshot").tensors) {
+    const char* const place = memory_ + place_of(record);
+    const Chunk& chunk = record.chunks[0];
+    const auto bytes = (chunk.end - chunk.begin) *
+                       static_cast<int64_t>(c10::elementSize(record.tensor.spec.dtype));
+    hash += sum_of_hashes(place, bytes, chunk.offset);
+  }
+  if (hash == head.data_hash) return "";
+  return text("[train.snapshot] rank ", head.rank, "'s part of step ", head.step,
+              " has changed by itself in memory");
 }
 
 RunState SnapshotPages::run() const { return parse_part(run_text(), "snapshot").run; }

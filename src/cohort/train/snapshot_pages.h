@@ -40,7 +40,8 @@ SnapshotPlan plan_snapshot(std::span<const StatePiece> pieces);
 // descriptor can map; they live until the last of them has let go.
 //
 // A mark, written last, says that the part is complete: whoever is killed while he
-// copies leaves none. The mark is a hash of all that is not data.
+// copies leaves none. The mark is a hash of all that is not data, and of the hash of the
+// data, which is looked at by whoever uses them: damage().
 //
 // Failure: CheckpointError when the system gives no memory. Thread safety: one writes;
 // complete parts may be read by anyone.
@@ -69,6 +70,9 @@ class SnapshotPages : public std::enable_shared_from_this<SnapshotPages> {
   // Of a complete part. CheckpointError if a piece lies outside the pages.
   std::optional<SnapshotTitle> title() const;
   RunState run() const;
+  // One line if the data of a complete part is not what was written: memory may change
+  // by itself. Empty: it is. Reads all of it.
+  std::string damage() const;
   // Views, which keep the pages alive.
   std::vector<StatePiece> pieces() const;
 

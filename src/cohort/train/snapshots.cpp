@@ -35,6 +35,20 @@ bool fits(const StatePiece& have, const StatePiece& want) {
          have.data.scalar_type() == want.data.scalar_type();
 }
 
+// What nobody reads need not be looked at.
+bool is_wanted(std::span<const StatePiece> have, std::span<const StatePiece> want) {
+  std::unordered_multimap<std::string_view, const TensorSpec*> by_name;
+  for (const auto& piece : want)
+    by_name.emplace(piece.tensor.spec.name, &piece.tensor.spec);
+  return std::ranges::any_of(have, [&](const StatePiece& piece) {
+    const TensorSpec& spec = piece.tensor.spec;
+    const auto [first, last] = by_name.equal_range(spec.name);
+    return std::any_of(first, last, [&](const auto& one) {
+      return spec.begin < one.second->end && one.second->begin < spec.end;
+    });
+  });
+}
+
 }  // namespace
 
 SnapshotSet::SnapshotSet(std::vector<std::shared_ptr<SnapshotPages>> pages) {
@@ -78,9 +92,12 @@ std::string SnapshotSet::fill(const SnapshotTitle& title,
   const Parts* const parts = find(title);
   if (!parts) return text("[train.snapshot] step ", title.step, " is not kept");
   std::unordered_map<std::string, std::vector<StatePiece>> have;
-  for (const auto& [rank, pages] : *parts)
-    for (auto& piece : pages->pieces())
-      have[piece.tensor.spec.name].push_back(std::move(piece));
+  for (const auto& [rank, pages] : *parts) {
+    auto there = pages->pieces();
+    if (!is_wanted(there, pieces)) continue;
+    if (auto damage = pages->damage(); !damage.empty()) return damage;
+    for (auto& piece : there) have[piece.tensor.spec.name].push_back(std::move(piece));
+  }
   for (const auto& piece : pieces) {
     const TensorSpec& want = piece.tensor.spec;
     int64_t filled = 0;

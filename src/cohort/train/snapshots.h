@@ -25,8 +25,9 @@ class SnapshotSet {
   // Those of which every rank's part is there and complete, newest step first.
   std::vector<SnapshotTitle> whole() const;
   RunState run(const SnapshotTitle& title) const;
-  // Fills the data of pieces, however they are cut now. Returns what is not there, as
-  // one line; then some of them may have changed. No rank waits for another.
+  // Fills the data of pieces, however they are cut now. Returns what is not there, or
+  // not what was taken, as one line; then some of the pieces may have changed. No rank
+  // waits for another.
   [[nodiscard]] std::string fill(const SnapshotTitle& title,
                                  std::span<const StatePiece> pieces) const;
 

@@ -85,8 +85,8 @@ TEST(SnapshotPages, OfWhichAnyByteOfTheTextIsAnotherAreNotTaken) {
       nullptr, pages->bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, pages->fd(), 0));
   // The header, and some of the text.
   const auto end = 4096 + static_cast<int64_t>(plan.tables.size());
-  for (int64_t at = 0; at < end; at += at < 80 ? 1 : 37) {
-    if (at >= 72 && at < 4096) continue;  // behind the header there is nothing
+  for (int64_t at = 0; at < end; at += at < 88 ? 1 : 37) {
+    if (at >= 80 && at < 4096) continue;  // behind the header there is nothing
     bytes[at] ^= 0x10;
     EXPECT_FALSE(pages->title()) << at;
     bytes[at] ^= 0x10;
@@ -95,6 +95,47 @@ TEST(SnapshotPages, OfWhichAnyByteOfTheTextIsAnotherAreNotTaken) {
   pages->clear();
   EXPECT_FALSE(again(*pages)->title());
   ::munmap(bytes, pages->bytes());
+}
+
+// Of the first, the last and some other byte of every piece. It is more than one
+// stretch of what is hashed at once.
+TEST(SnapshotPages, OfWhichAnyByteOfTheDataIsAnotherSaySo) {
+  auto pieces = state_of(0);
+  const Tensor large = at::arange((3 << 18) + 5, at::kFloat);
+  pieces.push_back(
+      {{.spec = spec_of("large", large), .kind = TensorKind::kBuffer}, large});
+  const auto plan = plan_snapshot(pieces);
+  const auto pages = SnapshotPages::create(plan.total_bytes());
+  ASSERT_TRUE(pages->write({.step = 7, .rank = 2}, test::at_step(7), plan, pieces));
+  EXPECT_EQ(pages->damage(), "");
+  for (const auto& piece : again(*pages)->pieces()) {
+    auto* const bytes = static_cast<char*>(piece.data.data_ptr());
+    const auto size = static_cast<int64_t>(piece.data.nbytes());
+    if (size == 0) continue;
+    for (const int64_t at : {int64_t{0}, size / 2, size - 1}) {
+      bytes[at] ^= 0x10;
+      EXPECT_EQ(pages->damage(),
+                "[train.snapshot] rank 2's part of step 7 has changed by itself in "
+                "memory")
+          << piece.tensor.spec.name << " " << at;
+      EXPECT_TRUE(pages->title()) << "its title is whole";
+      bytes[at] ^= 0x10;
+    }
+  }
+  EXPECT_EQ(pages->damage(), "");
+}
+
+// As if two stretches had changed places.
+TEST(SnapshotPages, WhoseDataLieElsewhereSaySo) {
+  Tensor large = at::zeros({2 << 18});
+  large.narrow(0, 0, 1 << 18).fill_(1);
+  const std::vector<StatePiece> pieces{
+      {{.spec = spec_of("large", large), .kind = TensorKind::kBuffer}, large}};
+  const auto plan = plan_snapshot(pieces);
+  const auto pages = SnapshotPages::create(plan.total_bytes());
+  ASSERT_TRUE(pages->write({.step = 7}, test::at_step(7), plan, pieces));
+  pages->pieces()[0].data.copy_(1 - large);
+  EXPECT_THAT(pages->damage(), HasSubstr("changed by itself"));
 }
 
 TEST(SnapshotPages, ThatAreTooSmallStayAsTheyAre) {
@@ -157,6 +198,29 @@ TEST_F(SnapshotsTest, FillAnyCutAndNameWhatIsMissing) {
   strange[0].tensor.spec.name = "who";
   EXPECT_THAT(kept.fill(kept.whole()[0], strange), HasSubstr("elements of who"));
   EXPECT_THAT(kept.fill({.step = 11}, strange), HasSubstr("step 11 is not kept"));
+}
+
+// Whoever does not read the damaged part does not care.
+TEST_F(SnapshotsTest, WithDamagedDataAreNotTaken) {
+  const auto first = rank(0, 3), second = rank(1, 3), third = rank(2, 3);
+  take(*first, 0, 3, 10);
+  take(*second, 1, 3, 10);
+  take(*third, 2, 3, 10);
+  for (const auto& [name, fd] : agent_.kept()) {
+    const auto pages = SnapshotPages::map(fd);
+    if (const auto title = pages->title(); title && title->rank == 1)
+      pages->pieces().front().data.view({-1})[0] += 1;
+  }
+  const auto kept = first->kept();
+  const auto title = kept.whole().at(0);
+  for (const int r : {0, 1, 2}) {
+    const auto pieces = state_of(-1, r, 3);
+    EXPECT_THAT(kept.fill(title, pieces),
+                r == 1 ? HasSubstr("rank 1's part of step 10 has changed by itself")
+                       : testing::Matcher<std::string>(""))
+        << r;
+  }
+  EXPECT_THAT(kept.fill(title, state_of(-1)), HasSubstr("rank 1's part of step 10"));
 }
 
 // Rank 1 dies while it copies step 20. Its successor must not let the others overwrite
