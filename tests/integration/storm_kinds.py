@@ -28,6 +28,10 @@ HEALING = ("train.drifted", "train.heal", "train.healed", "train.go_back",
            "train.went_back")
 SAVING = ("disk.write", "disk.sync", "disk.name")
 
+# Each process of a life flips them again. Every flip costs a recovery, and three in a row
+# without a step between them end a run.
+MOST_FLIPS = 2
+
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
 
@@ -102,7 +106,7 @@ class Plan:
                 return
             self.deaths.add(rank)
         if action == "flip":
-            if (name, rank) in self.flipped:
+            if (name, rank) in self.flipped or len(self.flipped) >= MOST_FLIPS:
                 return
             self.flipped.add((name, rank))
         self.kind_of[name, action] = kind
