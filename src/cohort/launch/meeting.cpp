@@ -20,8 +20,6 @@ constexpr seconds kSilent{10};   // without one for so long: lost
 constexpr milliseconds kStoreTimeout{5'000};  // of one request
 constexpr seconds kGoing{1};                  // for an agent that ends
 
-}
-
 // Whether the numeric address is one of this machine's.
 bool is_here(const std::string& address) {
   try {
