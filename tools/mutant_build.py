@@ -28,6 +28,7 @@ FILTERS = {
                               "*/grows*:*/shrinks*:*_async",
 }
 COMPILE_LIMIT_S = 600
+FAILED = r"\[  FAILED  \] (\w+[\w/]*\.[\w/.]+)"
 
 
 class Refusal(Exception):
@@ -201,12 +202,17 @@ class Worker:
 
     def measure(self, names):
         """Runs what is not changed: it must pass, and its time gives the limits."""
+        cases, said = [], []
         for name in names:
             began = time.monotonic()
             code, out = self._test(name, self.build.tests[name]["command"][0], 600)
-            if code != 0:
-                raise Refusal(f"{name} fails without any change:\n{out[-3000:]}")
             self.times[name] = time.monotonic() - began
+            if code != 0:
+                cases += re.findall(FAILED, out)
+                said.append(f"{name} fails without any change:\n{out[-2000:]}")
+        if said:
+            leave = ":".join(sorted(set(cases)))
+            raise Refusal("\n".join([*said, f"--without '{leave}' leaves them out"]))
 
     def _compile(self, mutant) -> list:
         """The objects that changed, or None where one does not compile."""
@@ -265,7 +271,7 @@ class Worker:
             code, out = self._test(name, program, 3 * self.times[name] + self.patience)
             os.unlink(program)
             if code != 0:
-                failed = re.findall(r"\[  FAILED  \] ([\w/.]+)", out)
+                failed = re.findall(FAILED, out)
                 how = "hangs" if code is None else f"exit code {code}"
                 return {"verdict": "found", "by": name, "how": failed[0] if failed else how,
                         "tail": out[-600:]}
