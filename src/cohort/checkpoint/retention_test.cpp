@@ -27,6 +27,14 @@ CheckpointInfo info(int64_t step, double loss, std::string trouble = "") {
 const std::vector<CheckpointInfo> kSome = {info(10, 0.5), info(20, 0.1), info(30, 0.9),
                                            info(40, 0.2), info(50, 0.3)};
 
+TEST(StepFolder, OnlyANameThatItWouldGiveIsAStep) {
+  EXPECT_EQ(step_of_folder(step_folder(7)), 7);
+  EXPECT_EQ(step_of_folder(step_folder(1'234'567'890)), 1'234'567'890);
+  for (const char* name : {"", "log", "step-", "step-7", "step-000000007",
+                           "step--0000007", "stop-00000007", "step-00000007x"})
+    EXPECT_EQ(step_of_folder(name), std::nullopt) << name;
+}
+
 TEST(Retention, WithoutARuleAllStay) { EXPECT_THAT(superfluous(kSome, {}), IsEmpty()); }
 
 TEST(Retention, EachRuleKeepsItsOwn) {

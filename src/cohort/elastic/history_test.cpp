@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -11,6 +13,19 @@
 #include "cohort/core/hash.h"
 #include "cohort/elastic/history_check.h"
 #include "cohort/elastic/testing_history.h"
+
+namespace {
+
+int num_data_syncs = 0;
+
+}  // namespace
+
+// Takes the place of the system's in this program: that a file is on disk shows in
+// nothing else.
+extern "C" int fdatasync(int fd) {
+  ++num_data_syncs;
+  return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
 
 namespace cohort {
 namespace {
@@ -72,6 +87,15 @@ TEST_F(HistoryLog, AnUndisturbedRunIsNotedStepByStep) {
   auto expected = small_history(4);
   expected.push_back(HistoryEnd{4, 0, 104});
   EXPECT_EQ(read_history(path_), expected);
+}
+
+TEST_F(HistoryLog, IsSyncedOnceAtItsEnd) {
+  History history(path_, small_run());
+  history.begin(small_world(), "");
+  note(history, 4);
+  const int before = num_data_syncs;
+  history.end(0, 104);
+  EXPECT_EQ(num_data_syncs, before + 1);
 }
 
 TEST_F(HistoryLog, ALaterCommandGoesOnInTheSameFile) {

@@ -138,6 +138,18 @@ TEST_F(MembershipTest, ASpareLeavesWhenTheAgentIsGone) {
   EXPECT_FALSE(membership.first_world());
 }
 
+TEST_F(MembershipTest, KnowsWhetherItsWorldIsOver) {
+  Membership membership(agent_.rank_end(), world_of(0));
+  membership.first_world();
+  EXPECT_FALSE(membership.is_over());
+  agent_.link().send(LinkMessage::kWorld, 1, encode(world_of(1)));
+  agent_.link().send(LinkMessage::kKept, 1);  // seen: all before it has been, too
+  EXPECT_TRUE(membership.kept().empty());
+  EXPECT_TRUE(membership.is_over());
+  membership.next_world("over");
+  EXPECT_FALSE(membership.is_over());
+}
+
 TEST_F(MembershipTest, ANewGenerationAbortsTheWatchedGroup) {
   Membership membership(agent_.rank_end(), world_of(0));
   membership.first_world();

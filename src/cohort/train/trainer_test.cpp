@@ -97,6 +97,38 @@ TEST_P(TrainerTest, LossAndAccuracyDoNotDependOnTheNumberOfRanks) {
   });
 }
 
+// Counts how often each sample is asked for.
+class CountedDataset final : public Dataset {
+ public:
+  explicit CountedDataset(std::unique_ptr<Dataset> data)
+      : counts(at::zeros({data->size()}, at::kLong)), data_(std::move(data)) {}
+  int64_t size() const override { return data_->size(); }
+  Batch gather(std::span<const int64_t> ids) const override {
+    for (const int64_t id : ids) counts[id] += 1;
+    return data_->gather(ids);
+  }
+  std::string describe() const override { return data_->describe(); }
+
+  mutable Tensor counts;
+
+ private:
+  std::unique_ptr<Dataset> data_;
+};
+
+TEST_P(TrainerTest, AValidationLooksAtEachSampleOnce) {
+  test::run_ranks(world(), [](Communicator& comm) {
+    SmallRun run;
+    auto counted = std::make_unique<CountedDataset>(std::move(run.valid));
+    Tensor& counts = counted->counts;
+    run.valid = std::move(counted);
+    TrainerOptions options = small_run(comm.size());
+    options.epochs = 1;
+    run.fit(comm, options);
+    comm.all_reduce(counts, ReduceOp::kSum).wait();
+    EXPECT_TRUE(at::equal(counts, at::ones_like(counts))) << counts;
+  });
+}
+
 TEST_P(TrainerTest, SampleLogHasEachSampleOnceAnEpoch) {
   const test::TempFolder folder;
   const std::string path = folder / "samples";
