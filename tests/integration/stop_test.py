@@ -58,7 +58,9 @@ class StopTest(train_run.TrainTest):
                     self.assertIsNone(run.poll(), "it ended before it was asked to")
                 run.send_signal(signal_)
                 ended = train_run.finish(run)
-                self.assertEqual(ended.code, 75, ended.err)
+                # Its agent answers: by what is saved, or by the signal if nothing is.
+                self.assertIn(ended.code, (75, 128 + signal_), ended.err)
+                self.assertIn("stopping 2 ranks", ended.err)
 
     def test_a_rank_that_died_just_before_the_request(self):
         for victim in (0, 1):

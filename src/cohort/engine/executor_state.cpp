@@ -226,20 +226,17 @@ std::vector<Executor::Copy> Executor::mirrored_copies() {
   return all;
 }
 
-// Faults before an action, and what a damaged memory would do: a bit of an element of
-// some kind of memory is another.
+// Faults before an action, and what a damaged memory would do: a bit of the first
+// element of some kind of memory is another. At each action it is another bit, or a
+// second flip would undo the first.
 void Executor::strike(int64_t index) {
-  constexpr uint32_t kHighBit = 1u
-                                << 22;  // of a float32's fraction: half of it or less
+  const uint32_t bit = 1u << (22 - index % 16);  // of a float32's fraction
   const auto flips = [&](std::string_view point) {
     return options_.faults->reach(point, comm_.rank(), index) == FaultPlan::Ask::kFlip;
   };
-  // At each action another element, or a second flip would undo the first.
   const auto flip = [&](const Tensor& tensor) {
-    const auto words = tensor.defined() ? tensor.nbytes() / sizeof(uint32_t) : 0;
-    if (words == 0) return;
-    static_cast<uint32_t*>(tensor.data_ptr())[static_cast<size_t>(index) % words] ^=
-        kHighBit;
+    if (!tensor.defined() || tensor.nbytes() < sizeof(uint32_t)) return;
+    *static_cast<uint32_t*>(tensor.data_ptr()) ^= bit;
   };
   BucketState& bucket = state_.buckets().front();
   if (flips("engine.action")) flip(bucket.master);
