@@ -2,6 +2,7 @@
 #include "support/ranks.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest-spi.h>
 #include <poll.h>
 #include <signal.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <new>
 #include <thread>
 
 #include "cohort/comm/gloo/gloo.h"
@@ -20,6 +23,29 @@
 
 namespace cohort::test {
 namespace {
+
+#if defined(__SANITIZE_THREAD__)
+// LibTorch's own allocator hands memory from one thread to another where the sanitizer
+// does not see it, and then every use of it looks like a race.
+class SeenAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* memory = nullptr;
+    if (bytes > 0 && ::posix_memalign(&memory, 64, bytes) != 0) throw std::bad_alloc();
+    return {memory, memory, &std::free, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+
+const bool allocations_are_seen = [] {
+  static SeenAllocator allocator;
+  c10::SetCPUAllocator(&allocator, /*priority=*/200);
+  return true;
+}();
+#endif
 
 using namespace std::chrono_literals;
 using Make = std::unique_ptr<Communicator> (*)(const cohort::World&, Store&,
