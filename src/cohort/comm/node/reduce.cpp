@@ -21,15 +21,18 @@ using Accumulator =
     std::conditional_t<std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>,
                        float, T>;
 
-// NaN wins in either place, as in at::max.
+// NaN wins in either place, as in at::max. Sums of integers wrap around.
 template <ReduceOp op, typename A>
 inline A combine(A a, A b) {
   if constexpr (op == ReduceOp::kMax) {
     return (a > b || a != a) ? a : b;
   } else if constexpr (op == ReduceOp::kMin) {
     return (a < b || a != a) ? a : b;
+  } else if constexpr (std::is_integral_v<A>) {
+    using Wrapping = std::make_unsigned_t<A>;
+    return static_cast<A>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
   } else {
-    return static_cast<A>(a + b);
+    return a + b;
   }
 }
 
