@@ -26,6 +26,7 @@
 #include "cohort/elastic/watched_store.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_step.h"
+#include "cohort/train/agent_pages.h"
 #include "cohort/train/rank_loop.h"
 
 namespace cohort::cli {
@@ -187,22 +188,6 @@ ConnectOptions connect_options(const TrainPlan& plan) {
       static_cast<int64_t>(1000 * plan.config.get_float("comm.timeout_s")));
   return options;
 }
-
-// Snapshots are kept by the agent, which outlives ranks.
-class AgentPages final : public PageKeeper {
- public:
-  explicit AgentPages(Membership& membership) : membership_(membership) {}
-
-  void keep(const std::string& name, int fd) override { membership_.keep(name, fd); }
-  std::vector<KeptPages> kept() override {
-    std::vector<KeptPages> all;
-    for (auto& [name, fd] : membership_.kept()) all.push_back({name, fd.release()});
-    return all;
-  }
-
- private:
-  Membership& membership_;
-};
 
 // Stopped on request with its state saved, it can be run again.
 int code_of(const DoneEvent& done, const KeeperOptions& keep) {

@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-
 #include "cohort/comm/local/local.h"
 #include "cohort/core/error.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/nn/models.h"
+#include "cohort/train/agent_pages.h"
 #include "cohort/train/testing_reporter.h"
 
 namespace cohort::threads {
@@ -17,20 +17,6 @@ namespace {
 
 constexpr std::chrono::seconds kCaseLimit{20};  // only a hang reaches it
 thread_local bool is_rank = false;              // not a thread that works for one
-
-class MembershipPages final : public PageKeeper {
- public:
-  explicit MembershipPages(Membership& membership) : membership_(membership) {}
-  void keep(const std::string& name, int fd) override { membership_.keep(name, fd); }
-  std::vector<KeptPages> kept() override {
-    std::vector<KeptPages> all;
-    for (auto& [name, fd] : membership_.kept()) all.push_back({name, fd.release()});
-    return all;
-  }
-
- private:
-  Membership& membership_;
-};
 
 }  // namespace
 
@@ -65,7 +51,7 @@ class ThreadRun::Host final : public RankHost {
  private:
   ThreadRun& run_;
   Membership membership_;
-  MembershipPages pages_;
+  AgentPages pages_;
   std::unique_ptr<Dataset> train_ = make_synthetic({.size = 40, .shape = {12}});
   std::unique_ptr<Dataset> valid_ = make_synthetic({.size = 7, .shape = {12}});
   Chain chain_;
