@@ -55,7 +55,7 @@ struct Manifest {
   std::vector<TensorRecord> tensors;  // by name
 };
 
-// Of manifest.json. A chunk of 64 MB takes 60 bytes of it.
+// The size of manifest.json. A chunk of 64 MB takes 60 bytes of it.
 inline constexpr int64_t kMostManifestBytes = 256'000'000;
 
 // The text of manifest.json, with its own hash at the end. CheckpointError if a name is

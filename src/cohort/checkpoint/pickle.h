@@ -27,7 +27,7 @@ struct PickleValue {
   };
   Kind kind = Kind::kOther;
   int64_t number = 0;
-  // Of kText and kGlobal. Shared, as Python shares it: a pickle may name one text again
+  // For kText and kGlobal. Shared, as Python shares it: a pickle may name one text again
   // and again for two bytes each.
   std::shared_ptr<const std::string> letters;
   std::shared_ptr<struct PickleItems> items;  // shared as well

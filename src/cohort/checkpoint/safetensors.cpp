@@ -100,7 +100,7 @@ void write_safetensors(const std::string& path, std::span<const NamedTensor> ten
 
 SafetensorsFile read_safetensors(const std::string& path) {
   const SafetensorsReader reader(path);
-  // Of all together: each alone might fit.
+  // The sum of all: each alone might fit.
   require_memory(reader.data_bytes(), ErrorKind::kCheckpoint, whole_text(path, reader));
   SafetensorsFile file;
   file.metadata = reader.header().metadata;

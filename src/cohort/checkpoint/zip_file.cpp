@@ -25,7 +25,7 @@ constexpr std::string_view kLocalMark("PK\x03\x04", 4), kEntryMark("PK\x01\x02",
 constexpr int64_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22,
                   kWideEndBytes = 56, kLocatorBytes = 20;
 constexpr int64_t kLongestComment = 65'535;
-// Of the directory: a record's name and places, for a million records.
+// The directory's size: a record's name and places, for a million records.
 constexpr int64_t kMostDirectory = 100'000'000;
 // In a field that is too narrow: look among the extra fields.
 constexpr uint32_t kWide = 0xffffffff;

@@ -113,7 +113,7 @@ TEST(TlsSession, GarbageIsNoAgentWithAnotherSecret) {
 
 using OwnedContext = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
 
-// Of a server that has no key but a certificate it made itself.
+// A server that has no key but a certificate it made itself.
 OwnedContext certified_server() {
   OwnedContext context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
   EVP_PKEY* key = EVP_EC_gen("P-256");

@@ -15,7 +15,7 @@ struct YamlEntry {
   std::string origin;
 };
 
-// Of a file of settings: far more than all keys there are.
+// The size of a file of settings: far more than all keys there are.
 inline constexpr int64_t kMostYamlBytes = 100'000;
 
 // Nested maps become names with dots, lists of plain values text with commas.
