@@ -97,6 +97,11 @@ class HistoryCheck {
   RecordPlace expected_place() const {
     return next_.k < run_.samples ? next_ : RecordPlace{next_.epoch + 1, 0};
   }
+  // A damaged file has steps in any order: never above what it stands at.
+  void stand_at(int64_t step) {
+    at_ = step;
+    lowest_ = std::min(lowest_, at_);
+  }
   void breach(const std::string& step, const std::string& what) {
     report.breaches.push_back(text("record ", record_, step, ": ", what));
   }
@@ -177,7 +182,7 @@ void HistoryCheck::take(const HistoryStep& step) {
   seen.says_drawn = step.drawn.has_value();
   seen.drawn = take_drawn(step);
   seen.record = record_;
-  at_ = step.step;
+  stand_at(step.step);
 }
 
 // Which samples a step must draw follows from its number; which it drew, from the
@@ -233,8 +238,7 @@ void HistoryCheck::take(const HistoryRollback& rollback) {
   ++report.rollbacks;
   report.steps_undone += rollback.from - rollback.to;
   if (rollback.damaged) seen_.erase(seen_.upper_bound(rollback.to), seen_.end());
-  at_ = rollback.to;
-  lowest_ = std::min(lowest_, at_);
+  stand_at(rollback.to);
   next_ = place_of(at_);
 }
 
