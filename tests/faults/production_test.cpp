@@ -6,6 +6,7 @@
 // ends with the weights of an undisturbed one, or refuses with one clear line; never
 // with other weights. COHORT_LONG=1: all cases; else some of each kind.
 // COHORT_PART=I/N: part I of N of them, so that several processes share the work.
+// COHORT_POINT=NAME: the faults of that point alone.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -196,6 +197,7 @@ std::vector<Strike> all_strikes(const Scenario& scenario) {
       {"engine.vote", {FaultKind::kKill, FaultKind::kFreeze}},
       {"engine.moment", {FaultKind::kFlip}},
       {"engine.mirror", {FaultKind::kFlip}},
+      {"engine.gradient", {FaultKind::kFlip}},
       {"comm.message", {FaultKind::kKill, FaultKind::kLose}},
       {"disk.write", {FaultKind::kKill, FaultKind::kFull, FaultKind::kFlip}},
       {"disk.sync", {FaultKind::kKill, FaultKind::kSlow}},
@@ -211,6 +213,7 @@ std::vector<Strike> all_strikes(const Scenario& scenario) {
     const bool named = point.starts_with("train.") || point.starts_with("keeper.");
     const auto found = kinds.find(point);
     if (!named && found == kinds.end()) continue;
+    if (const char* only = std::getenv("COHORT_POINT"); only && point != only) continue;
     const auto here =
         named ? std::vector{FaultKind::kKill, FaultKind::kFreeze} : found->second;
     for (int64_t pass = 1; pass <= count; ++pass)

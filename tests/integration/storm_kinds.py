@@ -12,10 +12,9 @@ import glob
 LIVE = {"kill": 6, "segv": 2, "abort": 2, "term": 1, "stop": 1, "pause": 1,
         "two-at-once": 3, "during-recovery": 3, "during-save": 2, "during-resize": 1,
         "resize": 2, "clock": 2, "flip-file": 2, "agent": 2}
-# The share of its draws that a plan of an agent's life gives to each. A flipped gradient is
-# not found by anybody (docs/elastic.md), so it is drawn only where --kinds names it.
+# The share of its draws that a plan of an agent's life gives to each.
 ARMED = {"exit": 3, "freeze": 1, "flip-weight": 4, "flip-moment": 4, "flip-mirror": 3,
-         "flip-gradient": 0, "flip-snapshot": 3, "full-disk": 2,
+         "flip-gradient": 3, "flip-snapshot": 3, "full-disk": 2,
          "slow-disk": 2, "kill-in-recovery": 3, "kill-in-healing": 2, "kill-in-save": 2,
          "kill-in-snapshot": 2}
 SIGNALS = {"kill": "KILL", "segv": "SEGV", "abort": "ABRT", "term": "TERM",
@@ -42,8 +41,7 @@ def check(kinds):
         raise SystemExit(f"--kinds {','.join(sorted(unknown))}: unknown; "
                          f"legal: {', '.join([*LIVE, *ARMED])}")
     return ({kind: weight for kind, weight in LIVE.items() if not kinds or kind in kinds},
-            {kind: weight or 1 for kind, weight in ARMED.items()
-             if (weight and not kinds) or kind in kinds})
+            {kind: weight for kind, weight in ARMED.items() if not kinds or kind in kinds})
 
 
 def is_cut(layout):

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
 #include <map>
 
@@ -213,16 +214,13 @@ TEST(ElasticStep, EveryShareIsHeldTwiceToTheBit) {
   });
 }
 
-// The last rank leaves before one of its actions of step 1. What the others do then is
-// for `after`.
+// What the ranks do when a fault has struck one of them in step 1 is for `after`.
 using After = std::function<void(Rank& rank, Communicator& comm)>;
 
-void cut_off(const Way& way, int64_t action, const After& after) {
+void disturb(const Way& way, Fault fault, const After& after) {
   FaultPlan faults;
-  faults.arm({.name = "engine.action",
-              .rank = way.ranks - 1,
-              .index = action,
-              .count = 2});  // of the second step
+  fault.count = 2;  // of the second step
+  faults.arm(fault);
   std::barrier all_cut(way.ranks), all_done(way.ranks);
   test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
     Rank rank(way, comm, &faults);
@@ -231,13 +229,20 @@ void cut_off(const Way& way, int64_t action, const After& after) {
       rank.step(1);
     } catch (const InjectedFault&) {
       comm.abort("the test says so");
-    } catch (const CommError&) {
+    } catch (const CommError& error) {
+      comm.abort(error.what());
     }
     all_cut.arrive_and_wait();
     after(rank, comm);
     all_done.arrive_and_wait();
   });
   EXPECT_EQ(faults.pending(), 0);
+}
+
+// The last rank leaves before one of its actions.
+void cut_off(const Way& way, int64_t action, const After& after) {
+  disturb(way, {.name = "engine.action", .rank = way.ranks - 1, .index = action},
+          after);
 }
 
 int64_t find(const Way& way, ActionKind kind, bool last) {
@@ -318,6 +323,41 @@ TEST(ElasticStep, AStepWithOtherSamplesIsVotedOnByNobody) {
         for (const auto& [where, value] : elements(*rank, Holding::kHeld))
           ASSERT_EQ(value, before.at(where)) << where.first;
       });
+    }
+  });
+}
+
+// Whoever finds it makes everybody leave the step, or after its vote is left behind.
+TEST(ElasticStep, AGradientThatHasChangedIsNeverCommitted) {
+  test::run_in_child([] {
+    for (const auto& way : every_way()) {
+      const auto states = undisturbed(way);
+      const Elements before = joined(states[1]), after = joined(states[2]);
+      const Schedule schedule = Rank::schedule_of(make_chain(), way);
+      std::atomic<int> noticed = 0;
+      for (int64_t action = 0, victim = 0;; action += 2, ++victim) {
+        victim %= way.ranks;
+        const auto& role = schedule.role_of(static_cast<int>(victim));
+        if (action >= std::ssize(role.actions)) break;
+        SCOPED_TRACE(testing::Message() << way << " action " << action);
+        disturb(way,
+                {.name = "engine.gradient",
+                 .rank = static_cast<int>(victim),
+                 .index = action,
+                 .action = Fault::Action::kFlip},
+                [&](Rank& rank, Communicator& comm) {
+                  const bool voted = rank->standing().phase >= Phase::kVoted;
+                  noticed += rank->standing().phase < Phase::kCommitted;
+                  if (!rank->damage().empty()) {
+                    EXPECT_TRUE(voted && comm.rank() == victim);
+                    return;
+                  }
+                  if (voted) rank->finish(false);
+                  for (const auto& [where, value] : elements(*rank, Holding::kHeld))
+                    ASSERT_EQ(value, (voted ? after : before).at(where)) << where.first;
+                });
+      }
+      EXPECT_GT(noticed, way.ranks) << "no flip did any harm";
     }
   });
 }

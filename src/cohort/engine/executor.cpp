@@ -30,6 +30,11 @@ bool can_fuse(const Role& role) {
   });
 }
 
+// Whether flipped bits are looked for.
+bool is_sealed(const Schedule& schedule, const ExecutorOptions& options) {
+  return schedule.exact && schedule.elastic && options.compute_on == ComputeOn::kHost;
+}
+
 }  // namespace
 
 struct Executor::Flight {
@@ -82,7 +87,8 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       recomputed_(recomputed_blocks(role_, chain.blocks.size())),
       state_(chain, schedule_, rule, options.decay,
              options.takes_over ? nullptr : &comm, *groups_.shard),
-      gradients_(schedule_, state_, groups_, fused_),
+      gradients_(schedule_, state_, groups_,
+                 {.visits = fused_, .seals = is_sealed(schedule_, options)}),
       sink_(std::make_unique<Sink>(*this)),
       last_to_add_(last_to_add(bucket_uses(specs_of(chain), schedule_.buckets),
                                schedule_.buckets.size())),
@@ -102,7 +108,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
     if (fused_ && schedule_.shard < 3)
       peer_parameters_.push_back(peers->map_peers(bucket.whole));
   if (options.compute_on != ComputeOn::kHost) set_up_device();
-  if (schedule_.exact && schedule_.elastic && !device_)
+  if (is_sealed(schedule_, options))
     seal_ = std::make_unique<StateSeal>(state_, chain_, schedule_.shard);
   if (seal_ && !options.takes_over) seal_->close_all();
 }
@@ -342,8 +348,10 @@ void Executor::backward(const Action& action) {
                                         /*allow_unused=*/true);
   }
   const c10::NoGradGuard no_grad;
-  for (size_t i = 0; i < trained.size(); ++i)
+  for (size_t i = 0; i < trained.size(); ++i) {
     keep_gradient(trained[i], gradients[i], action.slice);
+    if (seal_) gradients_.close_born(trained[i], action.slice);
+  }
   upstream_.assign(gradients.begin() + static_cast<int64_t>(trained.size()),
                    gradients.end());
   if (device_) return;  // they are not on the host yet
@@ -360,6 +368,7 @@ void Executor::keep_gradient(int index, const Tensor& gradient, int slice) {
   const auto [memory, adds_slices] = leaf(place.bucket, slice);
   const Tensor home = FlatState::view(memory, place);
   const bool adds = adds_slices || written_[index];
+  if (seal_ && adds) gradients_.open_born(index, slice);
   written_[index] = true;
   if (!gradient.defined()) {
     if (!adds) home.zero_();

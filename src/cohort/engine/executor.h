@@ -100,6 +100,7 @@ class Executor final : public StepRunner {
   void fold_buffers();
   void commit();
   void require_sound(const std::string& broken) const;
+  void require_sound_gradients() const;
 
   void visit_share(int bucket, int64_t begin, int64_t count, float* sum);
   void check_sum(int bucket, int64_t begin, int64_t count, const float* sum);

@@ -148,9 +148,26 @@ void Executor::require_sound(const std::string& broken) const {
                            "; its state is taken from elsewhere"));
 }
 
+// Nobody has voted on them, and the state is as it was: the step is made again.
+void Executor::require_sound_gradients() const {
+  std::string broken = gradients_.broken();
+  for (int i = 0; broken.empty() && i < static_cast<int>(updated_.size()); ++i)
+    if (state_.buckets()[i].trained) broken = gradients_.broken_sum(i);
+  if (!broken.empty())
+    throw CommError(text("[engine] step ", step_ + 1, ": ", broken,
+                         " has changed by itself, as rank ", comm_.rank(),
+                         " sees it; the step is made again"));
+}
+
+// Who has voted owes the step, and cannot make it of sums that have changed.
 std::string Executor::damage() const {
+  const bool owes = standing_.phase == Standing::Phase::kVoted ||
+                    standing_.phase == Standing::Phase::kDecided;
   try {
     if (seal_) require_sound(seal_->broken());
+    for (int i = 0; seal_ && owes && i < static_cast<int>(updated_.size()); ++i)
+      if (state_.buckets()[i].trained && !updated_[i])
+        require_sound(gradients_.broken_sum(i));
   } catch (const DamagedMemory& error) {
     return error.what();
   }
@@ -242,7 +259,13 @@ void Executor::strike(int64_t index) {
   if (flips("engine.action")) flip(bucket.master);
   if (flips("engine.moment") && !bucket.states.empty()) flip(bucket.states.front());
   if (flips("engine.mirror") && bucket.mirror) flip(bucket.mirror->master);
-  if (flips("engine.gradient")) flip(gradients_.leaf(0, first_slice_).memory);
+  if (flips("engine.gradient")) {
+    // Each time other memory, and another element of it.
+    const auto all = gradients_.memory(0);
+    const Tensor some = all[index % static_cast<int64_t>(all.size())].view({-1});
+    const int64_t at = index * 1009 % some.numel() / 2 * 2;
+    flip(some.narrow(0, at, some.numel() - at));
+  }
 }
 
 // Everyone sees all hashes, so that all ranks come to the same end.

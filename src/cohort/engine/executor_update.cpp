@@ -93,6 +93,7 @@ void Executor::update(int bucket) {
   if (device_) device_->settle(bucket);
   if (seal_) {
     require_sound(seal_->broken(bucket));
+    require_sound(gradients_.broken_sum(bucket));
     seal_->open(bucket);
   }
   BucketState& state = state_.buckets()[bucket];
@@ -197,6 +198,7 @@ PendingWork Executor::vote() {
   settle_all();
   if (seal_) {
     require_sound(seal_->broken());
+    require_sound_gradients();
     if (comm_.size() > 1 && options_.communicate) comm_.barrier().wait();
   }
   if (options_.faults) options_.faults->reach("engine.vote", comm_.rank());

@@ -51,6 +51,9 @@ void GradientSums::work_on_share(int bucket, int slice, const Visitor* visitor) 
     if (in_rounds()) {
       add_round(bucket, slice, at, count, scratch_.data());
     } else if (exact_) {
+      for (int m = 0; seals_ && m < shard_->size(); ++m)
+        for (size_t i = 0; i < partials_[m]; ++i)
+          look(sums.peer_seals[m][i].holds(share, begin, count), m);
       fold_group(sums, pointers(sums.peers, begin), at, count, scratch_.data());
     } else {
       std::vector<const void*> inputs;
@@ -70,14 +73,18 @@ void GradientSums::work_on_share(int bucket, int slice, const Visitor* visitor) 
 void GradientSums::add_round(int bucket, int round, int64_t at, int64_t count,
                              float* out) {
   BucketSums& sums = buckets_[bucket];
-  const int64_t begin = share_count(bucket) * shard_->rank() + at;
+  const int64_t share = share_count(bucket);
+  const int64_t begin = share * shard_->rank() + at;
   std::vector<const void*> leaves(shard_->size(), nullptr);
-  for (int m = 0; m < shard_->size(); ++m)
-    if (has_slice(m, round)) leaves[m] = element(ring_peers_[sums.slot][m], begin);
+  for (int m = 0; m < shard_->size(); ++m) {
+    if (!has_slice(m, round)) continue;
+    leaves[m] = element(ring_peers_[sums.slot][m], begin);
+    if (seals_) look(ring_peer_seals_[sums.slot][m].holds(share, begin, count), m);
+  }
   const bool last = round + 1 == rounds_;
   if (exact_) {
-    push_round(sums, round, at, count, leaves);
-    if (last) fold_group(sums, pointers(sums.stacks, at), at, count, out);
+    push_round(bucket, round, at, count, leaves);
+    if (last) fold_stacks(bucket, at, count, out);
     return;
   }
   std::erase(leaves, nullptr);
@@ -88,8 +95,10 @@ void GradientSums::add_round(int bucket, int round, int64_t at, int64_t count,
   if (!last) std::copy_n(out, count, kept);
 }
 
-void GradientSums::push_round(BucketSums& sums, int round, int64_t at, int64_t count,
+void GradientSums::push_round(int bucket, int round, int64_t at, int64_t count,
                               const std::vector<const void*>& leaves) {
+  BucketSums& sums = buckets_[bucket];
+  const int64_t share = share_count(bucket);
   for (int m = 0; m < shard_->size(); ++m) {
     if (!leaves[m]) continue;
     const SliceRange range = slices_of_member(m);
@@ -97,9 +106,21 @@ void GradientSums::push_round(BucketSums& sums, int round, int64_t at, int64_t c
     for (int s = 0; s < round; ++s) tree.push({0, range.begin + s});
     const int top = static_cast<int>(tree.nodes().size());
     const int merges = tree.push({0, range.begin + round});
+    for (int i = top - merges; seals_ && i < top; ++i)
+      look(sums.stack_seals[m][i].holds(share, at, count), shard_->rank());
     push_leaf(leaves[m], count, top, merges,
               [&](int i) { return sums.stacks[m][i].data_ptr<float>() + at; });
+    if (seals_) sums.stack_seals[m][top - merges].close(share, at, count);
   }
+}
+
+void GradientSums::fold_stacks(int bucket, int64_t at, int64_t count, float* out) {
+  BucketSums& sums = buckets_[bucket];
+  for (int m = 0; seals_ && m < shard_->size(); ++m)
+    for (size_t i = 0; i < partials_[m]; ++i)
+      look(sums.stack_seals[m][i].holds(share_count(bucket), at, count),
+           shard_->rank());
+  fold_group(sums, pointers(sums.stacks, at), at, count, out);
 }
 
 // Element `at` of every sum that the members are left with.
@@ -123,6 +144,10 @@ void GradientSums::fold_group(BucketSums& sums, const Pointers& inputs, int64_t 
                         at);
   }
   (*fold_)(inputs, count, outputs);
+  if (!seals_ || !replicate_) return;
+  const int64_t share = sums.partials.size(1);
+  for (int64_t i = 0; i < sums.partials.size(0); ++i)
+    sums.partials_seal.close(share, i * share + at, count);
 }
 
 void GradientSums::keep(BucketSums& sums, int64_t at, int64_t count, const float* sum) {
@@ -130,6 +155,7 @@ void GradientSums::keep(BucketSums& sums, int64_t at, int64_t count, const float
   narrow(sums.share.scalar_type(), sum, count,
          static_cast<std::byte*>(sums.share.data_ptr()) +
              at * static_cast<int64_t>(sums.share.element_size()));
+  sums.share_seal.close(sums.share.numel(), at, count);
 }
 
 // What this rank added up alone.
@@ -184,6 +210,8 @@ void GradientSums::exchange_leaves(int bucket, int round) {
   const int64_t share = share_count(bucket);
   const int64_t numel = state_.buckets()[bucket].numel;
   const bool mine = has_slice(shard_->rank(), round);
+  if (mine && seals_)
+    look(ring_seals_[sums.slot].all_hold(share, shard_->size()), shard_->rank());
   const Tensor in = ring_[sums.slot].narrow(0, 0, mine ? numel : 0);
   std::vector<int64_t> out_rows, in_rows(shard_->size(), mine ? share : 0);
   int64_t rows = 0;
@@ -199,10 +227,17 @@ void GradientSums::exchange_leaves(int bucket, int round) {
     if (out_rows[m] > 0) leaves[m] = element(out, at);
     at += out_rows[m];
   }
-  push_round(sums, round, 0, share, leaves);
-  if (round + 1 != rounds_) return;
+  const auto width = static_cast<int64_t>(out.element_size());
   float* const result = sums.share.data_ptr<float>();
-  fold_group(sums, pointers(sums.stacks, 0), 0, share, result);
+  for (at = 0; at < share; at += kStretch) {
+    const int64_t count = std::min(kStretch, share - at);
+    std::vector<const void*> here = leaves;
+    for (auto& leaf : here)
+      if (leaf) leaf = static_cast<const std::byte*>(leaf) + at * width;
+    push_round(bucket, round, at, count, here);
+    if (round + 1 == rounds_) fold_stacks(bucket, at, count, result + at);
+  }
+  if (round + 1 == rounds_) sums.share_seal.close_all(share, 1);
 }
 
 // The partial sums of all ranks, each at the owner of its share; then, at level 0, the
@@ -212,8 +247,10 @@ void GradientSums::exchange_partials(int bucket) {
   const int64_t share = share_count(bucket);
   const auto own = static_cast<int64_t>(partials_[shard_->rank()]);
   Tensor in = at::empty({shard_->size(), own, share});
-  for (int64_t i = 0; i < own; ++i)
+  for (int64_t i = 0; i < own; ++i) {
+    if (seals_) look(sums.sum_seals[i].all_hold(share, shard_->size()), shard_->rank());
     in.select(1, i).copy_(sums.sums[i].view({shard_->size(), share}));
+  }
   std::vector<int64_t> in_rows(shard_->size(), own * share), out_rows;
   int64_t rows = 0;
   for (int m = 0; m < shard_->size(); ++m) {
@@ -225,8 +262,15 @@ void GradientSums::exchange_partials(int bucket) {
   Pointers inputs;
   for (int64_t at = 0; at < rows; at += share) inputs.push_back(floats(out) + at);
   Tensor result = level_ > 0 ? sums.share : at::empty({share});
-  fold_group(sums, inputs, 0, share, result.data_ptr<float>());
-  if (level_ == 0) shard_->all_gather(sums.sums[0], result).wait();
+  for (int64_t at = 0; at < share; at += kStretch) {
+    const int64_t count = std::min(kStretch, share - at);
+    Pointers here = inputs;
+    for (auto& input : here) input += at;
+    fold_group(sums, here, at, count, result.data_ptr<float>() + at);
+  }
+  if (level_ > 0) return sums.share_seal.close_all(share, 1);
+  shard_->all_gather(sums.sums[0], result).wait();
+  if (seals_) sums.sum_seals[0].close_all(share, shard_->size());
 }
 
 PendingWork GradientSums::reduce_replicas(int bucket) {
@@ -236,6 +280,7 @@ PendingWork GradientSums::reduce_replicas(int bucket) {
   const auto& left = group_partials_;
   const auto most = static_cast<int64_t>(*std::max_element(left.begin(), left.end()));
   const int64_t share = share_count(bucket);
+  look(sums.partials_seal.all_hold(share, sums.partials.size(0)), shard_->rank());
   Tensor mine = at::zeros({most, share});
   mine.narrow(0, 0, sums.partials.size(0)).copy_(sums.partials);
   Tensor all = at::empty({replicate_->size(), most, share});
@@ -246,15 +291,17 @@ PendingWork GradientSums::reduce_replicas(int bucket) {
       inputs.push_back(floats(all) + (g * most + static_cast<int64_t>(i)) * share);
   float* const result = sums.share.data_ptr<float>();
   (*fold_replicas_)(inputs, share, std::vector<float*>{result});
+  sums.share_seal.close_all(share, 1);
   return {};
 }
 
 PendingWork GradientSums::mirror(int bucket) {
-  const BucketSums& sums = buckets_[bucket];
+  BucketSums& sums = buckets_[bucket];
   const int size = shard_->size(), rank = shard_->rank();
   const Transfer send{(rank + 1) % size, sums.share};
   const Transfer receive{(rank + size - 1) % size, sums.mirrored};
-  return {shard_->exchange(std::span(&send, 1), std::span(&receive, 1)), nullptr};
+  return {shard_->exchange(std::span(&send, 1), std::span(&receive, 1)),
+          [&sums] { sums.mirrored_seal.close_all(sums.mirrored.numel(), 1); }};
 }
 
 std::optional<int> GradientSums::blame(int bucket, int64_t index) const {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/replicas.h"
 #include "cohort/step/slices.h"
 
 namespace cohort {
@@ -31,8 +32,9 @@ bool GradientSums::can_visit(const RankGroups& groups) {
 }
 
 GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
-                           const RankGroups& groups, bool visits)
+                           const RankGroups& groups, Options options)
     : level_(groups.shard->size() > 1 ? schedule.shard : 0),
+      seals_(options.seals),
       exact_(schedule.exact),
       mirrors_(has_mirrors(schedule)),
       slices_(schedule.slices),
@@ -54,8 +56,14 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
   // Nobody but its owner reads a share of the partial sums, so the owner may put the
   // sum in the place of the first of them, on every rank.
   write_everywhere_ = [this](int bucket, int64_t begin, int64_t count, float* sum) {
-    for (const auto& peer : buckets_[bucket].peers)
+    BucketSums& sums = buckets_[bucket];
+    for (const auto& peer : sums.peers)
       std::copy_n(sum, count, peer[0].data_ptr<float>() + begin);
+    if (!seals_) return;
+    const auto hash =
+        StretchSeal::hash_of(sum, count * static_cast<int64_t>(sizeof *sum));
+    for (auto& seals : sums.peer_seals)
+      seals[0].close_as(share_count(bucket), begin, hash);
   };
   if (in_rounds()) allocate_ring(schedule);
   for (size_t i = 0; i < buckets_.size(); ++i) {
@@ -64,9 +72,10 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
     buckets_[i].tree = SliceTree(slices_);
     buckets_[i].slot = schedule.buckets[i].slot;
     if (!in_rounds()) allocate_local(buckets_[i], numel);
-    if (level_ > 0) allocate_share(buckets_[i], numel, visits);
+    if (level_ > 0) allocate_share(buckets_[i], numel, options.visits);
   }
   if (peers_) map_peers();
+  if (seals_) make_seals();
 }
 
 // Of the shard group, and of what the groups of a hybrid run are left with.
@@ -142,6 +151,96 @@ void GradientSums::map_peers() {
   }
 }
 
+// Of buffers that peers read they also read the hashes.
+void GradientSums::make_seals() {
+  const int size = shard_->size();
+  int64_t largest = 0;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    BucketSums& sums = buckets_[i];
+    if (!state_.buckets()[i].trained) continue;
+    const int64_t share = share_count(static_cast<int>(i));
+    const int64_t table = StretchSeal::table_size(share, size);
+    largest = std::max(largest, table);
+    for (size_t b = 0; b < sums.sums.size(); ++b) {
+      const Tensor hashes = shown_table(table);
+      sums.sum_seals.emplace_back(sums.sums[b], hashes);
+      if (!peers_) continue;
+      const auto views = peers_->map_peers(hashes);
+      sums.peer_seals.resize(size);
+      for (int m = 0; m < size; ++m)
+        sums.peer_seals[m].emplace_back(sums.peers[m][b], views[m]);
+    }
+    for (const auto& stack : sums.stacks) {
+      auto& seals = sums.stack_seals.emplace_back();
+      for (const auto& sum : stack) seals.push_back(seal_here(sum, share));
+    }
+    if (sums.partials.defined())
+      sums.partials_seal = seal_here(sums.partials.view({-1}), share);
+    if (sums.share.defined()) sums.share_seal = seal_here(sums.share, share);
+    if (sums.mirrored.defined()) sums.mirrored_seal = seal_here(sums.mirrored, share);
+  }
+  for (size_t slot = 0; slot < ring_.size(); ++slot) {
+    const Tensor hashes = shown_table(largest);
+    ring_seals_.emplace_back(ring_[slot], hashes);
+    if (!peers_) continue;
+    const auto views = peers_->map_peers(hashes);
+    auto& seals = ring_peer_seals_.emplace_back();
+    for (int m = 0; m < size; ++m) seals.emplace_back(ring_peers_[slot][m], views[m]);
+  }
+}
+
+StretchSeal GradientSums::seal_here(const Tensor& buffer, int64_t share) const {
+  const int64_t size = StretchSeal::table_size(share, buffer.numel() / share);
+  return {buffer, at::zeros({size}, at::kLong)};
+}
+
+Tensor GradientSums::shown_table(int64_t size) const {
+  return shard_->allocate({size}, at::kLong);
+}
+
+uint64_t GradientSums::hash_of_born(int index, int slice) const {
+  const Place& place = state_.places()[index];
+  return tensor_hash(leaf(place.bucket, slice)
+                         .memory.narrow(0, place.offset, place.parameter.numel()));
+}
+
+void GradientSums::close_born(int place, int slice) {
+  born_[place] = hash_of_born(place, slice);
+}
+
+void GradientSums::open_born(int place, int slice) {
+  if (const auto hash = std::exchange(born_[place], std::nullopt))
+    look(*hash == hash_of_born(place, slice), shard_->rank());
+}
+
+void GradientSums::look(bool holds, int member) {
+  if (!holds && broken_.empty())
+    broken_ = text("a gradient on rank ", first_member_ + member);
+}
+
+std::string GradientSums::broken_sum(int bucket) const {
+  const BucketSums& sums = buckets_[bucket];
+  const int64_t share = share_count(bucket);
+  bool holds = true;
+  if (sums.share.defined())
+    holds = sums.share_seal.all_hold(share, 1);
+  else if (!sums.sum_seals.empty())
+    holds = sums.sum_seals[0].all_hold(share, shard_->size());
+  if (sums.mirrored.defined()) holds = holds && sums.mirrored_seal.all_hold(share, 1);
+  return holds ? "" : text("a sum of gradients of bucket ", bucket);
+}
+
+std::vector<Tensor> GradientSums::memory(int bucket) const {
+  const BucketSums& sums = buckets_[bucket];
+  std::vector<Tensor> all = sums.sums;
+  for (const auto& stack : sums.stacks)
+    all.insert(all.end(), stack.begin(), stack.end());
+  for (const Tensor& tensor : {sums.leaf, sums.share, sums.mirrored, sums.partials})
+    if (tensor.defined()) all.push_back(tensor);
+  if (in_rounds()) all.push_back(ring_[sums.slot]);
+  return all;
+}
+
 int64_t GradientSums::share_count(int bucket) const {
   return state_.buckets()[bucket].numel / shard_->size();
 }
@@ -166,6 +265,8 @@ std::vector<TreeNode> GradientSums::nodes_of_group(int group) const {
 
 void GradientSums::begin_step() {
   for (auto& sums : buckets_) sums.tree = SliceTree(slices_);
+  born_.assign(seals_ ? state_.places().size() : 0, std::nullopt);
+  broken_.clear();
 }
 
 GradientSums::Leaf GradientSums::leaf(int bucket, int slice) const {
@@ -188,6 +289,10 @@ std::vector<Tensor> GradientSums::leaves(int bucket) const {
 
 void GradientSums::finish_slice(int bucket, int slice) {
   BucketSums& sums = buckets_[bucket];
+  const int64_t share = share_count(bucket), shares = shard_->size();
+  for (size_t p = 0; seals_ && p < born_.size(); ++p)
+    if (state_.places()[p].bucket == bucket) open_born(static_cast<int>(p), slice);
+  if (seals_ && in_rounds()) ring_seals_[sums.slot].close_all(share, shares);
   if (in_rounds() || sums.sums.empty()) return;
   const int64_t numel = state_.buckets()[bucket].numel;
   const auto sum = [&](int i) { return sums.sums[i].data_ptr<float>(); };
@@ -195,7 +300,11 @@ void GradientSums::finish_slice(int bucket, int slice) {
   // As one sum, or one after another as the tree says.
   if (!exact_) return push_leaf(leaf, numel, slice > 0 ? 1 : 0, slice > 0 ? 1 : 0, sum);
   const int top = static_cast<int>(sums.tree.nodes().size());
-  push_leaf(leaf, numel, top, sums.tree.push({0, first_slice_ + slice}), sum);
+  const int merges = sums.tree.push({0, first_slice_ + slice});
+  for (int i = top - merges; seals_ && i < top; ++i)
+    look(sums.sum_seals[i].all_hold(share, shares), shard_->rank());
+  push_leaf(leaf, numel, top, merges, sum);
+  if (seals_) sums.sum_seals[top - merges].close_all(share, shares);
 }
 
 // Puts the gradient of a slice on top of a stack of sums, and adds the last of them to

@@ -5,12 +5,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "cohort/comm/communicator.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/engine/flat_state.h"
+#include "cohort/engine/stretch_seal.h"
 #include "cohort/engine/sum.h"
 #include "cohort/step/schedule.h"
 
@@ -48,10 +50,13 @@ class GradientSums {
   using Visitor =
       std::function<void(int bucket, int64_t begin, int64_t count, float* sum)>;
 
-  // Collective. `visits`: sums go to a Visitor and are not kept; only where
-  // can_visit().
+  struct Options {
+    bool visits = false;  // sums go to a Visitor and are not kept; if can_visit()
+    bool seals = false;   // whoever reads a gradient looks whether it has changed
+  };
+  // Collective.
   GradientSums(const Schedule& schedule, const FlatState& state,
-               const RankGroups& groups, bool visits);
+               const RankGroups& groups, Options options);
 
   // True if a Visitor may be used: ranks can reach each other's memory, and the sum
   // over the shard group is the final one.
@@ -68,6 +73,10 @@ class GradientSums {
   // Whether all slices are added up in one leaf; and all memory leaf() may answer with.
   bool adds_where_born(int bucket) const;
   std::vector<Tensor> leaves(int bucket) const;
+  // Of a run with seals: a parameter's gradient of that slice is in its leaf, all of it
+  // or what one of several blocks adds; and is about to be added to.
+  void close_born(int place, int slice);
+  void open_born(int place, int slice);
   // Every gradient of that slice is in its leaf.
   void finish_slice(int bucket, int slice);
 
@@ -83,11 +92,21 @@ class GradientSums {
   // The sum, once it is there: of the whole bucket at level 0, else of the share.
   const Tensor& sum(int bucket) const;
 
+  // Whose memory of gradients has changed by itself, as words for a line; empty: nobody
+  // who looked in this step saw any. broken_sum() looks once more at what sum() and
+  // mirrored_sum() give.
+  const std::string& broken() const { return broken_; }
+  std::string broken_sum(int bucket) const;
+  // All memory of a bucket's gradients, for tests that damage it.
+  std::vector<Tensor> memory(int bucket) const;
+
   // Which rank's gradient of that element is not finite; none if that is not known.
   std::optional<int> blame(int bucket, int64_t element) const;
 
  private:
-  using Buffers = std::vector<std::vector<Tensor>>;  // by member, then by buffer
+  // By member, then by buffer.
+  using Buffers = std::vector<std::vector<Tensor>>;
+  using Seals = std::vector<std::vector<StretchSeal>>;
 
   struct BucketSums {
     Tensor leaf;               // in the dtype of computation
@@ -99,6 +118,10 @@ class GradientSums {
     Buffers stacks;    // sums of each member's slices (exact)
     Tensor partials;   // of the shard group (exact hybrid)
     Buffers peers;     // what the others have for us to read
+
+    std::vector<StretchSeal> sum_seals;
+    Seals stack_seals, peer_seals;
+    StretchSeal partials_seal, share_seal, mirrored_seal;
   };
   using Pointers = std::vector<const float*>;
 
@@ -107,6 +130,11 @@ class GradientSums {
   void allocate_local(BucketSums& sums, int64_t numel);
   void allocate_share(BucketSums& sums, int64_t numel, bool visits);
   void map_peers();
+  void make_seals();
+  StretchSeal seal_here(const Tensor& buffer, int64_t share) const;
+  Tensor shown_table(int64_t size) const;
+  void look(bool holds, int member);
+  uint64_t hash_of_born(int place, int slice) const;
   int64_t share_count(int bucket) const;
   bool in_rounds() const { return level_ >= 2 && shard_->size() > 1; }
   SliceRange slices_of_member(int member) const;
@@ -116,8 +144,9 @@ class GradientSums {
   PendingWork meet(int bucket, int slice, const Visitor* visitor);
   void work_on_share(int bucket, int slice, const Visitor* visitor);
   void add_round(int bucket, int round, int64_t at, int64_t count, float* out);
-  void push_round(BucketSums& sums, int round, int64_t at, int64_t count,
+  void push_round(int bucket, int round, int64_t at, int64_t count,
                   const std::vector<const void*>& leaves);
+  void fold_stacks(int bucket, int64_t at, int64_t count, float* out);
   void push_leaf(const void* leaf, int64_t count, int top, int merges,
                  const std::function<float*(int)>& sum) const;
   Pointers pointers(const Buffers& buffers, int64_t at) const;
@@ -132,6 +161,7 @@ class GradientSums {
   void exchange_partials(int bucket);
 
   int level_;
+  bool seals_;
   bool exact_;
   bool mirrors_;
   int slices_;
@@ -147,12 +177,16 @@ class GradientSums {
   std::vector<BucketSums> buckets_;
   std::vector<Tensor> ring_;                     // leaves of slices, from level 2 on
   std::vector<std::vector<Tensor>> ring_peers_;  // by slot, by rank
+  std::vector<StretchSeal> ring_seals_;          // by slot
+  Seals ring_peer_seals_;                        // by slot, by rank
   std::vector<size_t> partials_;                 // by member: sums it is left with
   std::unique_ptr<TreeFold> fold_;
   std::vector<size_t> group_partials_;  // by shard group (exact hybrid)
   std::unique_ptr<TreeFold> fold_replicas_;
   Visitor write_everywhere_;
   std::vector<float> scratch_;
+  std::vector<std::optional<uint64_t>> born_;  // by place: hash, until its slice ends
+  std::string broken_;
 };
 
 }  // namespace cohort

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "cohort/core/tensor.h"
+
+namespace cohort {
+
+// Hashes of a flat buffer, one for each stretch of each share of it, so that whoever
+// reads a stretch, on this rank or on another, finds what its writer left there. A
+// seal of nothing costs nothing and always holds.
+//
+// Positions and counts are of elements: a stretch begins at a multiple of kStretch of
+// its share and goes on for kStretch elements, or to the share's end.
+class StretchSeal {
+ public:
+  StretchSeal() = default;
+  // `hashes`: table_size() int64, as old as the buffer or older.
+  StretchSeal(Tensor buffer, Tensor hashes);
+
+  // Of a buffer of that many shares.
+  static int64_t table_size(int64_t share, int64_t shares);
+  static uint64_t hash_of(const void* stretch, int64_t bytes);
+
+  // What is there now is what shall be there.
+  void close(int64_t share, int64_t begin, int64_t count);
+  // The same, where the hash is known.
+  void close_as(int64_t share, int64_t begin, uint64_t hash);
+  bool holds(int64_t share, int64_t begin, int64_t count) const;
+
+  // Of all that lies in its first `shares` shares.
+  void close_all(int64_t share, int64_t shares);
+  bool all_hold(int64_t share, int64_t shares) const;
+
+ private:
+  std::string_view bytes(int64_t begin, int64_t count) const;
+  int64_t& hash_at(int64_t share, int64_t begin) const;
+
+  Tensor buffer_;
+  Tensor hashes_;
+};
+
+}  // namespace cohort
