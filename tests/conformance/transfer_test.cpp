@@ -139,6 +139,33 @@ TEST_P(TwoRanksTest, ASendDoesNotFinishBeforeItsReceive) {
   });
 }
 
+// What is done stays done: whoever waits for it later hears of no failure.
+TEST_P(TwoRanksTest, WorkThatIsDoneOutlivesItsGroup) {
+  test::run_ranks(GetParam(), [](Communicator& comm, Store& store) {
+    if (comm.rank() > 1) {
+      auto sum = at::ones({100});
+      comm.all_reduce(sum, ReduceOp::kSum).wait();
+      return;
+    }
+    const int other = 1 - comm.rank();
+    auto got = at::zeros({2, 100});
+    const Transfer send[] = {{other, input(comm.rank(), 100, at::kFloat)}};
+    const Transfer to_first[] = {{other, got[0]}}, to_second[] = {{other, got[1]}};
+    auto sum = at::ones({100});
+    auto reduced = comm.all_reduce(sum, ReduceOp::kSum);
+    auto first = comm.exchange(send, to_first);
+    comm.exchange(send, to_second).wait();  // so the one before it is done, too
+    while (!reduced.poll()) std::this_thread::yield();
+    store.add("here", 1);
+    while (store.add("here", 0) < 2) std::this_thread::yield();
+    comm.abort("for the test");
+    first.wait();
+    reduced.wait();
+    EXPECT_TRUE(at::equal(got[0], input(other, 100, at::kFloat)));
+    EXPECT_TRUE(at::equal(sum, at::full({100}, comm.size())));
+  });
+}
+
 // The collective moves on while the exchange waits, and the other way round.
 TEST_P(TransferTest, ExchangesAndCollectivesDoNotBlockEachOther) {
   test::run_ranks(GetParam(), [](Communicator& comm) {

@@ -233,6 +233,14 @@ TEST_F(Damage, EverythingIsSyncedBeforeItIsShown) {
       log_.push_back("rename " + to.filename().string());
       FailingDisk::rename(from, to);
     }
+    bool exchange(const Path& a, const Path& b) override {
+      log_.push_back("exchange " + b.filename().string());
+      return FailingDisk::exchange(a, b);
+    }
+    void remove(const Path& path) override {
+      log_.push_back("remove");
+      FailingDisk::remove(path);
+    }
     void make_folder(const Path& path) override {
       if (!fs::exists(path) && !path.filename().string().starts_with('.'))
         log_.push_back("make " + path.filename().string());
@@ -272,6 +280,12 @@ TEST_F(Damage, EverythingIsSyncedBeforeItIsShown) {
                      "make new", "sync " + above, "make deep", "sync new",
                      "finish model-00001-of-00001.safetensors", "finish manifest.json",
                      "sync aside", "rename step-00000001", "sync deep"}));
+  log.clear();
+  ASSERT_EQ(try_save(1, small_state(), disk), "");  // in the place of the other
+  EXPECT_EQ(log, (std::vector<std::string>{
+                     "remove",  // of what a dead writer may have left
+                     "finish model-00001-of-00001.safetensors", "finish manifest.json",
+                     "sync aside", "exchange step-00000001", "sync deep", "remove"}));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "cohort/checkpoint/testing_disk.h"
 #include "cohort/comm/local/local.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file.h"
 
 namespace cohort {
 namespace {
@@ -40,6 +41,19 @@ TEST_F(SaveCheckpoint, AnyWorldReadsWhatAnyWorldWrote) {
       }
     }
   }
+}
+
+// Descriptors are numbers that come back: a second close() would be another file's.
+TEST_F(SaveCheckpoint, AFileIsClosedOnce) {
+  const auto disk = real_disk();
+  disk->make_folder(root_);
+  auto first = disk->create(root_ + "/first");
+  first->finish();
+  const auto second = disk->create(root_ + "/second");
+  first.reset();
+  second->write("all of it");
+  second->finish();
+  EXPECT_EQ(read_file(root_ + "/second"), "all of it");
 }
 
 TEST_F(SaveCheckpoint, WhatDoesNotFitIsNamedBeforeAnythingIsLoaded) {

@@ -42,7 +42,8 @@ class [[nodiscard]] Work {
   }
   ~Work() { finish(); }
 
-  // Blocks the host. Throws CommError if a peer is lost, late, or out of step.
+  // Blocks the host. Throws CommError if a peer is lost, late, or out of step. What was
+  // done before its group broke is done all the same.
   void wait() {
     if (auto operation = std::move(operation_)) operation->wait();
   }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cohort/core/error.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -79,6 +80,13 @@ TEST(Commit, StandsReachEveryRank) {
       EXPECT_EQ(all[r].flight.against, r == 1);
       EXPECT_EQ(all[r].skipped, r == 2);
     }
+  });
+}
+
+TEST(Commit, StandsOfALostWorldAreNone) {
+  test::run_ranks({"local", 2}, [](Communicator& comm) {
+    if (comm.rank() == 1) return comm.abort("gone");
+    EXPECT_THROW(exchange_stands(comm, at(7)), CommError);
   });
 }
 

@@ -118,6 +118,14 @@ TEST_F(MembershipTest, SkipsAWorldThatIsOverBeforeItWasSeen) {
   EXPECT_EQ(membership.first_world()->generation, 2);
 }
 
+TEST_F(MembershipTest, KnowsTheSignalThatTheRunIsAskedToStopBy) {
+  agent_.link().send(LinkMessage::kStop, 0, "15");
+  agent_.link().send(LinkMessage::kKept, 0);  // seen: all before it has been, too
+  Membership membership(agent_.rank_end(), world_of(0));
+  EXPECT_TRUE(membership.kept().empty());
+  EXPECT_EQ(membership.stop_signal(), 15);
+}
+
 TEST_F(MembershipTest, ASpareWaitsUntilItIsNeeded) {
   Membership membership(agent_.rank_end(), std::nullopt);
   auto first = std::async(std::launch::async, [&] { return membership.first_world(); });

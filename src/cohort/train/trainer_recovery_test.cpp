@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -16,6 +17,10 @@
 
 namespace cohort {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
 
 TrainerOptions exact_run(int ranks, int shard) {
   TrainerOptions options;
@@ -92,6 +97,54 @@ TEST_P(Recovery, WeightsAreThoseOfAnUndisturbedRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ShardLevels, Recovery, testing::Range(0, 4));
+
+// Rank 0's weights change unseen; then the last rank dies, and of its survivors one
+// shall be cloned.
+void lose_a_rank_after_a_flip(
+    int ranks,
+    const std::function<void(const std::function<DoneEvent()>& train,
+                             Communicator& comm, test::Recorder& reporter)>& body) {
+  const test::World world{"shm", ranks};
+  test::run_ranks(world, [&](Communicator& comm, Store& store) {
+    at::set_num_threads(1);
+    TrainerOptions options = exact_run(ranks, 0);
+    options.step.exact = false;
+    options.drift_every_steps = 100;
+    FaultPlan faults;
+    faults.arm({.name = "engine.action",
+                .rank = 0,
+                .index = 0,
+                .count = 3,
+                .action = Fault::Action::kFlip});
+    faults.arm({.name = "engine.action", .rank = ranks - 1, .index = 0, .count = 5});
+    test::Recorder reporter;
+    body([&] { return train_through(world, comm, store, options, faults, reporter); },
+         comm, reporter);
+  });
+}
+
+TEST(Survivors, AreClonedAsMostOfThemAre) {
+  lose_a_rank_after_a_flip(
+      4, [](const auto& train, Communicator& comm, test::Recorder& reporter) {
+        EXPECT_EQ(train().steps, 8);
+        if (comm.rank() != 0) return;
+        EXPECT_THAT(reporter.notes,
+                    AllOf(HasSubstr("step 4: replicas drifted apart"),
+                          Not(HasSubstr("step 8: replicas drifted apart"))));
+      });
+}
+
+TEST(Survivors, OfWhomNobodyKnowsWhoIsRightAreNotCloned) {
+  lose_a_rank_after_a_flip(3, [](const auto& train, Communicator&, test::Recorder&) {
+    try {
+      train();
+      ADD_FAILURE() << "went on with one of them";
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("step 4: replicas drifted apart"),
+                                      HasSubstr("nothing is saved to go back to")));
+    }
+  });
+}
 
 }  // namespace
 }  // namespace cohort

@@ -80,9 +80,9 @@ void CollectiveOperation::wait() {
     work_->wait();
   } catch (const std::exception& error) {
     state_->fail(record_, error.what());
+    state_->raise(record_);
   }
-  if (state_->broken()) state_->raise(record_);
-  if (finish_) finish_();
+  if (finish_) finish_();  // done, though the group may be broken since
 }
 
 bool CollectiveOperation::poll() { return work_->isCompleted(); }
@@ -105,6 +105,7 @@ void ExchangeOperation::await_works() noexcept {
       work->wait();
     } catch (const std::exception& error) {
       state_->fail(record_, error.what());
+      failed_ = true;
     }
   }
   done_ = true;
@@ -116,7 +117,7 @@ void ExchangeOperation::wait() {
   } else {
     await_works();
   }
-  if (state_->broken()) state_->raise(record_);
+  if (failed_) state_->raise(record_);
   if (finish_) finish_();
 }
 

@@ -100,6 +100,7 @@ class ExchangeOperation : public Operation {
   Record record_;
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
   std::function<void()> finish_;
+  bool failed_ = false;  // read when it is done
   std::atomic<bool> done_{false};
   std::thread waiter_;
 };
