@@ -18,7 +18,6 @@ that repeats it.
 """
 import argparse
 import collections
-import json
 import os
 import queue
 import random
@@ -34,76 +33,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import storm_kinds  # noqa: E402
+import storm_run  # noqa: E402
 import train_run  # noqa: E402
-
-LIMIT_S = 120  # for the next step to come, after any fault
-DETECT_S = 1
-SMALL = {"fashion-mnist": {"model.width": 8, "batch": 32},
-         "mlp": {"model.width": 64, "batch": 32}}
-
-
-class Command:
-    """One life of the agent, and what it says."""
-
-    def __init__(self, args, folder, resume, env):
-        self.ranks = {}  # rank -> pid
-        self.lines = queue.Queue()
-        line = base_command(args) + ["--out", folder, "--sample-log", f"{folder}/samples",
-                                     "--set", f"checkpoint.dir={folder}/saved",
-                                     "--set", f"checkpoint.every_steps={args.save_every}",
-                                     "--set", "snapshot.every_steps=5",
-                                     "--set", f"elastic.detect_s={DETECT_S}",
-                                     "--set", f"elastic.max_ranks={args.ranks + 1}",
-                                     "--set", "checkpoint.keep=50",
-                                     "--max-restarts", "100000"]
-        self.err = open(f"{folder}/stderr", "a")
-        self.process = subprocess.Popen(
-            line + (["--resume"] if resume else []), stdout=subprocess.PIPE,
-            stderr=self.err, stdin=subprocess.DEVNULL, text=True,
-            env=dict(train_run.clean_environment(), **env))
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.put(json.loads(line))
-        self.lines.put(None)
-
-    def next(self):
-        """The next event; None: it has ended."""
-        event = self.lines.get(timeout=LIMIT_S)
-        if event and event["event"] == "rank":
-            self.ranks[event["rank"]] = event["pid"]
-        return event
-
-    def signal(self, rank, name):
-        try:
-            os.kill(self.ranks[rank], getattr(signal, "SIG" + name))
-            return True
-        except (KeyError, ProcessLookupError):
-            return False
-
-
-def base_command(args):
-    keys = dict(SMALL.get(args.recipe, {}), slices=8, seed=args.seed)
-    keys.update({"data.synthetic": "true", "epochs": 1000000, "log.every_steps": 1,
-                 "valid.every_epochs": 0, "drift.every_steps": 50})
-    command = [args.cohort, "train", args.recipe, "-n", str(args.ranks), "--exact",
-               "--json", "--max-steps", str(args.steps)]
-    if args.layout:
-        command += ["--layout", args.layout]
-    if args.backend:
-        command += ["--backend", args.backend]
-    return command + train_run.assignments(keys)
-
-
-def count_actions(args):
-    """Of a rank's step."""
-    command = [args.cohort, "step", args.recipe, "-n", str(args.ranks), "--json",
-               "--layout", args.layout or "shard=0"]
-    run = subprocess.run(command + train_run.assignments(
-        {**SMALL.get(args.recipe, {}), "slices": 8, "elastic": "on"}), text=True,
-        capture_output=True, env=train_run.clean_environment(), check=True)
-    return sum(json.loads(run.stdout)["actions"].values())
 
 
 class Storm:
@@ -124,7 +55,7 @@ class Storm:
         self.size = args.ranks  # that was asked for
         self.began = time.monotonic()
         self.log = open(self.folder / "storm.log", "w")
-        self.actions = count_actions(args)
+        self.actions = storm_run.count_actions(args)
         self.command = self.plan = self.strikes = None
 
     def note(self, what):
@@ -158,11 +89,12 @@ class Storm:
     def run(self):
         resume = False
         while True:
-            self.command = Command(self.args, self.folder, resume, self.environment())
+            self.command = storm_run.Command(self.args, self.folder, resume,
+                                             self.environment())
             self.size = self.args.ranks
             done = self.live()
             self.count_strikes()
-            code = self.command.process.wait(LIMIT_S)
+            code = self.command.process.wait(storm_run.LIMIT_S)
             self.command.err.close()
             if done is not None or code != -signal.SIGKILL:
                 return done, code
@@ -219,7 +151,7 @@ class Storm:
             self.command.signal(victim, storm_kinds.SIGNALS[kind])
         elif kind == "pause":
             self.command.signal(victim, "STOP")
-            self.later(DETECT_S / 3, victim, "CONT")
+            self.later(storm_run.DETECT_S / 3, victim, "CONT")
         elif kind == "two-at-once":
             for rank in (victim, other):
                 self.command.signal(rank, "KILL")
@@ -268,7 +200,7 @@ class Storm:
         def ask():
             run = subprocess.run(
                 [self.args.cohort, "resize", str(command.process.pid), str(size)],
-                capture_output=True, text=True, timeout=LIMIT_S,
+                capture_output=True, text=True, timeout=storm_run.LIMIT_S,
                 env=train_run.clean_environment())
             if run.returncode != 0 and command.process.poll() is None:
                 self.note(f"resize to {size}: {run.stderr.strip()}")
@@ -288,33 +220,6 @@ class Storm:
             command.signal(victim, "KILL")
 
         threading.Thread(target=wait, daemon=True).start()
-
-
-def undisturbed(args):
-    began = time.monotonic()
-    run = subprocess.run(base_command(args) + ["--set", "log.every_steps=100000"],
-                         capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                         env=train_run.clean_environment())
-    if run.returncode != 0:
-        sys.exit(f"the undisturbed run failed with {run.returncode}: {run.stderr}")
-    done = json.loads(run.stdout.splitlines()[-1])
-    return done["weights_hash"], time.monotonic() - began
-
-
-def verify(args, folder):
-    run = subprocess.run([args.cohort, "history", "verify", f"{folder}/history.log"],
-                         capture_output=True, text=True)
-    return run.returncode, (run.stdout + run.stderr).strip()
-
-
-def check_samples(folder, steps):
-    log = train_run.read_samples(f"{folder}/samples")
-    lines = collections.Counter((epoch, sample) for epoch, _, _, sample in log)
-    twice = [key for key, count in lines.items() if count > 1]
-    problems = [f"sample {twice[0]} was used twice"] if twice else []
-    if {step for _, step, _, _ in log} != set(range(1, steps + 1)):
-        problems.append("the sample log has not every step")
-    return problems
 
 
 def read_arguments():
@@ -356,12 +261,12 @@ def find_problems(args, storm, done, code, wanted):
         problems.append(f"weights {done['weights_hash']}, undisturbed {wanted}")
     if storm.counts.total() < args.faults:
         problems.append(f"{storm.counts.total()} faults have struck; expected {args.faults}")
-    history_code, history = verify(args, storm.folder)
+    history_code, history = storm_run.verify(args, storm.folder)
     if history_code != 0:
         problems.append(f"history verify: {history}")
     if "by the number of the step alone" in history:
         problems.append(f"nobody knows what some steps drew: {history}")
-    return problems + check_samples(storm.folder, args.steps)
+    return problems + storm_run.check_samples(storm.folder, args.steps)
 
 
 def fail(args, folder, problems):
@@ -396,13 +301,13 @@ def main():
           f"on {args.ranks} ranks {args.layout} {args.backend}", flush=True)
 
     storm = Storm(args, folder)
-    wanted, calm_s = undisturbed(args)
+    wanted, calm_s = storm_run.undisturbed(args)
     began = time.monotonic()
     try:
         done, code = storm.run()
     except queue.Empty:
         storm.command.process.kill()
-        fail(args, folder, [f"nothing was heard for {LIMIT_S} s"])
+        fail(args, folder, [f"nothing was heard for {storm_run.LIMIT_S} s"])
     wall_s = time.monotonic() - began
     problems = find_problems(args, storm, done, code, wanted)
     print_summary(storm, calm_s, wall_s)

@@ -94,7 +94,7 @@ struct LaunchResult {
 //
 // With `elastic.on` a rank that fails is replaced instead, by a spare if there is one,
 // and all ranks are told their new World: at most `max_restarts` times, and not when
-// the same rank fails for the third time with no step committed meanwhile, by itself
+// the same rank fails for the third time and came no further meanwhile, by itself
 // before the first one was, or because of its configuration (exit code 2). Rank 0
 // speaks for the run: once it has ended well, a rank that is killed is not replaced.
 //

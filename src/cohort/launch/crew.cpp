@@ -252,7 +252,10 @@ void Crew::settle() {
 
 void Crew::recover(const std::vector<Failure>& dead) {
   if (finished()) return give_up(dead.front(), "");
-  if (const auto refusal = budget_.spend(dead, board_.highest())) {
+  RestartBudget::Progress made{.highest = board_.highest()};
+  for (size_t rank = 0; rank < places_.size(); ++rank)
+    made.now = std::max(made.now, board_.committed(static_cast<int>(rank)));
+  if (const auto refusal = budget_.spend(dead, made)) {
     return give_up(refusal->cause, refusal->why);
   }
   faults_.insert(faults_.end(), dead.begin(), dead.end());

@@ -22,14 +22,14 @@ bool would_repeat(const Failure& failure, int64_t highest) {
 }  // namespace
 
 std::optional<RestartBudget::Refusal> RestartBudget::spend(
-    const std::vector<Failure>& dead, int64_t highest) {
+    const std::vector<Failure>& dead, Progress made) {
   for (const Failure& failure : dead) {
-    if (would_repeat(failure, highest)) return Refusal{failure, ""};
+    if (would_repeat(failure, made.highest)) return Refusal{failure, ""};
     Deaths& deaths = deaths_[failure.rank];
-    deaths.count = highest > deaths.at ? 1 : deaths.count + 1;
-    deaths.at = highest;
+    deaths.count = made.now > deaths.at ? 1 : deaths.count + 1;
+    deaths.at = made.now;
     if (deaths.count < kMostDeathsAtAStep) continue;
-    return Refusal{failure, text("failed for the third time after step ", highest,
+    return Refusal{failure, text("failed for the third time after step ", made.now,
                                  ", with none committed since")};
   }
   // One that only lost a peer is not the cause where there is another.

@@ -11,19 +11,25 @@
 
 namespace cohort::process {
 
-// How often an elastic run may lose ranks, and which losses are a loop: only a step
-// that no rank had committed before counts as progress.
+// How often an elastic run may lose ranks, and which losses are a loop: whoever dies
+// again must have come further than when it died last. A run that went back and makes
+// its steps again may fail there, and go on.
 class RestartBudget {
  public:
   explicit RestartBudget(int max_restarts) : max_(max_restarts) {}
 
-  // These ranks died, all of them when `highest` steps were committed; -1 is the group
-  // as a whole. Counts one restart, or says whose fault it is that there is none.
+  // How many steps are committed, and were before the run went back.
+  struct Progress {
+    int64_t now = 0;
+    int64_t highest = 0;
+  };
+  // These ranks died, all of them there; -1 is the group as a whole. Counts one
+  // restart, or says whose fault it is that there is none.
   struct Refusal {
     Failure cause;
     std::string why;
   };
-  std::optional<Refusal> spend(const std::vector<Failure>& dead, int64_t highest);
+  std::optional<Refusal> spend(const std::vector<Failure>& dead, Progress made);
 
   int used() const { return used_; }
 
