@@ -36,6 +36,8 @@ import storm_kinds  # noqa: E402
 import storm_run  # noqa: E402
 import train_run  # noqa: E402
 
+EXIT_DATA = 5
+
 
 class Storm:
     def __init__(self, args, folder):
@@ -96,10 +98,15 @@ class Storm:
             self.count_strikes()
             code = self.command.process.wait(storm_run.LIMIT_S)
             self.command.err.close()
-            if done is not None or code != -signal.SIGKILL:
+            if (done is not None or code != -signal.SIGKILL) and not self.last_is_missing(code):
                 return done, code
             resume = True
             self.resumes += 1
+
+    def last_is_missing(self, code):
+        """The disk was full at the last checkpoint: its user makes room, and goes on."""
+        said = Path(self.folder, "stderr").read_text()[-1000:]
+        return code == EXIT_DATA and "the last, is not saved" in said
 
     def live(self):
         """Until this agent's end; its last word if it has one."""

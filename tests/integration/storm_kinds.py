@@ -3,8 +3,8 @@
 
 A live fault strikes at once: a signal, a resize, a flip in a file. An armed one is in
 COHORT_FAULT of one life of the agent, which every rank and spare of that life inherits:
-each process comes to the place by itself, and notes the strike in COHORT_FAULT_LOG. What
-was armed and did not strike is not counted.
+each process comes to the place by itself, and notes the strike in COHORT_FAULT_LOG, until it
+has struck a few times in that life. What was armed and did not strike is not counted.
 """
 import glob
 
@@ -95,7 +95,8 @@ class Plan:
         elif kind == "kill-in-save":
             self.add(kind, rng.choice(SAVING), "", rng.randint(1, 12), "kill")
         elif kind == "kill-in-snapshot":
-            self.add(kind, "keeper.snapshot", "", rng.randint(1, 5), "kill")
+            # A rank that never lives to finish one lets nobody keep what was made.
+            self.add(kind, "keeper.snapshot", "", rng.randint(2, 6), "kill")
 
     def add(self, kind, name, index, count, action, rank=None):
         rank = self.rng.randrange(self.ranks) if rank is None else rank
@@ -108,7 +109,8 @@ class Plan:
                 return
             self.flipped.add((name, rank))
         self.kind_of[name, action] = kind
-        self.lines.append(f"{name}{index}@{rank}:{count}={action}")
+        most = self.rng.randint(1, 4)
+        self.lines.append(f"{name}{index}@{rank}:{count}={action}*{most}")
 
     @property
     def text(self):

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -21,7 +22,7 @@ constexpr std::string_view kSlowWord = "slow";
 [[noreturn]] void refuse(std::string_view spec, std::string_view why) {
   throw ConfigError(text("[core.fault] '", spec, "': ", why,
                          "; legal: NAME[INDEX]@RANK:COUNT="
-                         "throw|kill|freeze|flip|drop|slowMILLISECONDS"));
+                         "throw|kill|freeze|flip|drop|slowMILLISECONDS*MOST"));
 }
 
 Fault::Action parse_action(std::string_view spec, std::string_view word) {
@@ -52,7 +53,9 @@ std::string_view take_after(std::string_view& head, char mark) {
 Fault parse_fault(std::string_view spec) {
   Fault fault;
   std::string_view head = spec;
-  const std::string_view action = take_after(head, '=');
+  std::string_view action = take_after(head, '=');
+  if (action.find('*') != std::string_view::npos)
+    fault.most = parse_number(spec, take_after(action, '*'), 1);
   fault.action = parse_action(spec, action);
   if (fault.action == Fault::Action::kSlow)
     fault.delay = std::chrono::milliseconds(
@@ -80,16 +83,30 @@ std::string_view action_word(Fault::Action action) {
 }
 
 // A line in the file that COHORT_FAULT_LOG names: what is armed in many processes
-// strikes in few of them, and whoever armed it wants to know. A line is one write(), so
-// that those of several processes do not mix.
+// strikes in few of them, and whoever armed it wants to know.
+std::string line_of(const Fault& fault, int rank, int64_t index) {
+  const std::string delay =
+      fault.action == Fault::Action::kSlow ? text(fault.delay.count()) : "";
+  return text(fault.name, "[", index, "]@", rank, "=", action_word(fault.action), delay,
+              "\n");
+}
+
+bool is_spent(const Fault& fault, int rank, int64_t index) {
+  const char* const path = std::getenv("COHORT_FAULT_LOG");
+  if (fault.most == 0 || !path) return false;
+  std::ifstream file(path);
+  const std::string line = line_of(fault, rank, index);
+  int64_t struck = 0;
+  for (std::string one; std::getline(file, one);) struck += one + '\n' == line;
+  return struck >= fault.most;
+}
+
+// A line is one write(), so that those of several processes do not mix.
 void tell(const Fault& fault, int rank, int64_t index) {
   const char* const path = std::getenv("COHORT_FAULT_LOG");
   if (!path) return;
   const UniqueFd file(::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  const std::string delay =
-      fault.action == Fault::Action::kSlow ? text(fault.delay.count()) : "";
-  const std::string line = text(fault.name, "[", index, "]@", rank, "=",
-                                action_word(fault.action), delay, "\n");
+  const std::string line = line_of(fault, rank, index);
   if (::write(file.get(), line.data(), line.size()) < 0) return;  // nobody listens
 }
 
@@ -163,6 +180,7 @@ FaultPlan::Ask FaultPlan::pass(std::string_view name, int rank, int64_t index) {
       if (matches && fault.count > 0 && --fault.count == 0) due.push_back(fault);
     }
   }
+  std::erase_if(due, [&](const Fault& fault) { return is_spent(fault, rank, index); });
   for (const Fault& fault : due) fire(fault, rank, index);
   for (const Fault& fault : due) {
     if (fault.action == Fault::Action::kFlip) return Ask::kFlip;

@@ -32,6 +32,7 @@ struct Fault {
   // asks whoever passes to flip a bit of what it holds, kDrop to lose what it is about
   // to send or to write, as on a full disk.
   Action action = Action::kThrow;
+  int64_t most = 0;  // of all processes that note strikes in one file; 0: any number
   std::chrono::milliseconds delay{0};
   std::function<void()> call = {};  // for kCall
 };
@@ -43,12 +44,13 @@ struct Fault {
 class FaultPlan {
  public:
   FaultPlan() = default;
-  // "NAME[INDEX]@RANK:COUNT=ACTION;...", where [INDEX] and :COUNT may be missing, RANK
-  // may be *, and ACTION is throw, kill, freeze, flip, drop, or slow and a number of
-  // milliseconds (slow250). ConfigError for anything else.
+  // "NAME[INDEX]@RANK:COUNT=ACTION*MOST;...", where [INDEX], :COUNT and *MOST may be
+  // missing, RANK may be *, and ACTION is throw, kill, freeze, flip, drop, or slow and
+  // a number of milliseconds (slow250). ConfigError for anything else.
   explicit FaultPlan(std::string_view spec);
   // From COHORT_FAULT, for ranks that are real processes; none if it is not set. Each
-  // fault that fires is a line of the file that COHORT_FAULT_LOG names.
+  // fault that fires is a line of the file that COHORT_FAULT_LOG names; one with MOST
+  // does nothing when the file has as many lines of it.
   static FaultPlan from_env();
 
   void arm(Fault fault);

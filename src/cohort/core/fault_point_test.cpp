@@ -148,6 +148,20 @@ TEST(FaultPlan, AStrikeIsNotedInTheFileThatTheEnvironmentNames) {
   EXPECT_EQ(lines, "a[4]@1=flip\nb[-1]@2=slow3\na[5]@1=kill\n");
 }
 
+TEST(FaultPlan, StrikesAsOftenAsItMayInAllProcessesTogether) {
+  const std::string path = testing::TempDir() + "/struck_most";
+  std::filesystem::remove(path);
+  ::setenv("COHORT_FAULT_LOG", path.c_str(), 1);
+  int struck = 0;
+  for (int process = 0; process < 5; ++process) {
+    FaultPlan plan("place@1:2=flip*3");
+    EXPECT_EQ(plan.reach("place", 1), FaultPlan::Ask::kNothing);
+    struck += plan.reach("place", 1) == FaultPlan::Ask::kFlip;
+  }
+  ::unsetenv("COHORT_FAULT_LOG");
+  EXPECT_EQ(struck, 3);
+}
+
 TEST(FaultPlan, WithoutTheVariableNothingIsArmed) {
   ::unsetenv("COHORT_FAULT");
   EXPECT_EQ(FaultPlan::from_env().pending(), 0);
