@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients that are no numbers, or have changed by themselves: nobody commits them.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+
+#include "cohort/core/error.h"
+#include "cohort/engine/testing_elastic.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+using namespace test;  // NOLINT: a test
+using Phase = Standing::Phase;
+
+// A block whose gradient of one parameter is not finite, in its last element alone.
+class SpoiltBlock final : public Block {
+ public:
+  SpoiltBlock(std::unique_ptr<Block> block, Tensor parameter)
+      : block_(std::move(block)), parameter_(std::move(parameter)) {}
+
+  const std::string& name() const override { return block_->name(); }
+  std::span<const NamedTensor> parameters() const override {
+    return block_->parameters();
+  }
+  std::span<const NamedTensor> buffers() const override { return block_->buffers(); }
+
+  Values forward(const Values& inputs, Context& context) override {
+    context.grads = nullptr;
+    Values outputs = block_->forward(inputs, context);
+    const Tensor last = parameter_.reshape(-1)[-1];
+    outputs[0] = outputs[0] + (last - last.detach()).sqrt();  // its slope is infinite
+    return outputs;
+  }
+
+ private:
+  std::unique_ptr<Block> block_;
+  Tensor parameter_;
+};
+
+Chain make_spoilt_chain(const std::string& name) {
+  Chain chain = make_chain();
+  for (auto& block : chain.blocks)
+    for (const auto& parameter : block->parameters())
+      if (parameter.name == name) {
+        block = std::make_unique<SpoiltBlock>(std::move(block), parameter.tensor);
+        break;
+      }
+  return chain;
+}
+
+std::vector<std::string> trained_names() {
+  std::vector<std::string> names;
+  for (const auto& parameter : make_chain().parameters())
+    if (parameter.tensor.requires_grad()) names.push_back(parameter.name);
+  return names;
+}
+
+// Whoever finds it makes everybody leave the step, or after its vote is left behind.
+TEST(ElasticStep, AGradientThatHasChangedIsNeverCommitted) {
+  test::run_in_child([] {
+    for (const auto& way : every_way()) {
+      const auto states = undisturbed(way);
+      const Elements before = joined(states[1]), after = joined(states[2]);
+      const Schedule schedule = Rank::schedule_of(make_chain(), way);
+      std::atomic<int> noticed = 0;
+      for (int64_t action = 0, victim = 0;; action += 2, ++victim) {
+        victim %= way.ranks;
+        const auto& role = schedule.role_of(static_cast<int>(victim));
+        if (action >= std::ssize(role.actions)) break;
+        SCOPED_TRACE(testing::Message() << way << " action " << action);
+        disturb(way,
+                {.name = "engine.gradient",
+                 .rank = static_cast<int>(victim),
+                 .index = action,
+                 .action = Fault::Action::kFlip},
+                [&](Rank& rank, Communicator& comm) {
+                  const bool voted = rank->standing().phase >= Phase::kVoted;
+                  noticed += rank->standing().phase < Phase::kCommitted;
+                  if (!rank->damage().empty()) {
+                    EXPECT_TRUE(voted && comm.rank() == victim);
+                    return;
+                  }
+                  if (voted) rank->finish(false);
+                  for (const auto& [where, value] : elements(*rank, Holding::kHeld))
+                    ASSERT_EQ(value, (voted ? after : before).at(where)) << where.first;
+                });
+      }
+      EXPECT_GT(noticed, way.ranks) << "no flip did any harm";
+    }
+  });
+}
+
+// At level 0 each rank looks at a part of the sums alone, and the last one is gone.
+TEST(ElasticStep, CutOffInItsVoteEachRankKnowsOfABadSum) {
+  test::run_in_child([] {
+    const Way way;
+    for (const std::string& name : trained_names()) {
+      SCOPED_TRACE(name);
+      FaultPlan faults;
+      faults.arm({.name = "engine.vote", .rank = way.ranks - 1});
+      std::barrier all_cut(way.ranks);
+      test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
+        Rank rank(way, comm, &faults, make_spoilt_chain(name));
+        try {
+          rank.step(0);
+        } catch (const InjectedFault&) {
+          comm.abort("the test says so");
+        } catch (const CommError&) {
+          EXPECT_EQ(rank->standing().phase, Phase::kVoted);
+          EXPECT_TRUE(rank->standing().against);
+        }
+        all_cut.arrive_and_wait();
+      });
+      EXPECT_EQ(faults.pending(), 0);
+    }
+  });
+}
+
+TEST(ElasticStep, ABadSumIsLeftOutByAll) {
+  test::run_in_child([] {
+    for (const auto& way : every_way())
+      for (const std::string& name : trained_names()) {
+        SCOPED_TRACE(testing::Message() << way << ' ' << name);
+        test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
+          Rank rank(way, comm, nullptr, make_spoilt_chain(name));
+          EXPECT_TRUE(rank.step(0).skipped);
+        });
+      }
+  });
+}
+
+}  // namespace
+}  // namespace cohort
