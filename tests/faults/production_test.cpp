@@ -146,7 +146,8 @@ void begin_run(const Scenario& scenario, const std::string& folder) {
 struct Ending {
   ThreadRunResult run;
   HistoryReport history;
-  int64_t missed = 0;  // faults that never struck
+  bool missed = false;  // some strike never came
+  bool idle = false;    // none did
 };
 
 Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
@@ -162,15 +163,21 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
   FaultPlan faults;
   if (observer) faults.observe(observer);
   for (auto& fault : faults_of(scenario, handle)) faults.arm(std::move(fault));
+  int64_t armed = 0;
   for (const auto& strike : strikes)
-    for (auto& fault : threads::faults_of(strike, handle)) faults.arm(std::move(fault));
+    for (auto& fault : threads::faults_of(strike, handle)) {
+      faults.arm(std::move(fault));
+      ++armed;
+    }
   std::string name = testing::PrintToString(scenario);
   for (const auto& strike : strikes) name += "; " + testing::PrintToString(strike);
   ThreadRun run(
       {.ranks = scenario.ranks, .trainer = options, .faults = &faults, .name = name});
   handle = &run;
   Ending ending{.run = run.run(), .history = {}};
-  ending.missed = strikes.empty() ? 0 : faults.pending();
+  const int64_t pending = strikes.empty() ? 0 : faults.pending();
+  ending.missed = pending > 0;
+  ending.idle = armed > 0 && pending >= armed;
   ending.history = verify_history(options.history);
   return ending;
 }
@@ -307,9 +314,11 @@ TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
     return cases;
   };
   const auto try_it = [](const Case& one, const std::string& wanted) {
-    const Ending ending = play(GetParam(), one);
+    Ending ending = play(GetParam(), one);
+    // How many messages a call takes differs a little: then its pass comes next time.
+    if (ending.missed && one[0].point == "comm.message") ending = play(GetParam(), one);
     if (!one[0].may_miss)
-      EXPECT_EQ(ending.missed, 0) << "the fault never struck: nothing was tested";
+      EXPECT_FALSE(ending.missed) << "the fault never struck: nothing was tested";
     expect_undisturbed(ending, wanted);
   };
   EXPECT_GT(play_all(GetParam(), make, try_it), 0u);
@@ -346,7 +355,7 @@ TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
   };
   const auto try_it = [](const Case& pair, const std::string& wanted) {
     const Ending ending = play(GetParam(), pair);
-    EXPECT_LT(ending.missed, 2) << "no fault struck: nothing was tested";
+    EXPECT_FALSE(ending.idle) << "no fault struck: nothing was tested";
     expect_undisturbed(ending, wanted);
   };
   EXPECT_GT(play_all(GetParam(), make, try_it), 0u);
