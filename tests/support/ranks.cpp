@@ -12,6 +12,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <new>
 #include <thread>
 
@@ -186,6 +188,15 @@ bool listen(Child& child, std::chrono::steady_clock::time_point end) {
   }
 }
 
+// What a thread of the parent held when it was forked stays locked in the child:
+// LibTorch's pool, once an operation was large enough to start it, hangs there.
+std::string threads_here() {
+  const auto tasks =
+      std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                    std::filesystem::directory_iterator());
+  return tasks > 1 ? text(" (its parent has ", tasks, " threads; legal: 1)") : "";
+}
+
 void collect(std::vector<Child>& children, const std::set<int>& may_die) {
   const auto end = std::chrono::steady_clock::now() + kDeadline;
   for (int i = 0; i < static_cast<int>(children.size()); ++i) {
@@ -196,7 +207,8 @@ void collect(std::vector<Child>& children, const std::set<int>& may_die) {
     int status = 0;
     waitpid(child.pid, &status, 0);
     if (!ended) {
-      ADD_FAILURE() << "child " << i << " hangs\n" << child.said;
+      ADD_FAILURE() << "child " << i << " hangs" << threads_here() << "\n"
+                    << child.said;
     } else if (WIFSIGNALED(status) && !may_die.contains(i)) {
       ADD_FAILURE() << "child " << i << " died of signal " << WTERMSIG(status);
     } else if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {

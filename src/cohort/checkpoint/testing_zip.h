@@ -19,7 +19,8 @@ struct ZipRecord {
 };
 
 inline void put_number(std::string& out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
+  for (int i = 0; i < bytes; ++i)
+    out += static_cast<char>(i < 8 ? value >> (8 * i) : 0);
 }
 
 inline std::string zip_head(const ZipRecord& record, uint64_t size) {
