@@ -149,8 +149,8 @@ TEST(FaultPlan, AStrikeIsNotedInTheFileThatTheEnvironmentNames) {
 }
 
 TEST(FaultPlan, StrikesAsOftenAsItMayInAllProcessesTogether) {
-  const std::string path = testing::TempDir() + "/struck_most";
-  std::filesystem::remove(path);
+  const auto path =
+      std::filesystem::temp_directory_path() / text("cohort_struck_", ::getpid());
   ::setenv("COHORT_FAULT_LOG", path.c_str(), 1);
   int struck = 0;
   for (int process = 0; process < 5; ++process) {
@@ -159,6 +159,7 @@ TEST(FaultPlan, StrikesAsOftenAsItMayInAllProcessesTogether) {
     struck += plan.reach("place", 1) == FaultPlan::Ask::kFlip;
   }
   ::unsetenv("COHORT_FAULT_LOG");
+  std::filesystem::remove(path);
   EXPECT_EQ(struck, 3);
 }
 

@@ -83,7 +83,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       state_(chain, schedule_, rule, options.decay,
              options.takes_over ? nullptr : &comm, *groups_.shard),
       gradients_(schedule_, state_, groups_,
-                 {.visits = fused_, .seals = looks_for_flips(schedule_, options)}),
+                 {.visits = fused_, .seals = options.compute_on == ComputeOn::kHost}),
       sink_(std::make_unique<Sink>(*this)),
       last_to_add_(last_to_add(bucket_uses(specs_of(chain), schedule_.buckets),
                                schedule_.buckets.size())),
@@ -103,7 +103,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
     if (fused_ && schedule_.shard < 3)
       peer_parameters_.push_back(peers->map_peers(bucket.whole));
   if (options.compute_on != ComputeOn::kHost) set_up_device();
-  if (looks_for_flips(schedule_, options))
+  if (gradients_.seals())
     seal_ = std::make_unique<StateSeal>(state_, chain_, schedule_.shard);
   if (seal_ && !options.takes_over) seal_->close_all();
 }

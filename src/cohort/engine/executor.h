@@ -112,7 +112,6 @@ class Executor final : public StepRunner {
   void refresh_mirror(int bucket);
   StepScalars scalars() const;
   double seed_scale() const;
-  static bool looks_for_flips(const Schedule& schedule, const ExecutorOptions& options);
   void make_groups();
   void start_buffers_equal();
   void find_shared_places();
@@ -190,9 +189,11 @@ class Executor final : public StepRunner {
   size_t launched_ = 0;           // segments
   std::vector<bool> slot_taken_;  // of gradients, until their reduction is done
   bool replays_ = false;          // segments as graphs
-  bool loss_settled_ = false, evaluating_ = false, skipped_ = false;
+  bool loss_settled_ = false;
   double rate_ = 0, norm_ = 0;
   int64_t step_ = 0;
+  bool evaluating_ = false;
+  bool skipped_ = false;
   std::string not_finite_;  // what was found, if anything was
 };
 

@@ -23,11 +23,6 @@ struct Executor::Copy {
   Tensor mirror = {};  // of the share of the rank before
 };
 
-bool Executor::looks_for_flips(const Schedule& schedule,
-                               const ExecutorOptions& options) {
-  return schedule.exact && schedule.elastic && options.compute_on == ComputeOn::kHost;
-}
-
 void Executor::make_groups() {
   if (schedule_.groups.size() < 3) return;
   shard_comm_ = comm_.split(schedule_.groups[1].first_of(comm_.rank()));

@@ -34,7 +34,7 @@ bool GradientSums::can_visit(const RankGroups& groups) {
 GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
                            const RankGroups& groups, Options options)
     : level_(groups.shard->size() > 1 ? schedule.shard : 0),
-      seals_(options.seals),
+      seals_(options.seals && schedule.exact && schedule.elastic),
       exact_(schedule.exact),
       mirrors_(has_mirrors(schedule)),
       slices_(schedule.slices),
@@ -151,7 +151,7 @@ void GradientSums::map_peers() {
   }
 }
 
-// Of buffers that peers read they also read the hashes.
+// Peers that read a buffer read its hashes, too.
 void GradientSums::make_seals() {
   const int size = shard_->size();
   int64_t largest = 0;
@@ -162,7 +162,7 @@ void GradientSums::make_seals() {
     const int64_t table = StretchSeal::table_size(share, size);
     largest = std::max(largest, table);
     for (size_t b = 0; b < sums.sums.size(); ++b) {
-      const Tensor hashes = shown_table(table);
+      const Tensor hashes = shard_->allocate({table}, at::kLong);
       sums.sum_seals.emplace_back(sums.sums[b], hashes);
       if (!peers_) continue;
       const auto views = peers_->map_peers(hashes);
@@ -180,7 +180,7 @@ void GradientSums::make_seals() {
     if (sums.mirrored.defined()) sums.mirrored_seal = seal_here(sums.mirrored, share);
   }
   for (size_t slot = 0; slot < ring_.size(); ++slot) {
-    const Tensor hashes = shown_table(largest);
+    const Tensor hashes = shard_->allocate({largest}, at::kLong);
     ring_seals_.emplace_back(ring_[slot], hashes);
     if (!peers_) continue;
     const auto views = peers_->map_peers(hashes);
@@ -192,10 +192,6 @@ void GradientSums::make_seals() {
 StretchSeal GradientSums::seal_here(const Tensor& buffer, int64_t share) const {
   const int64_t size = StretchSeal::table_size(share, buffer.numel() / share);
   return {buffer, at::zeros({size}, at::kLong)};
-}
-
-Tensor GradientSums::shown_table(int64_t size) const {
-  return shard_->allocate({size}, at::kLong);
 }
 
 uint64_t GradientSums::hash_of_born(int index, int slice) const {

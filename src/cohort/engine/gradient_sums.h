@@ -52,7 +52,8 @@ class GradientSums {
 
   struct Options {
     bool visits = false;  // sums go to a Visitor and are not kept; if can_visit()
-    bool seals = false;   // whoever reads a gradient looks whether it has changed
+    // In exact, elastic runs whoever reads a gradient looks whether it has changed.
+    bool seals = false;
   };
   // Collective.
   GradientSums(const Schedule& schedule, const FlatState& state,
@@ -73,8 +74,8 @@ class GradientSums {
   // Whether all slices are added up in one leaf; and all memory leaf() may answer with.
   bool adds_where_born(int bucket) const;
   std::vector<Tensor> leaves(int bucket) const;
-  // Of a run with seals: a parameter's gradient of that slice is in its leaf, all of it
-  // or what one of several blocks adds; and is about to be added to.
+  // For a run with seals: a parameter's gradient of that slice is in its leaf, all of
+  // it or what one of several blocks adds; and is about to be added to.
   void close_born(int place, int slice);
   void open_born(int place, int slice);
   // Every gradient of that slice is in its leaf.
@@ -92,6 +93,7 @@ class GradientSums {
   // The sum, once it is there: of the whole bucket at level 0, else of the share.
   const Tensor& sum(int bucket) const;
 
+  bool seals() const { return seals_; }
   // Whose memory of gradients has changed by itself, as words for a line; empty: nobody
   // who looked in this step saw any. broken_sum() looks once more at what sum() and
   // mirrored_sum() give.
@@ -132,7 +134,6 @@ class GradientSums {
   void map_peers();
   void make_seals();
   StretchSeal seal_here(const Tensor& buffer, int64_t share) const;
-  Tensor shown_table(int64_t size) const;
   void look(bool holds, int member);
   uint64_t hash_of_born(int place, int slice) const;
   int64_t share_count(int bucket) const;

@@ -17,10 +17,10 @@ namespace cohort {
 class StretchSeal {
  public:
   StretchSeal() = default;
-  // `hashes`: table_size() int64, as old as the buffer or older.
+  // `hashes`: table_size() int64, kept as long as the buffer.
   StretchSeal(Tensor buffer, Tensor hashes);
 
-  // Of a buffer of that many shares.
+  // How many hashes a buffer of that many shares has.
   static int64_t table_size(int64_t share, int64_t shares);
   static uint64_t hash_of(const void* stretch, int64_t bytes);
 
@@ -30,7 +30,7 @@ class StretchSeal {
   void close_as(int64_t share, int64_t begin, uint64_t hash);
   bool holds(int64_t share, int64_t begin, int64_t count) const;
 
-  // Of all that lies in its first `shares` shares.
+  // The same for every stretch of the first `shares` shares.
   void close_all(int64_t share, int64_t shares);
   bool all_hold(int64_t share, int64_t shares) const;
 
