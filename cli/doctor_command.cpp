@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include "cohort/comm/backends.h"
 #include "doctor_checks.h"
 
 namespace cohort::cli {
@@ -87,6 +88,16 @@ void print_summary(const std::vector<Finding>& findings, std::ostream& out) {
 }
 
 }  // namespace
+
+std::vector<DoctorBackend> known_backends() {
+  std::vector<DoctorBackend> known;
+  for (const auto& backend : backends()) {
+    const bool here = backend.is_available();
+    known.push_back(
+        {std::string(backend.name), here, here ? "" : "comes with a later release"});
+  }
+  return known;
+}
 
 int run_doctor(const DoctorOptions& options, std::ostream& out) {
   const auto findings = examine(options);

@@ -21,6 +21,8 @@ struct DoctorOptions {
   bool json = false;  // one object a line instead of "[ok] text"
 };
 
+std::vector<DoctorBackend> known_backends();
+
 // Prints what is here, what is missing and what that costs, one line a check, and at
 // the end how to install what is missing. Returns 0, or 1 if something that every run
 // needs is broken. Takes at most a few seconds. Forks: call it before any thread or

@@ -17,9 +17,9 @@
 #include "cli/launch_command.h"
 #include "cli/resize_command.h"
 #include "cli/step_command.h"
+#include "cli/stop_signals.h"
 #include "cli/train_command.h"
 #include "cli/train_help.h"
-#include "cohort/comm/backends.h"
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
@@ -312,10 +312,7 @@ void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
   sub->callback([&] {
     command = [&] {
       options.version = version();
-      for (const auto& backend : backends())
-        options.backends.push_back(
-            {std::string(backend.name), backend.is_available(),
-             backend.is_available() ? "" : "comes with a later release"});
+      options.backends = known_backends();
       return run_doctor(options, std::cout);
     };
   });
@@ -345,8 +342,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Distributed training of deep networks in C++"};
-  app.name("cohort");
+  CLI::App app{"Distributed training of deep networks in C++", "cohort"};
   app.set_version_flag("--version", std::string(version()));
   app.require_subcommand(1);
   TrainArgs train;
@@ -376,6 +372,8 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", usage_error(app, error).c_str());
     return kExitConfig;
   }
+  if (!app.got_subcommand("train") && !app.got_subcommand("launch"))
+    release_stop_signals();  // no agent comes who answers
   return command();
 }
 

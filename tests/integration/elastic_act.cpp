@@ -57,6 +57,9 @@ class Rank {
  private:
   void live(const World& world) {
     suffer("rejoin", world, world.generation == 1);
+    if (fault_.kind == "absent" && world.rank != fault_.rank) ::signal(SIGTERM, SIG_IGN);
+    say(text("joins ", world.rank));
+    suffer("absent", world, world.generation == 0);
     Session session(world, options_);
     const auto watch = membership_.watch(session.comm());
     recall();
@@ -103,7 +106,7 @@ class Rank {
     }
     if (kind == "exit") ::_exit(3);
     if (kind == "leave") throw CommError("it has had enough");
-    if (kind == "hang") {
+    if (kind == "hang" || kind == "absent") {
       for (;;) ::pause();
     }
     ::kill(::getpid(), SIGKILL);

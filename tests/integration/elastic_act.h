@@ -20,6 +20,7 @@ namespace cohort::test {
 //   last:R:0     kills itself after the last step of generation 0
 //   late:R:0     kills itself when it has said that the run is done
 //   rejoin:R:0   kills itself as it is about to join generation 1
+//   absent:R:0   never joins generation 0; the others do not hear SIGTERM
 int elastic_act(const std::vector<std::string>& args);
 
 }  // namespace cohort::test

@@ -295,6 +295,17 @@ TEST(Elastic, NothingIsReplacedOnceTheRunIsBeingStopped) {
   EXPECT_THAT(run.program.out(), Not(HasSubstr("fault")));
 }
 
+TEST(Elastic, ARankThatDiesOfTheRequestFreesThoseWhoWaitForIt) {
+  ElasticRun run({"-n", "2"}, {kForever, "1", kPatience, "absent:1:0"});
+  ASSERT_TRUE(run.program.wait_until([&] {
+    return count(run.program.out(), "joins 0") && count(run.program.out(), "joins 1");
+  }));
+  run.program.signal(SIGTERM);
+  EXPECT_EQ(run.program.wait(), 128 + SIGTERM);
+  EXPECT_THAT(run.program.err(), HasSubstr("this world is over"));
+  EXPECT_TRUE(run.program.all_gone());
+}
+
 TEST(Elastic, NothingIsLeftWhenTheAgentIsKilled) {
   ElasticRun run({"-n", "2", "--max-restarts", "100"}, {kForever, "1", kPatience});
   run.wait_for_spare(run.wait_for_world(0, 2));

@@ -61,6 +61,16 @@ INSTANTIATE_TEST_SUITE_P(Signals, PassedOn,
                          testing::Values(SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1,
                                          SIGUSR2));
 
+TEST(HeldBack, ByAProgramIsHeldBackInItsOwnRanksAndFreeInOthers) {
+  Program own(body({"-n", "2", "--hold"}, {"held"}));
+  EXPECT_EQ(own.wait(), 0) << own.err();
+  EXPECT_EQ(own.out(), "held\n[rank 1] held\n");
+  Program other(Args{launch_tool(), "-n", "1", "--hold", "--", launch_tool(), "--act",
+                     "held"});
+  EXPECT_EQ(other.wait(), 0) << other.err();
+  EXPECT_EQ(other.out(), "free\n");
+}
+
 class Stopped : public testing::TestWithParam<int> {};
 
 TEST_P(Stopped, EndsWithTheSignalsCodeWhenRanksDieOfIt) {

@@ -62,6 +62,22 @@ int obey(const Args& args) {
   return std::stoi(args.at(1));
 }
 
+// Says whether it can be asked to end.
+int held(const Args&) {
+  sigset_t mask;
+  ::sigprocmask(SIG_SETMASK, nullptr, &mask);
+  std::printf("%s\n", ::sigismember(&mask, SIGTERM) ? "held" : "free");
+  return 0;
+}
+
+// A program that answers requests only once it is ready to.
+void hold_requests() {
+  sigset_t requests;
+  ::sigemptyset(&requests);
+  for (int signal : {SIGTERM, SIGUSR1}) ::sigaddset(&requests, signal);
+  ::sigprocmask(SIG_BLOCK, &requests, nullptr);
+}
+
 // The first of its generation to ask, in a store that must be empty; then fails while
 // the generation is below LAST.
 int fresh(const Args& args) {
@@ -87,6 +103,7 @@ int act(const Args& args) {
   if (args[0] == "meet") return meet(rest);
   if (args[0] == "fresh") return fresh(rest);
   if (args[0] == "obey") return obey(rest);
+  if (args[0] == "held") return held(rest);
   if (args[0] == "error") return error(rest);
   if (args[0] == "elastic") return cohort::test::elastic_act(rest);
   return 2;
@@ -175,6 +192,8 @@ int run(Args in) {
       elastic.detect = std::chrono::milliseconds(std::stoi(value()));
     else if (in[i] == "--max-ranks")
       elastic.max_ranks = std::stoi(value());
+    else if (in[i] == "--hold")
+      hold_requests();
     else if (in[i] == "--json")
       args.json = true;
     else

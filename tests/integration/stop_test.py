@@ -3,6 +3,7 @@
 """A stop on request saves the run, also when a rank is lost about the same time."""
 import os
 import signal
+import subprocess
 import unittest
 
 import train_run
@@ -61,6 +62,19 @@ class StopTest(train_run.TrainTest):
                 # Its agent answers: by what is saved, or by the signal if nothing is.
                 self.assertIn(ended.code, (75, 128 + signal_), ended.err)
                 self.assertIn("stopping 2 ranks", ended.err)
+
+    def test_a_command_without_ranks_ends_as_any_program(self):
+        self.root.mkdir(parents=True)
+        pipe = self.root / "history.bin"
+        os.mkfifo(pipe)
+        reader = subprocess.Popen([train_run.COHORT, "history", "show", pipe])
+        try:
+            with open(pipe, "wb"):  # once the command has opened it, and waits for a byte
+                reader.send_signal(signal.SIGTERM)
+                self.assertEqual(reader.wait(20), -signal.SIGTERM)
+        finally:
+            reader.kill()
+            reader.wait()
 
     def test_a_rank_that_died_just_before_the_request(self):
         for victim in (0, 1):

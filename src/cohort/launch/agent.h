@@ -88,9 +88,10 @@ struct LaunchResult {
 //
 // SIGTERM, SIGINT, SIGHUP and SIGQUIT to this process go to the ranks and, `grace`
 // later, are followed by SIGKILL; a second SIGINT kills at once. SIGUSR1 and SIGUSR2
-// go to the ranks. A rank that fails ends the others, or starts all of them anew while
-// there are restarts left. A rank may end with 0 while others run on, and a body with
-// 75: stopped on request.
+// go to the ranks. A body begins with the signals blocked that the caller had blocked;
+// a program, with SIGTERM and SIGUSR1 open. A rank that fails ends the others, or
+// starts all of them anew while there are restarts left. A rank may end with 0 while
+// others run on, and a body with 75: stopped on request.
 //
 // With `elastic.on` a rank that fails is replaced instead, by a spare if there is one,
 // and all ranks are told their new World: at most `max_restarts` times, and not when

@@ -183,6 +183,7 @@ void Crew::on_end(RankProcess& process) {
   } else if (ending_ || ended_by_request(process)) {
     ending_ = true;
     tell_end("a rank was lost while the run was being stopped");
+    close_store();  // someone may wait in it for the one that is lost
   } else if (finished() && (process.killed_from_outside() || process.given_up())) {
     note(text(process.name(), " failed: ", describe_cause(process.failure()),
               "; the run was done"));

@@ -17,8 +17,6 @@ SignalScope::SignalScope() {
     ::sigaddset(&handled_, signal);
   }
   ::sigprocmask(SIG_BLOCK, &handled_, &old_mask_);
-  // A program may hold these back until its agent listens; ranks must hear them.
-  for (int signal : {SIGTERM, SIGUSR1}) ::sigdelset(&old_mask_, signal);
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &ignore, &old_pipe_);
