@@ -151,8 +151,7 @@ std::string unpacked_head(const uint8_t* data, int64_t size) {
     else if (result != Z_OK)
       break;
   }
-  head.resize(head.size() - stream.avail_out);
-  return head;
+  return head.substr(0, head.size() - stream.avail_out);
 }
 
 // Unpacks into memory of the size that is wanted: what would be more is not unpacked.

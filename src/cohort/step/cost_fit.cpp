@@ -15,18 +15,21 @@ namespace {
 // Points (x, seconds), and the line through them.
 class Line {
  public:
-  void add(double x, double y) { points_.emplace_back(x, y); }
+  void add(double x, double y) { points_.push_back({x, y}); }
   bool empty() const { return points_.empty(); }
 
-  // fixed, slope. `through_zero`: what to do where all points have one x.
-  std::pair<double, double> fit(bool through_zero) const {
+  struct Fit {
+    double fixed = 0, slope = 0;
+  };
+  // `through_zero`: what to do where all points have one x.
+  Fit fit(bool through_zero) const {
     double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
     for (const auto& [x, y] : points_) {
       n += 1, sx += x, sy += y, sxx += x * x, sxy += x * y;
     }
     const double spread = n * sxx - sx * sx;
     if (spread <= 1e-12 * n * sxx)
-      return through_zero && sx > 0 ? std::pair(0.0, sy / sx) : std::pair(sy / n, 0.0);
+      return through_zero && sx > 0 ? Fit{0, sy / sx} : Fit{sy / n, 0};
     double slope = std::max(0.0, (n * sxy - sx * sy) / spread);
     double fixed = (sy - slope * sx) / n;
     if (fixed < 0) fixed = 0, slope = sxy / sxx;
@@ -47,7 +50,10 @@ class Line {
   }
 
  private:
-  std::vector<std::pair<double, double>> points_;
+  struct Point {
+    double x, y;
+  };
+  std::vector<Point> points_;
 };
 
 struct Lines {
