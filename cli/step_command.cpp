@@ -37,7 +37,8 @@ void read_step(const StepArgs& args, StepView& view) {
   view.schedule = std::move(file.schedule);
   view.measured = std::move(file.times);
   for (const auto& group : view.schedule.groups)
-    view.layout += text(view.layout.empty() ? "" : ",", group.name, "=", group.size);
+    view.layout += text(view.layout.empty() ? "" : ",", group.name, "=",
+                        view.schedule.size_of(group));
   view.report = check(view.schedule);
   view.costs = plain_costs(view.schedule);
   view.costs_from = "assumed: 1 ms a forward, 2 ms a backward";

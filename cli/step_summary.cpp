@@ -38,7 +38,8 @@ ByKind bytes_moved(const Schedule& schedule, const Role& role) {
     const double factor =
         action.lane > groups
             ? 1
-            : ring_factor(action.kind, schedule.groups[action.lane - 1].size);
+            : ring_factor(action.kind,
+                          schedule.size_of(schedule.groups[action.lane - 1]));
     moved[action.kind] += factor * static_cast<double>(action.bytes);
   }
   return moved;
@@ -131,7 +132,7 @@ std::string format_step(const StepView& view) {
       {"step", view.name},
       {"layout", text(view.layout.empty() ? "one rank" : view.layout,
                       schedule.exact ? ", exact" : "")},
-      {"ranks", text(schedule.world, " in ", schedule.roles.size(),
+      {"ranks", text(schedule.world(), " in ", schedule.roles.size(),
                      schedule.roles.size() == 1 ? " role" : " roles")},
       {"slices", text(schedule.slices, ", at most ", role.slices, " a rank, of ",
                       format_quantity(view.costs.samples), " samples")},
@@ -193,7 +194,7 @@ std::string step_json(const StepView& view) {
   object.add("step", view.name)
       .add("layout", view.layout)
       .add("exact", schedule.exact)
-      .add("world", schedule.world)
+      .add("world", schedule.world())
       .add("roles", schedule.roles.size())
       .add("slices", schedule.slices)
       .add("buckets", role.actions.back().buckets.size())

@@ -75,7 +75,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
           (make_groups(), RankGroups{&comm_, shard_comm_ ? shard_comm_.get() : &comm_,
                                      replicate_comm_.get()})),
       options_(options),
-      first_slice_(slices_of(comm.rank(), comm.size(), schedule_.slices).begin),
+      first_slice_(schedule_.mesh.slices(comm.rank(), schedule_.slices).begin),
       fused_(options.communicate && can_fuse(role_) &&
              GradientSums::can_visit(groups_)),
       moves_alone_(dynamic_cast<PeerMemory*>(&comm) == nullptr),

@@ -25,8 +25,9 @@ struct Executor::Copy {
 
 void Executor::make_groups() {
   if (schedule_.groups.size() < 3) return;
-  shard_comm_ = comm_.split(schedule_.groups[1].first_of(comm_.rank()));
-  replicate_comm_ = comm_.split(schedule_.groups[2].first_of(comm_.rank()));
+  const Mesh& mesh = schedule_.mesh;
+  shard_comm_ = comm_.split(mesh.first(comm_.rank(), schedule_.groups[1].axes));
+  replicate_comm_ = comm_.split(mesh.first(comm_.rank(), schedule_.groups[2].axes));
 }
 
 // Rank 0's buffers are everyone's.

@@ -297,9 +297,11 @@ PendingWork GradientSums::reduce_replicas(int bucket) {
 
 PendingWork GradientSums::mirror(int bucket) {
   BucketSums& sums = buckets_[bucket];
-  const int size = shard_->size(), rank = shard_->rank();
-  const Transfer send{(rank + 1) % size, sums.share};
-  const Transfer receive{(rank + size - 1) % size, sums.mirrored};
+  const auto beside = [&](int distance) {
+    return mesh_.coordinate(mesh_.neighbour(rank_, Axis::kCut, distance), Axis::kCut);
+  };
+  const Transfer send{beside(1), sums.share};
+  const Transfer receive{beside(-1), sums.mirrored};
   return {shard_->exchange(std::span(&send, 1), std::span(&receive, 1)),
           [&sums] { sums.mirrored_seal.close_all(sums.mirrored.numel(), 1); }};
 }
@@ -312,7 +314,8 @@ std::optional<int> GradientSums::blame(int bucket, int64_t index) const {
   for (int m = 0; peers_ && m < shard_->size(); ++m) {
     std::vector<Tensor> buffers =
         in_rounds() ? std::vector{ring_peers_[sums.slot][m]} : sums.peers[m];
-    if (std::any_of(buffers.begin(), buffers.end(), is_bad)) return first_member_ + m;
+    if (std::any_of(buffers.begin(), buffers.end(), is_bad))
+      return mesh_.with(rank_, Axis::kCut, m);
   }
   return {};
 }

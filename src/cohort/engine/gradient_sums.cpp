@@ -38,10 +38,9 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
       exact_(schedule.exact),
       mirrors_(has_mirrors(schedule)),
       slices_(schedule.slices),
-      first_slice_(
-          slices_of(groups.dp->rank(), groups.dp->size(), schedule.slices).begin),
-      first_member_(groups.dp->rank() / groups.shard->size() * groups.shard->size()),
-      rounds_((schedule.slices + groups.dp->size() - 1) / groups.dp->size()),
+      mesh_(schedule.mesh),
+      rank_(groups.dp->rank()),
+      rounds_(mesh_.rounds(slices_)),
       precision_(schedule.precision),
       state_(state),
       dp_(groups.dp),
@@ -80,8 +79,8 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
 
 // Of the shard group, and of what the groups of a hybrid run are left with.
 void GradientSums::make_folds() {
-  fold_ = std::make_unique<TreeFold>(slices_,
-                                     nodes_of_group(first_member_ / shard_->size()));
+  fold_ = std::make_unique<TreeFold>(
+      slices_, nodes_of_group(mesh_.coordinate(rank_, Axis::kReplicate)));
   if (!replicate_) return;
   std::vector<TreeNode> nodes;
   for (int g = 0; g < replicate_->size(); ++g) {
@@ -98,8 +97,8 @@ void GradientSums::allocate_local(BucketSums& sums, int64_t numel) {
   int buffers = !wide && rounds_ > 1 ? 1 : 0;
   if (exact_) {
     buffers = 1;
-    for (int r = 0; r < dp_->size(); ++r) {
-      const SliceRange range = slices_of(r, dp_->size(), slices_);
+    for (const int rank : mesh_.members(rank_, kDataAxes)) {
+      const SliceRange range = mesh_.slices(rank, slices_);
       buffers = std::max(
           buffers, wide ? buffers_for(range, slices_) : stack_height(range, slices_));
     }
@@ -211,7 +210,7 @@ void GradientSums::open_born(int place, int slice) {
 
 void GradientSums::look(bool holds, int member) {
   if (!holds && broken_.empty())
-    broken_ = text("a gradient on rank ", first_member_ + member);
+    broken_ = text("a gradient on rank ", mesh_.with(rank_, Axis::kCut, member));
 }
 
 std::string GradientSums::broken_sum(int bucket) const {
@@ -242,7 +241,7 @@ int64_t GradientSums::share_count(int bucket) const {
 }
 
 SliceRange GradientSums::slices_of_member(int member) const {
-  return slices_of(first_member_ + member, dp_->size(), slices_);
+  return mesh_.slices(mesh_.with(rank_, Axis::kCut, member), slices_);
 }
 
 bool GradientSums::has_slice(int member, int round) const {
@@ -252,10 +251,10 @@ bool GradientSums::has_slice(int member, int round) const {
 // What the ranks of one shard group are left with when each has added up its slices.
 std::vector<TreeNode> GradientSums::nodes_of_group(int group) const {
   std::vector<TreeNode> nodes;
-  for (int m = 0; m < shard_->size(); ++m) {
-    const auto range = slices_of(group * shard_->size() + m, dp_->size(), slices_);
-    for (const TreeNode& node : partials_of(range, slices_)) nodes.push_back(node);
-  }
+  const int first = mesh_.with(rank_, Axis::kReplicate, group);
+  for (const int rank : mesh_.members(first, {Axis::kCut}))
+    for (const TreeNode& node : partials_of(mesh_.slices(rank, slices_), slices_))
+      nodes.push_back(node);
   return nodes;
 }
 
@@ -296,7 +295,7 @@ void GradientSums::finish_slice(int bucket, int slice) {
   // As one sum, or one after another as the tree says.
   if (!exact_) return push_leaf(leaf, numel, slice > 0 ? 1 : 0, slice > 0 ? 1 : 0, sum);
   const int top = static_cast<int>(sums.tree.nodes().size());
-  const int merges = sums.tree.push({0, first_slice_ + slice});
+  const int merges = sums.tree.push({0, mesh_.slices(rank_, slices_).begin + slice});
   for (int i = top - merges; seals_ && i < top; ++i)
     look(sums.sum_seals[i].all_hold(share, shares), shard_->rank());
   push_leaf(leaf, numel, top, merges, sum);

@@ -166,8 +166,8 @@ class GradientSums {
   bool exact_;
   bool mirrors_;
   int slices_;
-  int first_slice_;
-  int first_member_;  // rank in dp of the shard group's first rank
+  const Mesh mesh_;
+  const int rank_;  // of the world
   int rounds_;
   Precision precision_;
   const FlatState& state_;

@@ -67,14 +67,10 @@ void add_buckets(std::span<const BlockSpec> blocks, const BucketOptions& options
     buckets[i].numel = evenly(buckets[i].numel, options.parts);
 }
 
-int shard_ranks(const Schedule& schedule) {
-  for (const auto& group : schedule.groups)
-    if (group.name == "shard") return group.size;
-  return schedule.world;
-}
+int shard_ranks(const Schedule& schedule) { return schedule.mesh.size(Axis::kCut); }
 
 int most_slices(const Schedule& schedule) {
-  return (schedule.slices + schedule.world - 1) / schedule.world;
+  return schedule.mesh.rounds(schedule.slices);
 }
 
 }  // namespace
@@ -147,7 +143,7 @@ int64_t state_bytes(const Schedule& schedule, const Bucket& bucket,
   bytes += share * kFloatBytes * optimizer_states;
   const bool several = schedule.exact || most_slices(schedule) > 1;
   const bool kept = schedule.keeps_sums || (several && schedule.shard > 1);
-  if (schedule.shard > 0 && schedule.world > 1 && kept)
+  if (schedule.shard > 0 && shard_ranks(schedule) > 1 && kept)
     bytes += share * size_of(sum_type(schedule));
   return bytes;
 }
@@ -174,7 +170,7 @@ int64_t gathered_bytes(const Schedule& schedule, int bucket) {
 }
 
 int64_t gradient_bytes(const Schedule& schedule, const Bucket& bucket) {
-  if (schedule.shard > 1 && schedule.world > 1)
+  if (schedule.shard > 1 && shard_ranks(schedule) > 1)
     return largest_bucket(schedule, [](const Bucket& b) { return b.trained; }) *
            size_of(schedule.precision.compute);
   const int64_t leaf = bucket.numel * size_of(schedule.precision.compute);
@@ -182,8 +178,8 @@ int64_t gradient_bytes(const Schedule& schedule, const Bucket& bucket) {
   const int64_t sum = bucket.numel * size_of(schedule.precision.accumulate);
   if (schedule.exact) {
     int most = 1;
-    for (int r = 0; r < std::min(schedule.world, schedule.slices); ++r)
-      most = std::max(most, buffers_for(slices_of(r, schedule.world, schedule.slices),
+    for (const int rank : schedule.mesh.members(0, kDataAxes))
+      most = std::max(most, buffers_for(schedule.mesh.slices(rank, schedule.slices),
                                         schedule.slices));
     return wide ? most * sum : leaf + std::max(1, most - 1) * sum;
   }

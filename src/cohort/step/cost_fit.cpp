@@ -94,14 +94,15 @@ struct Lines {
     };
     std::vector<Call> calls;
     const Group& what = step.schedule.groups[group];
+    const int ranks = step.schedule.size_of(what);
     for (size_t r = 0; r < step.times.size(); ++r) {
       const auto& actions = step.schedule.roles[r].actions;
       size_t k = 0;
       for (size_t i = 0; i < step.times[r].size(); ++i) {
         if (actions[i].lane != static_cast<int>(group) + 1) continue;
         const double seconds = step.times[r][i].end - step.times[r][i].begin;
-        const double bytes = static_cast<double>(actions[i].bytes) *
-                             ring_factor(actions[i].kind, what.size);
+        const double bytes =
+            static_cast<double>(actions[i].bytes) * ring_factor(actions[i].kind, ranks);
         if (k == calls.size()) calls.push_back({actions[i].kind, bytes, seconds});
         calls[k].seconds = std::min(calls[k].seconds, seconds);
         ++k;

@@ -36,9 +36,6 @@ void check_layout(const Layout& layout, const GeneratorOptions& options) {
   if (layout.tp != 1 || layout.pp != 1)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": tp and pp come with a later release; legal now: dp"));
-  if (layout.dp % layout.replicate != 0)
-    throw ConfigError(text("[step] layout ", layout.text(), ": replicate=",
-                           layout.replicate, " does not divide dp=", layout.dp));
   if (layout.replicate > 1 && layout.shard == 0)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": replicate is for sharded state; legal: shard=1, 2 or 3 "
@@ -55,13 +52,18 @@ GeneratorOptions with_implied(GeneratorOptions options) {
   return options;
 }
 
-std::vector<Group> make_groups(const Layout& layout) {
+// Copies of a state that nobody shares are no copies.
+Mesh make_mesh(Layout layout) {
+  if (layout.replicate == layout.dp) layout.replicate = 1, layout.shard = 0;
+  return Mesh(layout);
+}
+
+std::vector<Group> make_groups(const Mesh& mesh) {
   std::vector<Group> groups;
-  if (layout.dp > 1) groups.push_back({.name = "dp", .size = layout.dp});
-  const int shards = layout.dp / layout.replicate;
-  if (layout.replicate == 1 || shards == 1) return groups;
-  groups.push_back({.name = "shard", .size = shards});
-  groups.push_back({.name = "replicate", .size = layout.replicate, .stride = shards});
+  if (mesh.size(kDataAxes) > 1) groups.push_back({.name = "dp", .axes = kDataAxes});
+  if (mesh.size(Axis::kReplicate) == 1) return groups;
+  groups.push_back({.name = "shard", .axes = {Axis::kCut}});
+  groups.push_back({.name = "replicate", .axes = {Axis::kReplicate}});
   return groups;
 }
 
@@ -69,7 +71,8 @@ std::vector<Group> make_groups(const Layout& layout) {
 Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                     const GeneratorOptions& options) {
   const int shards = layout.dp / layout.replicate;
-  Schedule schedule{.world = layout.world(),
+  const Mesh mesh = make_mesh(layout);
+  Schedule schedule{.mesh = mesh,
                     .slices = options.slices,
                     .shard = options.offload_parameters ? 3
                              : shards > 1               ? layout.shard
@@ -77,7 +80,7 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                     .exact = options.exact,
                     .elastic = options.elastic,
                     .precision = options.precision,
-                    .groups = make_groups(layout)};
+                    .groups = make_groups(mesh)};
   schedule.keeps_sums =
       !options.shares_memory || layout.replicate > 1 || options.clip || options.vote;
   schedule.buckets = make_buckets(blocks, {.limit_bytes = options.bucket_bytes,
@@ -100,7 +103,7 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
                 .uses = uses,
                 .last_to_add = last_to_add(uses, schedule.buckets.size()),
                 .slots = assign_slots(uses, schedule.buckets),
-                .rounds = (options.slices + schedule.world - 1) / schedule.world};
+                .rounds = schedule.mesh.rounds(options.slices)};
   if (schedule.shard == 3) plan.gather_lane = 1;  // without a group, copies
   if (schedule.groups.empty()) return plan;
   plan.dp_lane = 1;
@@ -135,8 +138,8 @@ Schedule generate(std::span<const BlockSpec> blocks, const Layout& layout,
     options.recompute.require_within(static_cast<int>(blocks.size()), "step.recompute");
   Schedule schedule = make_frame(blocks, layout, options);
   std::map<int, std::vector<int>> ranks_by_slices;
-  for (int r = 0; r < layout.dp; ++r)
-    ranks_by_slices[slices_of(r, layout.dp, options.slices).count()].push_back(r);
+  for (int r = 0; r < schedule.world(); ++r)
+    ranks_by_slices[schedule.mesh.slices(r, options.slices).count()].push_back(r);
   const StepPlan plan = make_step_plan(blocks, schedule, options);
   for (const auto& generator : kGenerators) {
     if (!generator.makes(schedule, options)) continue;

@@ -267,7 +267,7 @@ void ListWriter::commit() {
 int64_t ListWriter::share(int bucket) const {
   const int64_t numel = plan_.schedule.buckets[bucket].numel;
   if (plan_.schedule.shard == 0 || plan_.shard_lane == kComputeLane) return numel;
-  return numel / plan_.schedule.groups[plan_.shard_lane - 1].size;
+  return numel / plan_.schedule.mesh.size(Axis::kCut);
 }
 
 int64_t ListWriter::gradient_of(int bucket) const {

@@ -136,8 +136,8 @@ class Picture {
       const int count = schedule_.roles[role].slices;
       return text(count, count == 1 ? " slice" : " slices");
     };
-    if (schedule_.world <= options_.most_ranks) {
-      for (int rank = 0; rank < schedule_.world; ++rank) {
+    if (schedule_.world() <= options_.most_ranks) {
+      for (int rank = 0; rank < schedule_.world(); ++rank) {
         const int role =
             static_cast<int>(&schedule_.role_of(rank) - schedule_.roles.data());
         add(text("rank ", rank), slices(role), role);
@@ -182,8 +182,8 @@ class Picture {
       words += text(" predicted, ", format_duration(step_seconds(options_.measured)),
                     " measured");
     words += text("  |  peak ", format_bytes(static_cast<double>(scale_.bytes)),
-                  " a rank  |  ", schedule_.world,
-                  schedule_.world == 1 ? " rank, " : " ranks, ", schedule_.slices,
+                  " a rank  |  ", schedule_.world(),
+                  schedule_.world() == 1 ? " rank, " : " ranks, ", schedule_.slices,
                   schedule_.slices == 1 ? " slice, " : " slices, ", actions,
                   " actions a rank");
     if (sum.communication > 0)

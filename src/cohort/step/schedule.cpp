@@ -39,17 +39,18 @@ const Role& Schedule::role_of(int rank) const {
   for (const auto& role : roles)
     if (std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end())
       return role;
-  throw BugError(::cohort::text("[step] no role for rank ", rank, " of ", world));
+  throw BugError(::cohort::text("[step] no role for rank ", rank, " of ", world()));
 }
 
 std::string Schedule::text() const {
   std::ostringstream out;
-  out << "world " << world << " slices " << slices << " shard " << shard
+  out << "world " << world() << " slices " << slices << " shard " << shard
       << (exact ? " exact" : "") << (elastic ? " elastic" : "") << ' '
       << precision.compute << ' ' << precision.reduce << ' ' << precision.accumulate
       << '\n';
   for (const auto& group : groups)
-    out << "group " << group.name << ' ' << group.size << " x " << group.stride << '\n';
+    out << "group " << group.name << ' ' << size_of(group) << " x "
+        << stride_of(*this, group) << '\n';
   for (const auto& bucket : buckets) {
     out << "bucket " << bucket.numel << (bucket.trained ? "" : " frozen") << " of";
     for (int block : bucket.blocks) out << ' ' << block;
@@ -70,9 +71,16 @@ uint64_t Schedule::hash() const {
   return hash64(written);
 }
 
+int stride_of(const Schedule& schedule, const Group& group) {
+  return schedule.mesh.stride(group.axes.has(Axis::kCut) ? Axis::kCut
+                                                         : Axis::kReplicate);
+}
+
 // Copies of a hybrid run are second ones already, and without a group there is nobody.
 bool has_mirrors(const Schedule& schedule) {
-  return schedule.elastic && schedule.shard > 0 && schedule.groups.size() == 1;
+  return schedule.elastic && schedule.shard > 0 &&
+         schedule.mesh.size(Axis::kReplicate) == 1 &&
+         schedule.mesh.size(Axis::kCut) > 1;
 }
 
 std::vector<bool> recomputed_blocks(const Role& role, size_t blocks) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/step/mesh.h"
 #include "cohort/step/tensor_spec.h"
 
 namespace cohort {
@@ -68,15 +69,11 @@ struct Action {
   std::vector<int> waits;  // earlier actions of this list, by index
 };
 
-// A way to cut the world into groups of equal size, whose members are `stride` ranks
-// apart.
+// Ranks that communicate: those that differ along some axes alone. The world has as
+// many of such groups as there are places along the others.
 struct Group {
   std::string name;
-  int size = 1;
-  int stride = 1;
-
-  int index_of(int rank) const { return rank / stride % size; }
-  int first_of(int rank) const { return rank - index_of(rank) * stride; }
+  AxisSet axes;
 };
 
 // Parameters that are moved and updated together: one stretch of flat memory.
@@ -110,7 +107,7 @@ struct Precision {
 // One training step of all ranks, as data. What is checked, run, simulated and
 // drawn is this.
 struct Schedule {
-  int world = 1;
+  Mesh mesh;
   int slices = 1;  // of the global batch
   int shard = 0;   // level
   bool exact = false;
@@ -126,11 +123,16 @@ struct Schedule {
   std::vector<Bucket> buckets;
   std::vector<Role> roles;
 
+  int world() const { return mesh.world(); }
+  int size_of(const Group& group) const { return mesh.size(group.axes); }
   const Role& role_of(int rank) const;
   // One line an action: stable, so that ranks can compare the hash of it.
   std::string text() const;
   uint64_t hash() const;
 };
+
+// How far apart neighbours of a group of data-parallel ranks are in the world.
+int stride_of(const Schedule& schedule, const Group& group);
 
 // Whether each rank holds, and updates, the share of the rank before it a second time.
 bool has_mirrors(const Schedule& schedule);

@@ -70,13 +70,12 @@ TEST(ScheduleCsv, RolesActionsAndGroupsSurvive) {
   for (const Schedule& schedule :
        {sample(1, 0), sample(3, 0), sample(3, 2), sample(2, 3), sample(4, 3, 2)}) {
     const Schedule back = from_csv(without_comments(to_csv(schedule))).schedule;
-    EXPECT_EQ(back.world, schedule.world);
+    EXPECT_EQ(back.mesh, schedule.mesh);
     EXPECT_EQ(back.slices, schedule.slices);
     ASSERT_EQ(back.groups.size(), schedule.groups.size());
     for (size_t g = 0; g < back.groups.size(); ++g) {
       EXPECT_EQ(back.groups[g].name, schedule.groups[g].name);
-      EXPECT_EQ(back.groups[g].size, schedule.groups[g].size);
-      EXPECT_EQ(back.groups[g].stride, schedule.groups[g].stride);
+      EXPECT_EQ(back.groups[g].axes, schedule.groups[g].axes);
     }
     ASSERT_EQ(back.roles.size(), schedule.roles.size());
     for (size_t r = 0; r < back.roles.size(); ++r) {

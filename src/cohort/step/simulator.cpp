@@ -40,7 +40,7 @@ double cost_of(const Schedule& schedule, const Action& action, const CostTable& 
   if (lane < 1 || lane > schedule.groups.size()) return 0;
   const Group& group = schedule.groups[lane - 1];
   return costs.link(group.name, action.kind)
-      .seconds(bytes * ring_factor(action.kind, group.size));
+      .seconds(bytes * ring_factor(action.kind, schedule.size_of(group)));
 }
 
 // A call of a role in a group, from its issue to its end.
@@ -110,13 +110,14 @@ class Simulator {
   bool hidden(size_t group) const { return hidden_[group]; }
 
   void find_peers() {
-    std::vector<size_t> role_of(schedule_.world);
+    std::vector<size_t> role_of(schedule_.world());
     for (size_t r = 0; r < roles_.size(); ++r)
       for (int rank : schedule_.roles[r].ranks) role_of[rank] = r;
     for (size_t g = 0; g < schedule_.groups.size(); ++g) {
       std::map<int, std::set<size_t>> instances;
-      for (int rank = 0; rank < schedule_.world; ++rank)
-        instances[schedule_.groups[g].first_of(rank)].insert(role_of[rank]);
+      for (int rank = 0; rank < schedule_.world(); ++rank)
+        instances[schedule_.mesh.first(rank, schedule_.groups[g].axes)].insert(
+            role_of[rank]);
       for (const auto& [first, members] : instances)
         for (size_t r : members)
           roles_[r].peers[g].insert(members.begin(), members.end());

@@ -34,7 +34,7 @@ StepRecord middle_half(const StepRecord& record) {
 Schedule by_rank(const Schedule& schedule) {
   Schedule result = schedule;
   result.roles.clear();
-  for (int rank = 0; rank < schedule.world; ++rank) {
+  for (int rank = 0; rank < schedule.world(); ++rank) {
     result.roles.push_back(schedule.role_of(rank));
     result.roles.back().ranks = {rank};
   }
@@ -43,7 +43,7 @@ Schedule by_rank(const Schedule& schedule) {
 
 StepTimes by_rank(const Schedule& schedule, const StepTimes& times) {
   StepTimes result;
-  for (int rank = 0; rank < schedule.world; ++rank)
+  for (int rank = 0; rank < schedule.world(); ++rank)
     result.push_back(times[&schedule.role_of(rank) - schedule.roles.data()]);
   return result;
 }

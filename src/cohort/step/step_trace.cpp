@@ -48,7 +48,7 @@ StepTrace trace_of(const Schedule& schedule, const StepTimes& predicted,
         lane.lane = "measured " + lane.lane;
         lanes.push_back(std::move(lane));
       }
-    const bool all = schedule.world <= kMostTraced;
+    const bool all = schedule.world() <= kMostTraced;
     for (size_t k = 0; k < (all ? role.ranks.size() : 1); ++k)
       trace.ranks.push_back(
           {.rank = role.ranks[k],

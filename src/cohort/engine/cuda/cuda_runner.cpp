@@ -108,7 +108,7 @@ class CudaRunner final : public StepRunner {
 }  // namespace
 
 bool is_whole_step(const Schedule& schedule, const ExecutorOptions& options) {
-  return options.compute_on != ComputeOn::kHost && schedule.world == 1 &&
+  return options.compute_on != ComputeOn::kHost && schedule.world() == 1 &&
          !schedule.exact && !has(schedule, ActionKind::kOffload) &&
          !has(schedule, ActionKind::kGather);
 }

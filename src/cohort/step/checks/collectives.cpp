@@ -65,13 +65,14 @@ class Meeting {
   }
 
   void find_peers() {
-    std::vector<int> role_of(schedule_.world);
+    std::vector<int> role_of(schedule_.world());
     for (size_t r = 0; r < roles_; ++r)
       for (int rank : schedule_.roles[r].ranks) role_of[rank] = static_cast<int>(r);
     for (size_t g = 0; g < groups_; ++g) {
       std::map<int, std::set<int>> instances;
-      for (int rank = 0; rank < schedule_.world; ++rank)
-        instances[schedule_.groups[g].first_of(rank)].insert(role_of[rank]);
+      for (int rank = 0; rank < schedule_.world(); ++rank)
+        instances[schedule_.mesh.first(rank, schedule_.groups[g].axes)].insert(
+            role_of[rank]);
       for (const auto& [first, members] : instances)
         for (int r : members) peers_[r][g].insert(members.begin(), members.end());
     }

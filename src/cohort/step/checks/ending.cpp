@@ -77,14 +77,14 @@ class Ending {
       loss = i;
     }
     if (loss == kNone) {
-      if (schedule_.world > 1 && !facts_.forward_only)
+      if (schedule_.world() > 1 && !facts_.forward_only)
         role_.refuse("there is no Reduce of the loss; legal: one over all ranks");
       return kNone;
     }
-    const Group& group = schedule_.groups[role_.at(loss).lane - 1];
-    if (group.size != schedule_.world)
-      role_.refuse(
-          loss, text("is over ", group.size, " ranks; legal: all ", schedule_.world));
+    const int ranks = schedule_.size_of(schedule_.groups[role_.at(loss).lane - 1]);
+    if (ranks != schedule_.world())
+      role_.refuse(loss,
+                   text("is over ", ranks, " ranks; legal: all ", schedule_.world()));
     for (int i : role_.all(ActionKind::kForward))
       if (role_.at(i).block + 1 == facts_.blocks)
         role_.require_before(i, loss, "it adds to the loss");

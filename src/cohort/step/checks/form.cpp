@@ -85,16 +85,17 @@ class Form {
     // Without a group, parameters are gathered from the host's memory.
     const bool alone = action.kind == ActionKind::kGather && groups == 0;
     if (lane == Lane::kCopy || alone) low = high = groups + 1;
-    if (lane == Lane::kWorld && schedule_.world > 1) low = 1, high = groups;
+    if (lane == Lane::kWorld && schedule_.world() > 1) low = 1, high = groups;
     if (action.lane < low || action.lane > high)
       refuse(text("is in lane ", action.lane, "; legal: ",
                   high < low ? "none, for there is no group"
                              : text(low, low < high ? text(" to ", high) : "")));
     if (lane != Lane::kWorld || action.lane == kComputeLane) return;
     const Group& group = schedule_.groups[action.lane - 1];
-    if (group.size != schedule_.world)
-      refuse(text("is over group ", group.name, " of ", group.size,
-                  " ranks; legal: all ", schedule_.world));
+    const int ranks = schedule_.size_of(group);
+    if (ranks != schedule_.world())
+      refuse(text("is over group ", group.name, " of ", ranks, " ranks; legal: all ",
+                  schedule_.world()));
   }
 
   void check_names(const Action& action, Names names) const {
@@ -157,30 +158,27 @@ void check_groups(const Schedule& schedule) {
   if (schedule.groups.size() > kMostGroups)
     throw ConfigError(text("[step.check] ", schedule.groups.size(),
                            " groups; legal: at most ", kMostGroups));
-  for (const auto& group : schedule.groups) {
-    const int64_t span = static_cast<int64_t>(group.size) * group.stride;
-    if (group.size < 2 || group.stride < 1 || schedule.world % span != 0)
-      throw ConfigError(text("[step.check] group ", group.name, ": ", group.size, " x ",
-                             group.stride, " does not cut ", schedule.world,
-                             " ranks; legal: at least 2 ranks, and size x stride that "
-                             "divides the world"));
-  }
+  for (const auto& group : schedule.groups)
+    if (schedule.size_of(group) < 2)
+      throw ConfigError(text("[step.check] group ", group.name, " of ",
+                             schedule.size_of(group), " rank; legal: at least 2"));
 }
 
 void check_ranks(const Schedule& schedule) {
-  if (schedule.world < 1 || schedule.world > kMostWorld || schedule.roles.empty())
-    throw ConfigError(text("[step.check] a world of ", schedule.world, " ranks and ",
+  const int world = schedule.world();
+  if (world < 1 || world > kMostWorld || schedule.roles.empty())
+    throw ConfigError(text("[step.check] a world of ", world, " ranks and ",
                            schedule.roles.size(), " roles; legal: 1 to ", kMostWorld,
                            " ranks, and a role"));
-  std::vector<bool> seen(schedule.world);
+  std::vector<bool> seen(world);
   for (const auto& role : schedule.roles)
     for (int rank : role.ranks) {
-      if (rank < 0 || rank >= schedule.world || seen[rank])
+      if (rank < 0 || rank >= world || seen[rank])
         throw ConfigError(text("[step.check] rank ", rank,
-                               " has two roles or is outside the world of ",
-                               schedule.world, "; legal: one role a rank"));
+                               " has two roles or is outside the world of ", world,
+                               "; legal: one role a rank"));
       seen[rank] = true;
-      const int slices = slices_of(rank, schedule.world, schedule.slices).count();
+      const int slices = schedule.mesh.slices(rank, schedule.slices).count();
       if (role.slices != slices)
         throw ConfigError(text("[step.check] rank ", rank, " computes ", role.slices,
                                " slices; legal: ", slices, ", its part of ",
@@ -188,8 +186,8 @@ void check_ranks(const Schedule& schedule) {
     }
   const auto gap = std::find(seen.begin(), seen.end(), false);
   if (gap != seen.end())
-    throw ConfigError(text("[step.check] rank ", gap - seen.begin(), " of ",
-                           schedule.world, " has no role; legal: one role a rank"));
+    throw ConfigError(text("[step.check] rank ", gap - seen.begin(), " of ", world,
+                           " has no role; legal: one role a rank"));
 }
 
 }  // namespace

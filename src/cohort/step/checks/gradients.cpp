@@ -42,8 +42,8 @@ class Gradients {
       }
       require_one(life.updates, text("Update of bucket ", b));
       const std::vector<int> ready =
-          schedule_.world > 1 ? check_reduced(b, life) : adds_of(life);
-      if (schedule_.world == 1 && !life.mirrors.empty()) refuse_mirror(life);
+          schedule_.world() > 1 ? check_reduced(b, life) : adds_of(life);
+      if (schedule_.world() == 1 && !life.mirrors.empty()) refuse_mirror(life);
       check_update(b, life, ready);
     }
   }
@@ -91,9 +91,11 @@ class Gradients {
     return adds;
   }
 
-  int size_of(int action) const {
-    return schedule_.groups[role_.at(action).lane - 1].size;
+  const Group& group_of(int action) const {
+    return schedule_.groups[role_.at(action).lane - 1];
   }
+
+  int size_of(int action) const { return schedule_.size_of(group_of(action)); }
 
   // Returns the actions after which the sum over all ranks is there.
   std::vector<int> check_reduced(int bucket, const Life& life) const {
@@ -137,21 +139,18 @@ class Gradients {
   }
 
   void require_size(int action, int64_t ranks) const {
-    if (ranks != schedule_.world)
+    if (ranks != schedule_.world())
       role_.refuse(action, text("sums over ", ranks, " ranks; legal: all ",
-                                schedule_.world, " that compute the batch"));
+                                schedule_.world(), " that compute the batch"));
   }
 
   // Shards are summed over their copies, once, when all slices are in them.
   void check_replicas(const Life& life, const std::vector<int>& scatters) const {
     require_one(life.reduces, "Reduce");
     const int reduce = life.reduces[0];
-    const Group& cut = schedule_.groups[role_.at(scatters[0]).lane - 1];
-    const Group& copies = schedule_.groups[role_.at(reduce).lane - 1];
-    const bool apart = copies.stride == cut.size * cut.stride ||
-                       cut.stride == copies.size * copies.stride;
-    if (!apart) role_.refuse(reduce, "sums over ranks that hold different shards");
-    require_size(reduce, int64_t{cut.size} * copies.size);
+    if (group_of(reduce).axes.meets(group_of(scatters[0]).axes))
+      role_.refuse(reduce, "sums over ranks that hold different shards");
+    require_size(reduce, int64_t{size_of(scatters[0])} * size_of(reduce));
     if (role_.at(reduce).slice != kNone)
       role_.refuse(reduce, "names a slice; legal: none, for all are in the shard");
     for (int i : scatters)

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/step/layout.h"
+#include "cohort/step/slices.h"
+
+namespace cohort {
+
+// The ways in which ranks share the work, outermost first: neighbours along the last
+// one are neighbours in the world. Data-parallel ranks are those along kReplicate and
+// kCut; state is cut along kCut.
+enum class Axis : uint8_t { kPipe, kReplicate, kCut, kContext, kTensor };
+inline constexpr int kAxes = 5;
+std::string_view name_of(Axis axis);
+
+class AxisSet {
+ public:
+  constexpr AxisSet() = default;
+  constexpr AxisSet(std::initializer_list<Axis> axes) {
+    for (const Axis axis : axes) bits_ |= 1u << static_cast<int>(axis);
+  }
+  constexpr bool has(Axis axis) const { return bits_ >> static_cast<int>(axis) & 1; }
+  constexpr AxisSet operator|(AxisSet other) const {
+    AxisSet both;
+    both.bits_ = bits_ | other.bits_;
+    return both;
+  }
+  constexpr bool meets(AxisSet other) const { return bits_ & other.bits_; }
+  constexpr bool operator==(const AxisSet&) const = default;
+
+ private:
+  uint8_t bits_ = 0;
+};
+inline constexpr AxisSet kDataAxes = {Axis::kReplicate, Axis::kCut};
+
+// Where each rank stands: its coordinate along every axis. Nothing else turns a rank
+// into a slice, a neighbour or a group.
+class Mesh {
+ public:
+  Mesh() { sizes_.fill(1); }  // of one rank
+  // ConfigError unless replicate divides dp.
+  explicit Mesh(const Layout& layout);
+  explicit Mesh(const std::array<int, kAxes>& sizes) : sizes_(sizes) {}
+
+  int world() const;
+  int size(Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
+  int size(AxisSet axes) const;  // how many ranks differ along these alone
+
+  int coordinate(int rank, Axis axis) const;
+  // Its place among the ranks that differ from it along `axes` alone, in their order.
+  int index(int rank, AxisSet axes) const;
+  // All of those, in order; it is one of them. And the first, which names them.
+  std::vector<int> members(int rank, AxisSet axes) const;
+  int first(int rank, AxisSet axes) const;
+  // So many places further along one axis, and round at its end.
+  int neighbour(int rank, Axis axis, int distance) const;
+  // The rank with another coordinate along one axis.
+  int with(int rank, Axis axis, int coordinate) const;
+
+  // What a rank computes of a batch of so many.
+  SliceRange slices(int rank, int slices) const {
+    return slices_of(index(rank, kDataAxes), size(kDataAxes), slices);
+  }
+  // Slices of the rank that has most.
+  int rounds(int slices) const {
+    return (slices + size(kDataAxes) - 1) / size(kDataAxes);
+  }
+
+  // How far apart neighbours along an axis are in the world.
+  int stride(Axis axis) const;
+
+  std::string text() const;  // "pp=2,cut=4": what is not 1
+  bool operator==(const Mesh&) const = default;
+
+ private:
+  std::array<int, kAxes> sizes_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/core/nearest.h"
+#include "cohort/core/parse.h"
+#include "cohort/step/csv_columns.h"
+#include "cohort/step/schedule_csv.h"
+
+namespace cohort::csv {
+namespace {
+
+constexpr int kMostRanks = 1 << 20;
+constexpr int kMostSlices = 1 << 24;
+
+// A hybrid run cuts the world twice: its shares are neighbours, its copies lie apart.
+Mesh mesh_of(int world, const std::vector<FileGroup>& groups) {
+  int cut = world;
+  for (const auto& group : groups)
+    if (group.stride == 1 && group.size > 1 && world % group.size == 0)
+      cut = std::min(cut, group.size);
+  return Mesh(std::array<int, kAxes>{1, world / cut, cut, 1, 1});
+}
+
+class CsvReader {
+ public:
+  explicit CsvReader(std::string_view text) : rest_(text) {}
+
+  ScheduleFile read() {
+    while (next_line()) {
+      if (columns_.empty())
+        read_header();
+      else
+        read_row();
+    }
+    if (columns_.empty())
+      throw ConfigError(
+          text("[step.csv] no header; legal: a first line of ", join_columns()));
+    finish();
+    return std::move(file_);
+  }
+
+ private:
+  // The next line that is neither empty nor a comment.
+  bool next_line() {
+    while (!rest_.empty()) {
+      line_ = rest_.substr(0, rest_.find('\n'));
+      rest_.remove_prefix(std::min(rest_.size(), line_.size() + 1));
+      ++number_;
+      line_ = trim(line_);
+      if (!line_.empty() && line_[0] != '#') return true;
+    }
+    return false;
+  }
+
+  static std::string join_columns() {
+    std::string all;
+    for (int c = 0; c < kAlways; ++c) all += text(c > 0 ? "," : "", kColumns[c]);
+    return all;
+  }
+
+  static std::string shown(std::string_view found) {
+    std::string out(found.substr(0, 40));
+    for (char& c : out)
+      if (c < ' ' || c > '~') c = '?';
+    return out;
+  }
+
+  [[noreturn]] void refuse(int column, std::string_view found,
+                           const std::string& legal) const {
+    throw ConfigError(text("[step.csv] line ", number_, ", column ", kColumns[column],
+                           ": '", shown(found), "'; legal: ", legal));
+  }
+
+  void read_header() {
+    for (const auto& name : split(line_, ',')) {
+      const auto found = std::find(kColumns.begin(), kColumns.end(), name);
+      const auto column = static_cast<int>(found - kColumns.begin());
+      if (found == kColumns.end() || has(column))
+        throw ConfigError(
+            text("[step.csv] line ", number_, ": column '", shown(name), "'; nearest: ",
+                 nearest(shown(name), std::span<const std::string_view>(kColumns)),
+                 "; legal: ", join_columns(), ", each once"));
+      columns_.push_back(column);
+    }
+    for (int c = 0; c < kAlways; ++c)
+      if (!has(c))
+        throw ConfigError(text("[step.csv] line ", number_, ": column ", kColumns[c],
+                               " is missing; legal: ", join_columns()));
+    if (has(kStart) != has(kEnd))
+      throw ConfigError(text("[step.csv] line ", number_,
+                             ": one of start_us and end_us is missing; legal: both or "
+                             "none"));
+  }
+
+  bool has(int column) const {
+    return std::find(columns_.begin(), columns_.end(), column) != columns_.end();
+  }
+
+  void read_row() {
+    const auto cells = split(line_, ',');
+    if (cells.size() != columns_.size())
+      throw ConfigError(text("[step.csv] line ", number_, ": ", cells.size(),
+                             " cells; legal: ", columns_.size(), ", as in the header"));
+    cells_.assign(kColumns.size(), "");
+    for (size_t i = 0; i < cells.size(); ++i) cells_[columns_[i]] = cells[i];
+    place_row();
+    Action action{.kind = read_kind(kKind, cells_[kKind])};
+    action.lane = static_cast<int>(number(kLane, 0, 1000));
+    action.block = optional(kBlock);
+    action.slice = optional(kSlice);
+    for (const auto& item : split(cells_[kBuckets], ';'))
+      action.buckets.push_back(item == "loss" ? kLossBucket : index(kBuckets, item));
+    action.bytes = number(kBytes, 0, kHuge);
+    action.takes = number(kTakes, 0, kHuge);
+    action.frees = number(kFrees, 0, kHuge);
+    action.scratch = number(kScratch, 0, kHuge);
+    for (const auto& item : split(cells_[kNeeds], ';'))
+      action.needs.push_back(read_kind(kNeeds, item));
+    for (const auto& item : split(cells_[kWaits], ';'))
+      action.waits.push_back(index(kWaits, item));
+    read_group(action);
+    if (has(kStart)) file_.times.back().push_back({seconds(kStart), seconds(kEnd)});
+    file_.schedule.roles.back().actions.push_back(std::move(action));
+  }
+
+  // Rows of a role follow one another, and say the same of it.
+  void place_row() {
+    auto& roles = file_.schedule.roles;
+    const int64_t here = static_cast<int64_t>(roles.size()) - 1;
+    const int64_t role = number(kRoleColumn, std::max<int64_t>(here, 0), here + 1);
+    if (role > here) {
+      roles.push_back({.ranks = read_ranks()});
+      roles.back().slices = static_cast<int>(number(kSlices, 1, kMostSlices));
+      ranks_cell_ = cells_[kRanks];
+      if (has(kStart)) file_.times.emplace_back();
+      has_groups_.push_back(false);
+    } else if (cells_[kRanks] != ranks_cell_) {
+      refuse(kRanks, cells_[kRanks],
+             text("'", ranks_cell_, "', as in the role's first row"));
+    } else if (number(kSlices, 1, kMostSlices) != roles.back().slices) {
+      refuse(kSlices, cells_[kSlices],
+             text(roles.back().slices, ", as in the role's first row"));
+    }
+    const auto id = static_cast<int64_t>(roles.back().actions.size());
+    number(kId, id, id);
+  }
+
+  // A rank has one role: all together have no more than the largest world.
+  std::vector<int> read_ranks() {
+    std::vector<int> ranks;
+    for (const auto& item : split(cells_[kRanks], ';')) {
+      const auto dash = item.find('-');
+      const auto first = try_parse_int(item.substr(0, dash));
+      const auto last =
+          dash == std::string::npos ? first : try_parse_int(item.substr(dash + 1));
+      const int previous = ranks.empty() ? -1 : ranks.back();
+      if (!first || !last || *first <= previous || *last < *first ||
+          *last >= kMostRanks)
+        refuse(kRanks, cells_[kRanks], "ranks in ascending order, as in 0-3;6");
+      if ((ranks_left_ -= *last - *first + 1) < 0)
+        refuse(kRanks, cells_[kRanks], text("at most ", kMostRanks, " ranks in all"));
+      for (int64_t r = *first; r <= *last; ++r) ranks.push_back(static_cast<int>(r));
+    }
+    if (ranks.empty()) refuse(kRanks, cells_[kRanks], "at least one rank");
+    return ranks;
+  }
+
+  ActionKind read_kind(int column, const std::string& name) const {
+    std::vector<std::string> legal;
+    for (int k = 0; k < kActionKinds; ++k) {
+      const auto kind = static_cast<ActionKind>(k);
+      if (name_of(kind) == name) return kind;
+      legal.emplace_back(name_of(kind));
+    }
+    refuse(column, name, text("a kind of action; nearest: ", nearest(name, legal)));
+  }
+
+  int64_t number(int column, int64_t low, int64_t high) const {
+    const auto value = try_parse_int(cells_[column]);
+    if (!value || *value < low || *value > high)
+      refuse(column, cells_[column],
+             low == high ? std::to_string(low)
+                         : text("a number from ", low, " to ", high));
+    return *value;
+  }
+
+  int index(int column, const std::string& item) const {
+    const auto value = try_parse_int(item);
+    if (!value || *value < 0 || *value > kMostIndex)
+      refuse(column, cells_[column],
+             text("numbers from 0 to ", kMostIndex, " with ';'"));
+    return static_cast<int>(*value);
+  }
+
+  int optional(int column) const {
+    return cells_[column].empty() ? kNone : index(column, cells_[column]);
+  }
+
+  double seconds(int column) const {
+    const auto value = try_parse_double(cells_[column]);
+    if (!value || *value < 0) refuse(column, cells_[column], "microseconds from 0");
+    return *value * 1e-6;
+  }
+
+  // Commit names all groups, in the order of their lanes; others name their own.
+  void read_group(const Action& action) {
+    if (action.kind != ActionKind::kCommit) {
+      pending_.push_back({number_, action.lane, cells_[kGroup]});
+      return;
+    }
+    std::vector<FileGroup> groups;
+    for (const auto& item : split(cells_[kGroup], ';'))
+      groups.push_back(parse_group(item));
+    const bool first =
+        std::find(has_groups_.begin(), has_groups_.end(), true) == has_groups_.end();
+    if (first) {
+      groups_ = groups;
+      groups_line_ = number_;
+      groups_cell_ = cells_[kGroup];
+    }
+    if (cells_[kGroup] != groups_cell_)
+      refuse(kGroup, cells_[kGroup],
+             text("'", groups_cell_, "', as in the first Commit"));
+    has_groups_.back() = true;
+  }
+
+  FileGroup parse_group(const std::string& item) const {
+    const auto colon = item.find(':');
+    const auto cross = item.find('x', colon == std::string::npos ? 0 : colon);
+    if (colon == std::string::npos || colon == 0 || cross == std::string::npos)
+      refuse(kGroup, item, "NAME:SIZExSTRIDE, as in dp:4x1");
+    const auto size = try_parse_int(item.substr(colon + 1, cross - colon - 1));
+    const auto stride = try_parse_int(item.substr(cross + 1));
+    const std::string name = item.substr(0, colon);
+    const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+    });
+    if (!plain || !size || !stride || *size < 1 || *stride < 1 || *size > kMostRanks ||
+        *stride > kMostRanks)
+      refuse(kGroup, item, "NAME:SIZExSTRIDE, as in dp:4x1");
+    return {name, static_cast<int>(*size), static_cast<int>(*stride)};
+  }
+
+  void finish() {
+    Schedule& schedule = file_.schedule;
+    if (schedule.roles.empty())
+      throw ConfigError("[step.csv] no action; legal: one row an action");
+    for (size_t r = 0; r < has_groups_.size(); ++r)
+      if (!has_groups_[r])
+        throw ConfigError(text("[step.csv] role ", r, " has no Commit; legal: one"));
+    for (const auto& row : pending_) check_group(row);
+    int64_t slices = 0;
+    int world = 0;
+    for (const auto& role : schedule.roles) {
+      world = std::max(world, role.ranks.back() + 1);
+      slices += static_cast<int64_t>(role.ranks.size()) * role.slices;
+    }
+    schedule.mesh = mesh_of(world, groups_);
+    for (const auto& group : groups_) place_group(group);
+    if (slices > kMostIndex)
+      throw ConfigError(
+          text("[step.csv] ", slices, " slices; legal: at most ", kMostIndex));
+    schedule.slices = static_cast<int>(slices);
+  }
+
+  void place_group(const FileGroup& group) {
+    Schedule& schedule = file_.schedule;
+    const AxisSet ways[] = {kDataAxes, {Axis::kCut}, {Axis::kReplicate}};
+    for (const AxisSet axes : ways) {
+      const Group placed{group.name, axes};
+      if (group_text(schedule, placed) != group.text()) continue;
+      schedule.groups.push_back(placed);
+      return;
+    }
+    number_ = groups_line_;
+    refuse(kGroup, group.text(),
+           text("groups of neighbours, of ranks as far apart, or of all ",
+                schedule.world(), ", as in dp:4x1;shard:2x1;replicate:2x2"));
+  }
+
+  struct GroupCell {
+    int line;
+    int lane;
+    std::string cell;
+  };
+  void check_group(const GroupCell& row) {
+    const bool named = row.lane >= 1 && static_cast<size_t>(row.lane) <= groups_.size();
+    const std::string legal = named ? groups_[row.lane - 1].text() : "";
+    number_ = row.line;
+    if (row.cell != legal)
+      refuse(kGroup, row.cell, text("'", legal, "', the group of lane ", row.lane));
+  }
+
+  static constexpr int64_t kHuge = int64_t{1} << 60;
+  static constexpr int kMostIndex = 1 << 30;
+
+  std::string_view rest_, line_;
+  int number_ = 0;
+  std::vector<int> columns_;        // as the header has them
+  std::vector<std::string> cells_;  // of this row, by column
+  std::string ranks_cell_, groups_cell_;
+  int64_t ranks_left_ = kMostRanks;
+  std::vector<FileGroup> groups_;
+  int groups_line_ = 0;
+  std::vector<bool> has_groups_;  // by role
+  std::vector<GroupCell> pending_;
+  ScheduleFile file_;
+};
+
+}  // namespace
+}  // namespace cohort::csv
+
+namespace cohort {
+
+ScheduleFile from_csv(std::string_view text) { return csv::CsvReader(text).read(); }
+
+}  // namespace cohort
