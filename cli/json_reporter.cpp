@@ -87,11 +87,13 @@ void JsonReporter::done(const DoneEvent& event) {
   scalars_.finish();
   JsonObject line;
   line.add("event", "done").add("steps", event.steps).add("epoch", event.epoch);
-  line.add("loss", event.loss);
-  if (event.accuracy)
-    line.add("accuracy", *event.accuracy);
-  else
-    line.add("accuracy", RawJson{});
+  for (const auto& [key, value] :
+       {std::pair("loss", event.loss), std::pair("accuracy", event.accuracy)}) {
+    if (value)
+      line.add(key, *value);
+    else
+      line.add(key, RawJson{});
+  }
   print(line.add("samples_per_second", event.samples_per_second)
             .add("step_ms", event.step_ms)
             .add("first_step_s", event.first_step_s)

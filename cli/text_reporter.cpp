@@ -84,13 +84,14 @@ ProgressState TextReporter::progress(const StepEvent& event) const {
           .done = event.step,
           .total = total_steps_,
           .elapsed_s = elapsed,
-          .steps_per_second = elapsed > 0 ? double(event.step) / elapsed : 0,
+          .steps_per_second = elapsed > 0 ? double(made_) / elapsed : 0,
           .samples_per_second = event.samples_per_second,
           .loss = event.loss};
 }
 
 void TextReporter::step(const StepEvent& event) {
   scalars_.step(event);
+  ++made_;
   if (options_.quiet) return;
   if (terminal_) {
     const auto now = Clock::now();
@@ -141,18 +142,26 @@ void TextReporter::done(const DoneEvent& event) {
   const bool ascii = ascii_only();
   if (!options_.quiet && event.losses.size() > 1)
     print_result(text("loss by step\n", plot(event.losses, {.ascii = ascii})));
-  if (!options_.quiet)
+  if (!options_.quiet && event.step_ms > 0)
     print_result(text("where a step's time went (rank 0)\n",
                       split_table(event.split, {80, ascii})));
-  std::string line = text(event.stop_signal ? "stopped after " : "done: ", event.steps,
-                          " steps, loss ", format_fixed(event.loss, 4));
+  std::string line =
+      text(event.stop_signal ? "stopped after " : "done: ", event.steps, " steps");
+  if (event.loss) line += text(", loss ", format_fixed(*event.loss, 4));
   if (event.accuracy)
     line += text(", accuracy ", format_fixed(100 * *event.accuracy, 2), " %");
-  print_result(text(line, ", ", format_fixed(event.samples_per_second, 1),
-                    " samples/s, ", format_fixed(event.step_ms, 2), " ms a step"));
-  print_result(text("first step after ", format_fixed(event.first_step_s, 2),
-                    " s, peak memory ", format_bytes(double(event.peak_memory_bytes)),
+  const bool made_steps = event.step_ms > 0;
+  print_result(made_steps
+                   ? text(line, ", ", format_fixed(event.samples_per_second, 1),
+                          " samples/s, ", format_fixed(event.step_ms, 2), " ms a step")
+                   : text(line, "; there was none left to make"));
+  print_result(text(made_steps ? text("first step after ",
+                                      format_fixed(event.first_step_s, 2), " s, ")
+                               : "",
+                    "peak memory ", format_bytes(double(event.peak_memory_bytes)),
                     " a rank, weights ", event.weights_hash));
+  if (event.stop_signal && event.saved && !options_.quiet)
+    note("the same command with --resume goes on from here");
 }
 
 }  // namespace cohort::cli

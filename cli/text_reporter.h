@@ -47,6 +47,7 @@ class TextReporter final : public Reporter {
   int64_t total_steps_ = 0;
   double batch_ = 0;  // samples a step, for the rate of steps
   std::chrono::steady_clock::time_point began_;
+  int64_t made_ = 0;  // steps, since then
   std::chrono::steady_clock::time_point shown_;
 };
 

@@ -160,6 +160,17 @@ TEST_P(PagesTest, OrdinaryMemoryIsRefusedOnEveryRank) {
   });
 }
 
+TEST_P(PagesTest, OrdinaryMemoryOfOneRankIsRefusedOnAllAndTheRankNamed) {
+  for (int odd = 0; odd < GetParam().size; ++odd)
+    test::run_ranks(GetParam(), [&](Communicator& comm) {
+      const Tensor mine =
+          comm.rank() == odd ? at::zeros({100}) : comm.allocate({100}, at::kFloat);
+      const auto message = test::comm_error([&] { peer_memory(comm).map_peers(mine); });
+      EXPECT_NE(message.find(text("the tensor of rank ", odd)), std::string::npos)
+          << message;
+    });
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryWorld, PeerMemoryTest,
                          testing::ValuesIn(test::every_checked_world({1, 2, 3, 5})),
                          test::world_name);

@@ -51,6 +51,21 @@ class ResumeTest(train_run.TrainTest):
                                      list(range(CUT + 1, END + 1)))
                     self.assertEqual(run.done["weights_hash"], wanted)
 
+    def test_a_run_that_is_done_has_nothing_left_and_says_what_it_knows(self):
+        done = self.train(2, "shard=0", CUT, keys=self.saving()).done
+        again = self.train(2, "shard=0", CUT, "--resume", keys=self.saving()).done
+        self.assertEqual(again["steps"], CUT)
+        self.assertIsNone(again["loss"])
+        self.assertEqual(again["weights_hash"], done["weights_hash"])
+
+    def test_a_history_that_was_cut_is_said_to_be(self):
+        out = ("--out", self.scratch / "out")
+        self.train(2, "shard=0", CUT, *out, keys=self.saving())
+        history = self.scratch / "out/history.log"
+        os.truncate(history, history.stat().st_size // 2)
+        run = self.train(2, "shard=0", END, "--resume", *out, keys=self.saving())
+        self.assertRegex(run.err, rf"history.log ends at step \d, what was saved at {CUT}: ")
+
     def test_saving_nowhere_is_said(self):
         run = self.train(1, "shard=0", 1, keys={"checkpoint.every_steps": 1})
         self.assertIn("checkpoint.every_steps: there is no checkpoint.dir", run.err)

@@ -31,10 +31,11 @@ class HostileFile : public CheckpointFolder {
     std::ofstream(path_, std::ios::binary) << bytes;
   }
   // A zip of these records and the pickle.
-  std::string error_of_zip(const std::string& pickle, std::vector<ZipRecord> more) {
+  std::string error_of_zip(const std::string& pickle, std::vector<ZipRecord> more,
+                           bool wide = false) {
     more.push_back({.name = "x/data.pkl", .bytes = pickle});
     more.push_back({.name = "x/version", .bytes = "3\n"});
-    write(zip_of(more));
+    write(zip_of(more, wide));
     return error_of([&] { (void)open_tensors(path_); });
   }
   // A safetensors file of one tensor of so many bytes, none of them on the disk.
@@ -58,6 +59,25 @@ TEST_F(HostileFile, ATensorHasNoMoreElementsThanItsStorage) {
   EXPECT_LT(fs::file_size(path_), 700u);
   EXPECT_THAT(error, AllOf(HasSubstr(path_), HasSubstr("68719476736 elements"),
                            HasSubstr("storage of 1")));
+}
+
+TEST_F(HostileFile, WhatAnUnknownFunctionMakesOfATensorIsNone) {
+  const std::string one = "K\x01\x85";
+  const std::vector<ZipRecord> tensor{{.name = "x/data/0", .bytes = "abcd"}};
+  const auto error_of_call = [&](const std::string& function) {
+    return error_of_zip(pickled_tensor(one, one, "K\x01", function), tensor);
+  };
+  EXPECT_EQ(error_of_call("ctorch._utils\n_rebuild_parameter\n"), "");
+  EXPECT_THAT(error_of_call("cmine\nwrap\n"), HasSubstr("has no tensor"));
+}
+
+// As torch.save writes files of more than 4 GB.
+TEST_F(HostileFile, AWideDirectoryIsReadToItsEnd) {
+  const std::string one = "K\x01\x85";
+  const std::vector<ZipRecord> tensor{{.name = "x/data/0", .bytes = "abcd"}};
+  EXPECT_EQ(error_of_zip(pickled_tensor(one, one), tensor, /*wide=*/true), "");
+  EXPECT_THAT(error_of_zip(pickled_tensor(one, one), {}, /*wide=*/true),
+              HasSubstr("data/0"));
 }
 
 TEST_F(HostileFile, ARecordLiesInsideItsFile) {

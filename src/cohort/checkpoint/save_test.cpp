@@ -139,6 +139,26 @@ TEST_F(SaveCheckpoint, RangesAreReadInAnotherOrderOfMemory) {
       at::equal(out, state[0].logical.t().contiguous().view({-1}).narrow(0, 9, 20)));
 }
 
+// Who computes with another byte in a bool does what nobody knows.
+TEST_F(SaveCheckpoint, ABoolThatIsNeitherTrueNorFalseIsRefused) {
+  const Tensor odd = at::tensor({1, 2, 0}, at::kByte).view(at::kBool);
+  const auto report = save(root_, 1, {item("mask", odd, TensorKind::kBuffer)});
+  Checkpoint saved(report.path);
+  EXPECT_THROW(saved.read("mask"), CheckpointError);
+}
+
+TEST_F(SaveCheckpoint, RangesAreReadIntoContiguousMemoryAlone) {
+  Checkpoint saved(save(root_, 1, some_state()).path);
+  Tensor apart = at::empty({20, 2}).select(1, 0);
+  EXPECT_THROW(saved.read("fc.weight", 0, apart), BugError);
+}
+
+TEST_F(SaveCheckpoint, TheDiskOfAFolderHasALimit) {
+  const int64_t free = real_disk()->free_bytes(dir_);
+  EXPECT_GT(free, 0);
+  EXPECT_LT(free, std::numeric_limits<int64_t>::max());
+}
+
 TEST_F(SaveCheckpoint, OnlyTheChunksAskedForAreRead) {
   const auto report = save(root_, 1, some_state());
   const std::string file = Checkpoint(report.path).manifest().files[0].name;

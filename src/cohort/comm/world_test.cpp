@@ -79,6 +79,13 @@ TEST(World, RankZeroHostsTheStoreUnlessAnAgentDoes) {
   EXPECT_FALSE(world_of(with(kTorchrun, no_agent)).hosts_store);
 }
 
+TEST(World, OneRankMeetsNobodyAndNeedsNoPort) {
+  const World world = world_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(world.size, 1);
+  EXPECT_THAT(refusal_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
+              HasSubstr("MASTER_PORT is not"));
+}
+
 TEST(World, OurTokenAndGenerationComeFirst) {
   const World world = world_of(
       with(kTorchrun, {{"COHORT_RUN_TOKEN", "secret"}, {"COHORT_GENERATION", "5"}}));

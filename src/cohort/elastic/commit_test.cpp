@@ -37,7 +37,10 @@ TEST(Commit, AStepThatSomebodyHasNotVotedOnIsAbandoned) {
 TEST(Commit, AStepThatAllWhoAreLeftHaveVotedOnIsFinished) {
   const std::vector stands{at(7, StepPhase::kVoted), kNewcomer,
                            at(7, StepPhase::kVoted)};
-  for (int rank : {0, 2}) expect(decide(stands, rank), 8, true, true);
+  for (int rank : {0, 2}) {
+    expect(decide(stands, rank), 8, true, true);
+    EXPECT_FALSE(decide(stands, rank).skip);
+  }
   expect(decide(stands, 1), 8, false, false);
 }
 

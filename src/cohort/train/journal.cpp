@@ -30,6 +30,7 @@ void Journal::enter(Communicator& comm, Reporter* reporter) {
 
 // All that is known of a step is in the history before anybody hears of it.
 void Journal::begin(int64_t committed, const std::string& why, bool damaged) {
+  steps_ = committed;
   learn_last_step(committed);
   open_sample_log(committed);
   if (!reporter_ || options_.history.empty()) return;
@@ -42,6 +43,10 @@ void Journal::begin(int64_t committed, const std::string& why, bool damaged) {
                                                   .slices = options_.slices,
                                                   .exact = options_.step.exact},
                                        options_.backlog);
+  if (comm_->generation() == 0 && history_->committed() < committed)
+    reporter_->note(text("[train] ", options_.history, " ends at step ",
+                         history_->committed(), ", what was saved at ", committed,
+                         ": the steps between are noted in it by their number alone"));
   history_->begin({.started_us = started.count(),
                    .generation = comm_->generation(),
                    .ranks = comm_->size(),

@@ -19,7 +19,7 @@ struct Progress {
   int64_t validated = 0;               // epochs
   bool skipped = false;                // the last step changed nothing
   bool stopping = false;               // somebody asked for it
-  double loss = 0;                     // of the last step
+  std::optional<double> loss;          // of the last step, if one was made
   std::optional<double> accuracy;      // of the last validation
   std::optional<double> first_step_s;  // from the start of the command
   std::optional<std::chrono::steady_clock::time_point> lost;  // the world before

@@ -64,7 +64,7 @@ struct CheckpointFailedEvent {
 struct DoneEvent {
   int64_t steps = 0;
   int64_t epoch = 0;
-  double loss = 0;
+  std::optional<double> loss;      // of the last step, if the command made one
   std::optional<double> accuracy;  // of the last validation, if there was one
   double samples_per_second = 0;
   double step_ms = 0;

@@ -54,6 +54,26 @@ TEST(SnapshotPages, GiveBackWhatWasWrittenToWhoeverMapsThem) {
   }
 }
 
+TEST(SnapshotPages, KeepPiecesOfAnyLengthApart) {
+  for (const int64_t bytes : {1, 63, 64, 65, 129}) {
+    std::vector<StatePiece> pieces;
+    for (const auto name : {"a", "b"}) {
+      StatePiece piece;
+      piece.tensor.spec = {.name = name, .shape = {bytes}, .dtype = at::kByte};
+      piece.tensor.spec.end = bytes;
+      piece.data = at::full({bytes}, name[0], at::kByte);
+      pieces.push_back(std::move(piece));
+    }
+    const auto plan = plan_snapshot(pieces);
+    const auto pages = SnapshotPages::create(plan.total_bytes());
+    ASSERT_TRUE(pages->write({.step = 1, .world = 1}, test::at_step(1), plan, pieces));
+    const auto back = again(*pages)->pieces();
+    ASSERT_EQ(back.size(), 2u);
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_TRUE(at::equal(back[i].data, pieces[i].data)) << bytes;
+  }
+}
+
 // More than any process can map, though a file may be as long.
 TEST(SnapshotPages, ThatTheSystemCannotGiveAreAnError) {
   EXPECT_THROW(SnapshotPages::create(int64_t{1} << 60), CheckpointError);
@@ -198,6 +218,21 @@ TEST_F(SnapshotsTest, FillAnyCutAndNameWhatIsMissing) {
   strange[0].tensor.spec.name = "who";
   EXPECT_THAT(kept.fill(kept.whole()[0], strange), HasSubstr("elements of who"));
   EXPECT_THAT(kept.fill({.step = 11}, strange), HasSubstr("step 11 is not kept"));
+}
+
+// Of each part, some tensors are wanted and others are not.
+TEST_F(SnapshotsTest, FillPiecesOfSeveralCuts) {
+  const auto first = rank(0, 2), second = rank(1, 2);
+  take(*first, 0, 2, 10);
+  take(*second, 1, 2, 10);
+  auto pieces = state_of(-1, 0, 2);
+  auto wanted = state_of(10, 0, 2);
+  pieces[1] = state_of(-1, 1, 2)[1];
+  wanted[1] = state_of(10, 1, 2)[1];
+  const auto kept = first->kept();
+  ASSERT_EQ(kept.fill(kept.whole()[0], pieces), "");
+  for (size_t i = 0; i < pieces.size(); ++i)
+    EXPECT_TRUE(at::equal(pieces[i].data, wanted[i].data)) << i;
 }
 
 // Whoever does not read the damaged part does not care.

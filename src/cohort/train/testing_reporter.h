@@ -20,7 +20,10 @@ class Recorder final : public Reporter {
   void checkpoint_failed(const CheckpointFailedEvent& event) override {
     failed.push_back(event);
   }
-  void note(const std::string& line) override { notes += line + "\n"; }
+  void note(const std::string& line) override {
+    notes += line + "\n";
+    noted_after.push_back(steps.size());
+  }
   void done(const DoneEvent& event) override { dones.push_back(event); }
 
   std::vector<RecoveredEvent> recovers;
@@ -29,6 +32,7 @@ class Recorder final : public Reporter {
   std::vector<CheckpointEvent> saved;
   std::vector<CheckpointFailedEvent> failed;
   std::string notes;
+  std::vector<size_t> noted_after;  // steps, by note
   std::vector<DoneEvent> dones;
 };
 

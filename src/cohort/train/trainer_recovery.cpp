@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "cohort/checkpoint/save.h"
@@ -84,7 +85,7 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
   fresh->refresh();
   const bool gains = committed_ < decision.committed;  // steps that others have made
   hold(std::move(fresh), decision.committed);
-  if (gains) journal_.catch_up(committed_, progress_.loss);
+  if (gains) journal_.catch_up(committed_, progress_.loss.value_or(std::nan("")));
   return "";
 }
 
@@ -109,7 +110,7 @@ void Trainer::take_from_keeper(std::unique_ptr<StepRunner> fresh,
 
 RunState Trainer::run_state() const {
   RunState run{.step = committed_};
-  run.metrics["loss"] = progress_.loss;
+  if (progress_.loss) run.metrics["loss"] = *progress_.loss;
   if (progress_.accuracy) run.metrics["accuracy"] = *progress_.accuracy;
   return run;
 }

@@ -93,6 +93,8 @@ TEST_P(Recovery, WeightsAreThoseOfAnUndisturbedRun) {
     calm.trainer->enter(*alone[0], nullptr);
     EXPECT_EQ(done.weights_hash, calm.trainer->fit().weights_hash);
     EXPECT_EQ(reporter.recovers.back().ranks, 3);
+    for (size_t i = 1; i < reporter.recovers.size(); ++i)
+      EXPECT_GT(reporter.recovers[i].generation, reporter.recovers[i - 1].generation);
   });
 }
 

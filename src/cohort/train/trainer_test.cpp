@@ -13,6 +13,7 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <thread>
 
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
@@ -92,7 +93,7 @@ TEST_P(TrainerTest, LossAndAccuracyDoNotDependOnTheNumberOfRanks) {
     SmallRun alone;
     auto solo = comm.split(comm.rank());
     const DoneEvent single = alone.fit(*solo, small_run(1));
-    EXPECT_NEAR(done.loss, single.loss, 1e-4);
+    EXPECT_NEAR(*done.loss, *single.loss, 1e-4);
     EXPECT_NEAR(*done.accuracy, *single.accuracy, 0.03);
   });
 }
@@ -189,6 +190,34 @@ TEST_P(TrainerTest, AStepWithAnotherSampleIsNotCommitted) {
   }
 }
 
+TEST(Rate, OfADecayEndsWithTheLastEpoch) {
+  test::run_ranks({.backend = "local", .size = 1}, [](Communicator& comm) {
+    SmallRun run;
+    TrainerOptions options = small_run(1);
+    options.rate.name = "linear";
+    options.max_steps = 5;  // of 8
+    run.fit(comm, options);
+    ASSERT_EQ(run.recorder.steps.size(), 5u);
+    EXPECT_NEAR(run.recorder.steps.back().rate, 0.02 * 4 / 8, 1e-9);
+  });
+}
+
+// It is looked for every fifty steps, and named when it was slow twice.
+TEST(SlowRank, IsNamedAfterAHundredSteps) {
+  test::run_ranks({.backend = "local", .size = 2}, [](Communicator& comm) {
+    SmallRun run;
+    TrainerOptions options = small_run(comm.size());
+    options.epochs = 26;  // 104 steps
+    options.augment = [&](Batch&, int64_t) {
+      if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    };
+    run.fit(comm, options);
+    if (comm.rank() != 0) return;
+    EXPECT_THAT(run.recorder.notes, testing::HasSubstr("rank 1 is slow"));
+    EXPECT_THAT(run.recorder.noted_after, testing::ElementsAre(100));
+  });
+}
+
 TEST_P(TrainerTest, AugmentsEachSampleOnceAnEpochInTraining) {
   test::run_ranks(world(), [](Communicator& comm) {
     SmallRun run;
@@ -203,7 +232,7 @@ TEST_P(TrainerTest, AugmentsEachSampleOnceAnEpochInTraining) {
     comm.all_reduce(seen, ReduceOp::kSum).wait();
     EXPECT_TRUE(seen.eq(1).all().item<bool>()) << seen;
     // Black images teach nothing but how frequent a class is.
-    EXPECT_NEAR(done.loss, std::log(10), 0.4);
+    EXPECT_NEAR(*done.loss, std::log(10), 0.4);
   });
 }
 
