@@ -177,7 +177,8 @@ void tell_facts(const HistoryReport& report, bool with_other, std::ostream& out)
   if (report.steps_not_drawn > 0)
     out << "  samples by the number of the step alone: "
         << counted(report.steps_not_drawn, "step")
-        << " (an older program noted them, or whoever knew was lost)\n";
+        << " (an older program noted them, whoever knew was lost, or the file was "
+           "cut)\n";
   facts("generations", report.worlds, counted(report.worlds, "world"));
   if (report.steps_again > 0 || report.steps_compared > 0)
     facts("equal bits of a step", report.steps_compared,

@@ -43,7 +43,7 @@ TEST_F(HistoryCommand, AHistoryThatHoldsIsSummedUp) {
             "  in order: 3 steps\n"
             "  samples as drawn: nothing to compare\n"
             "  samples by the number of the step alone: 3 steps (an older program "
-            "noted them, or whoever knew was lost)\n"
+            "noted them, whoever knew was lost, or the file was cut)\n"
             "  generations: 1 world\n"
             "  equal bits of a step: 1 comparison, 0 steps made again\n"
             "holds\n");

@@ -381,7 +381,7 @@ int run(int argc, char** argv) {
 }  // namespace cohort::cli
 
 int main(int argc, char** argv) {
-  ::signal(SIGPIPE, SIG_IGN);
+  for (const int error_by_write : {SIGPIPE, SIGXFSZ}) ::signal(error_by_write, SIG_IGN);
   cohort::silence_c10d();
   cohort::describe_processor();
   int code = 0;

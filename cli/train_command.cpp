@@ -128,6 +128,7 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   GeneratorOptions step = step_options(plan.config, plan.args.exact);
   if (step.slices == 0) step.slices = layout.dp;
   generate({}, layout, step);
+  require_slices(plan.config.get_int("batch"), step.slices);
 }
 
 // Kernels give other bits with another number of threads: an exact run fixes it.

@@ -210,8 +210,12 @@ class RankRun final : public RankHost {
 
   int run() {
     const bool spare = membership_ && membership_->is_spare();
-    const World given = world_from_env();
-    stop_on_signals(membership_ || given.launcher == "cohort");
+    // Of a spare the variables around it say nothing.
+    const World given = spare ? World{} : world_from_env();
+    if (membership_)
+      stop_on_signals(/*launched_by_us=*/true);
+    else
+      release_stop_signals();  // there is nothing to save before its world stands
     options_ = trainer_options(plan_, given,
                                planned_ranks(plan_, given, membership_ != nullptr));
     options_.membership = membership_.get();
@@ -231,6 +235,7 @@ class RankRun final : public RankHost {
       ties.watched = std::make_unique<WatchedStore>(*ties.store, *membership_);
     ties.comm =
         cohort::connect(world, ties.watched ? *ties.watched : *ties.store, connecting_);
+    if (!membership_) stop_on_signals(world.launcher == "cohort");
     return ties;
   }
 

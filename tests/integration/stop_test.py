@@ -3,7 +3,9 @@
 """A stop on request saves the run, also when a rank is lost about the same time."""
 import os
 import signal
+import socket
 import subprocess
+import time
 import unittest
 
 import train_run
@@ -11,9 +13,9 @@ from train_run import ENDLESS
 
 
 class StopTest(train_run.TrainTest):
-    def start_steps(self, ranks, **keys):
+    def start_steps(self, ranks, under=(), **keys):
         """A run that has done some steps."""
-        self.run_ = self.start(ranks, "--exact", "--grace", 60,
+        self.run_ = self.start(ranks, "--exact", "--grace", 60, under=under,
                                keys={"checkpoint.dir": self.root, **keys})
         self.events = self.read_steps(self.run_, 12)
 
@@ -85,6 +87,30 @@ class StopTest(train_run.TrainTest):
                 events = self.expect_saved()
                 (fault,) = [e for e in events if e["event"] == "fault"]
                 self.assertEqual(fault["rank"], victim)
+
+    def test_variables_around_the_command_are_not_for_those_who_come_later(self):
+        self.start_steps(2, under=["env", "RANK=3"])
+        os.kill(self.pids()[1], signal.SIGKILL)
+        self.events += self.read_until(self.run_, lambda e: e["event"] == "recovered")
+        self.run_.send_signal(signal.SIGTERM)
+        self.expect_saved()
+
+    def test_a_rank_of_another_launcher_that_waits_for_its_peers_ends_by_the_signal(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        world = ["env", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                 f"MASTER_PORT={port}"]
+        run = train_run.start("train", "mlp", "--set", "data.synthetic=true", under=world)
+        self.addCleanup(run.kill)
+        while True:  # it hosts the place where they meet
+            self.assertIsNone(run.poll(), "it ended before it was asked to")
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(train_run.finish(run).code, -signal.SIGTERM)
 
     def test_all_ranks_that_died_just_before_the_request(self):
         for ranks in (1, 3):

@@ -13,8 +13,8 @@ std::string one_line(const std::string& message) {
   const bool whole = message.size() <= kLongestMessage;
   std::string line = message.substr(0, kLongestMessage);
   std::replace_if(
-      line.begin(), line.end(),
-      [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }, '?');
+      line.begin(), line.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; },
+      '?');
   return whole ? line : line + " ...";
 }
 

@@ -181,6 +181,8 @@ void Crew::on_end(RankProcess& process) {
     finishing_ = true;
     dismiss_spares();
   } else if (ending_ || ended_by_request(process)) {
+    if (!ending_ && WIFEXITED(process.status()))
+      note(text(process.name(), " failed: ", describe_cause(process.failure())));
     ending_ = true;
     tell_end("a rank was lost while the run was being stopped");
     close_store();  // someone may wait in it for the one that is lost

@@ -48,6 +48,7 @@ void release_requests() {
 
 [[noreturn]] void execute(const std::vector<std::string>& program) {
   release_requests();
+  ::signal(SIGXFSZ, SIG_DFL);
   std::vector<char*> args;
   for (const std::string& arg : program) args.push_back(const_cast<char*>(arg.c_str()));
   args.push_back(nullptr);
