@@ -2,6 +2,7 @@
 #include "cohort/launch/agent.h"
 
 #include <poll.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -266,6 +267,10 @@ void Agent::flush() {
     next_meeting_ = Clock::now() + std::chrono::seconds(1);
     wait(nullptr);
   }
+  if (out_.error() == 0) return;
+  say(text("stdout: ", strerror(out_.error()),
+           "; what ranks said from there on is lost"));
+  err_.flush();
 }
 
 }  // namespace process

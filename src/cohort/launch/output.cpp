@@ -77,7 +77,8 @@ void Sink::flush() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
-      closed_ = true;  // the reader has left; ranks do not suffer for it
+      closed_ = true;  // ranks do not suffer for it
+      if (errno != EPIPE) error_ = errno;
     }
   }
   if (closed_ || empty()) {

@@ -26,6 +26,8 @@ class Sink {
   // us.
   bool full() const { return queue_.size() - sent_ > (64u << 20); }
   int fd() const { return own_ ? own_.get() : fd_; }
+  // Why it takes no more (errno), unless its reader has left; 0: it does.
+  int error() const { return error_; }
 
  private:
   ssize_t write_some(const char* data, size_t size);
@@ -37,6 +39,7 @@ class Sink {
   bool socket_ = false;
   bool file_ = false;
   bool closed_ = false;
+  int error_ = 0;
   std::string queue_;
   size_t sent_ = 0;
   const void* last_writer_ = nullptr;

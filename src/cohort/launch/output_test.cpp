@@ -168,6 +168,15 @@ TEST(Sink, OutlivesItsReader) {
   ::signal(SIGPIPE, SIG_DFL);
 }
 
+TEST(Sink, SaysWhyAFileTakesNoMore) {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  Sink sink(full.get());
+  EXPECT_EQ(sink.error(), 0);
+  sink.write("lost\n", &sink);
+  EXPECT_EQ(sink.error(), ENOSPC);
+  EXPECT_TRUE(sink.empty());
+}
+
 TEST(Sink, LeavesTheFlagsOfItsStreamAlone) {
   Pipe pipe;
   Sink sink(pipe.write.get());

@@ -6,6 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/step/checks/role_view.h"
+#include "cohort/step/meetings.h"
 
 namespace cohort {
 namespace {
@@ -56,6 +57,7 @@ class Simulator {
   Simulator(const Schedule& schedule, const CostTable& costs)
       : schedule_(schedule), costs_(costs), roles_(schedule.roles.size()) {
     const size_t groups = schedule.groups.size();
+    const auto meetings = find_meetings(schedule);
     for (const auto& group : schedule.groups)
       hidden_.push_back(costs.hidden(group.name));
     for (size_t r = 0; r < roles_.size(); ++r) {
@@ -64,9 +66,8 @@ class Simulator {
       roles_[r].free.assign(groups + 2, 0);
       roles_[r].calls.resize(groups);
       roles_[r].resolved.assign(groups, 0);
-      roles_[r].peers.resize(groups);
+      roles_[r].peers = meetings[r];
     }
-    find_peers();
   }
 
   StepTimes run() {
@@ -99,7 +100,7 @@ class Simulator {
     std::vector<double> free;              // by lane: when its last action is done
     std::vector<std::vector<Call>> calls;  // by group
     std::vector<size_t> resolved;          // by group: calls with an end
-    std::vector<std::set<size_t>> peers;   // by group: roles it meets
+    std::vector<std::set<int>> peers;      // by group: roles it meets
   };
 
   bool is_call(const Action& action) const {
@@ -108,21 +109,6 @@ class Simulator {
   }
 
   bool hidden(size_t group) const { return hidden_[group]; }
-
-  void find_peers() {
-    std::vector<size_t> role_of(schedule_.world());
-    for (size_t r = 0; r < roles_.size(); ++r)
-      for (int rank : schedule_.roles[r].ranks) role_of[rank] = r;
-    for (size_t g = 0; g < schedule_.groups.size(); ++g) {
-      std::map<int, std::set<size_t>> instances;
-      for (int rank = 0; rank < schedule_.world(); ++rank)
-        instances[schedule_.mesh.first(rank, schedule_.groups[g].axes)].insert(
-            role_of[rank]);
-      for (const auto& [first, members] : instances)
-        for (size_t r : members)
-          roles_[r].peers[g].insert(members.begin(), members.end());
-    }
-  }
 
   // Begins actions until one waits for a call whose end is not known yet.
   bool advance(size_t r) {
@@ -186,7 +172,7 @@ class Simulator {
     const size_t k = state.resolved[group];
     if (k >= state.calls[group].size()) return kUnknown;
     double start = 0;
-    for (size_t peer : state.peers[group]) {
+    for (const int peer : state.peers[group]) {
       const State& other = roles_[peer];
       if (k >= other.calls[group].size()) return kUnknown;
       if (k > 0 && other.calls[group][k - 1].end == kUnknown) return kUnknown;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "cohort/core/error.h"
 #include "cohort/step/checks/checks.h"
+#include "cohort/step/meetings.h"
 
 namespace cohort {
 namespace {
@@ -24,7 +24,7 @@ class Meeting {
         roles_(schedule.roles.size()),
         calls_(roles_, std::vector<std::vector<int>>(groups_)),
         ordinal_(roles_),
-        peers_(roles_, std::vector<std::set<int>>(groups_)) {
+        peers_(find_meetings(schedule)) {
     for (size_t r = 0; r < roles_; ++r) {
       const auto& actions = schedule.roles[r].actions;
       ordinal_[r].resize(actions.size());
@@ -35,7 +35,6 @@ class Meeting {
         ordinal_[r][i] = static_cast<int>(calls.size());
       }
     }
-    find_peers();
   }
 
   void check_equal() const {
@@ -62,20 +61,6 @@ class Meeting {
  private:
   bool is_call(const Action& action) const {
     return action.lane >= 1 && action.lane <= static_cast<int>(groups_);
-  }
-
-  void find_peers() {
-    std::vector<int> role_of(schedule_.world());
-    for (size_t r = 0; r < roles_; ++r)
-      for (int rank : schedule_.roles[r].ranks) role_of[rank] = static_cast<int>(r);
-    for (size_t g = 0; g < groups_; ++g) {
-      std::map<int, std::set<int>> instances;
-      for (int rank = 0; rank < schedule_.world(); ++rank)
-        instances[schedule_.mesh.first(rank, schedule_.groups[g].axes)].insert(
-            role_of[rank]);
-      for (const auto& [first, members] : instances)
-        for (int r : members) peers_[r][g].insert(members.begin(), members.end());
-    }
   }
 
   void compare(int a, int b, size_t group) const {
