@@ -222,13 +222,14 @@ TEST_F(SnapshotsTest, FillAnyCutAndNameWhatIsMissing) {
 
 // Of each part, some tensors are wanted and others are not.
 TEST_F(SnapshotsTest, FillPiecesOfSeveralCuts) {
-  const auto first = rank(0, 2), second = rank(1, 2);
-  take(*first, 0, 2, 10);
-  take(*second, 1, 2, 10);
-  auto pieces = state_of(-1, 0, 2);
-  auto wanted = state_of(10, 0, 2);
-  pieces[1] = state_of(-1, 1, 2)[1];
-  wanted[1] = state_of(10, 1, 2)[1];
+  const auto first = rank(0, 3), second = rank(1, 3), third = rank(2, 3);
+  take(*first, 0, 3, 10);
+  take(*second, 1, 3, 10);
+  take(*third, 2, 3, 10);
+  auto pieces = state_of(-1, 0, 3);
+  auto wanted = state_of(10, 0, 3);
+  pieces[1] = state_of(-1, 2, 3)[1];
+  wanted[1] = state_of(10, 2, 3)[1];
   const auto kept = first->kept();
   ASSERT_EQ(kept.fill(kept.whole()[0], pieces), "");
   for (size_t i = 0; i < pieces.size(); ++i)
