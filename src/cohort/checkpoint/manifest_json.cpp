@@ -19,7 +19,7 @@ using ReadJson = nlohmann::json;      // to read: many members are found fast
 
 constexpr const char* kFormat = "cohort-checkpoint";
 constexpr int kManifestVersion = 1;
-constexpr int kMaxDepth = 6;  // of the format: 4
+constexpr int kManifestDepth = 6;  // of the format: 4
 // The end of the file: ,"hash":"0123456789abcdef"}\n
 constexpr std::string_view kBeforeHash = ",\"hash\":\"";
 constexpr std::string_view kAfterHash = "\"}\n";
@@ -43,7 +43,7 @@ auto guarded(const std::string& path, const char* what, Body&& body) {
 
 ReadJson parsed(std::string_view bytes, const std::string& path) {
   return ReadJson::parse(bytes, [&](int depth, ReadJson::parse_event_t, ReadJson&) {
-    if (depth > kMaxDepth) fail_manifest(path, "is nested too deep");
+    if (depth > kManifestDepth) fail_manifest(path, "is nested too deep");
     return true;
   });
 }

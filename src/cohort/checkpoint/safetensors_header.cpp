@@ -15,7 +15,7 @@ using nlohmann::json;
 
 constexpr const char* kMetadata = "__metadata__";
 constexpr size_t kMaxDims = 64;  // of ATen's operators
-constexpr int kMaxDepth = 4;     // of the format: 2
+constexpr int kHeaderDepth = 4;     // of the format: 2
 
 struct DtypeName {
   const char* name;
@@ -44,7 +44,7 @@ class KeysOnce {
   explicit KeysOnce(const std::string& path) : path_(path) {}
 
   bool operator()(int depth, json::parse_event_t event, const json& value) {
-    if (depth > kMaxDepth) fail_header(path_, "the header is nested too deep");
+    if (depth > kHeaderDepth) fail_header(path_, "the header is nested too deep");
     if (event == json::parse_event_t::object_start) {
       open_.emplace_back();
     } else if (event == json::parse_event_t::object_end) {
