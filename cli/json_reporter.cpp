@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/json_reporter.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include "cohort/core/json.h"
@@ -87,13 +88,9 @@ void JsonReporter::done(const DoneEvent& event) {
   scalars_.finish();
   JsonObject line;
   line.add("event", "done").add("steps", event.steps).add("epoch", event.epoch);
-  for (const auto& [key, value] :
-       {std::pair("loss", event.loss), std::pair("accuracy", event.accuracy)}) {
-    if (value)
-      line.add(key, *value);
-    else
-      line.add(key, RawJson{});
-  }
+  const double unknown = std::nan("");  // null
+  line.add("loss", event.loss.value_or(unknown));
+  line.add("accuracy", event.accuracy.value_or(unknown));
   print(line.add("samples_per_second", event.samples_per_second)
             .add("step_ms", event.step_ms)
             .add("first_step_s", event.first_step_s)

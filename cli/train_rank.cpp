@@ -210,7 +210,7 @@ class RankRun final : public RankHost {
 
   int run() {
     const bool spare = membership_ && membership_->is_spare();
-    // Of a spare the variables around it say nothing.
+    // The variables around a spare are of whoever started the command.
     const World given = spare ? World{} : world_from_env();
     if (membership_)
       stop_on_signals(/*launched_by_us=*/true);

@@ -22,6 +22,7 @@
 #include "cohort/core/error.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/error_file.h"
+#include "cohort/launch/signals.h"
 #include "elastic_act.h"
 
 namespace {
@@ -68,14 +69,6 @@ int held(const Args&) {
   ::sigprocmask(SIG_SETMASK, nullptr, &mask);
   std::printf("%s\n", ::sigismember(&mask, SIGTERM) ? "held" : "free");
   return 0;
-}
-
-// A program that answers requests only once it is ready to.
-void hold_requests() {
-  sigset_t requests;
-  ::sigemptyset(&requests);
-  for (int signal : {SIGTERM, SIGUSR1}) ::sigaddset(&requests, signal);
-  ::sigprocmask(SIG_BLOCK, &requests, nullptr);
 }
 
 // The first of its generation to ask, in a store that must be empty; then fails while
@@ -193,7 +186,7 @@ int run(Args in) {
     else if (in[i] == "--max-ranks")
       elastic.max_ranks = std::stoi(value());
     else if (in[i] == "--hold")
-      hold_requests();
+      cohort::process::hold_requests();
     else if (in[i] == "--json")
       args.json = true;
     else

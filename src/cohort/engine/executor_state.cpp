@@ -177,11 +177,15 @@ std::string Executor::damage() const {
 
 void Executor::refresh_mirror(int bucket) {
   const BucketState& state = state_.buckets()[bucket];
-  const int size = groups_.shard->size(), rank = groups_.shard->rank();
+  const Mesh& mesh = schedule_.mesh;
+  const auto beside = [&](int distance) {
+    const int neighbour = mesh.neighbour(comm_.rank(), Axis::kCut, distance);
+    return mesh.coordinate(neighbour, Axis::kCut);
+  };
   std::vector<Transfer> sends, receives;
   const auto move = [&](const Tensor& mine, const Tensor& mirrored) {
-    sends.push_back({(rank + 1) % size, mine});
-    receives.push_back({(rank + size - 1) % size, mirrored});
+    sends.push_back({beside(1), mine});
+    receives.push_back({beside(-1), mirrored});
   };
   move(state.master, state.mirror->master);
   for (size_t i = 0; i < state.states.size(); ++i)

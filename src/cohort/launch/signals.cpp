@@ -5,6 +5,19 @@
 #include <sys/signalfd.h>
 
 namespace cohort::process {
+namespace {
+
+void mask_requests(int how) {
+  sigset_t requests;
+  ::sigemptyset(&requests);
+  for (const int signal : {SIGTERM, SIGUSR1}) ::sigaddset(&requests, signal);
+  ::sigprocmask(how, &requests, nullptr);
+}
+
+}  // namespace
+
+void hold_requests() { mask_requests(SIG_BLOCK); }
+void release_requests() { mask_requests(SIG_UNBLOCK); }
 
 SignalScope::SignalScope() {
   ::sigemptyset(&handled_);

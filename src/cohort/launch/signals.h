@@ -9,6 +9,11 @@
 
 namespace cohort::process {
 
+// SIGTERM and SIGUSR1, by which a run is asked to stop: back until someone can answer
+// them, and open again. Either may be called before any constructor has run.
+void hold_requests();
+void release_requests();
+
 // While it lives, the signals an agent handles arrive at a descriptor, SIGPIPE is
 // ignored, and this process is the reaper of its descendants. A SIGHUP that was
 // ignored before (nohup) stays ignored.

@@ -18,6 +18,7 @@
 #include "cohort/launch/cores.h"
 #include "cohort/launch/error_file.h"
 #include "cohort/launch/rdzv_token.h"
+#include "cohort/launch/signals.h"
 #include "cohort/launch/zygote.h"
 
 namespace cohort::process {
@@ -38,14 +39,7 @@ void say(const std::string& line) {
   ::_exit(code);
 }
 
-// It knows nothing of requests that we hold back until someone can answer them.
-void release_requests() {
-  sigset_t requests;
-  ::sigemptyset(&requests);
-  for (int signal : {SIGTERM, SIGUSR1}) ::sigaddset(&requests, signal);
-  ::sigprocmask(SIG_UNBLOCK, &requests, nullptr);
-}
-
+// The program knows nothing of what we hold back or take for an error.
 [[noreturn]] void execute(const std::vector<std::string>& program) {
   release_requests();
   ::signal(SIGXFSZ, SIG_DFL);
@@ -198,7 +192,8 @@ class ZygoteProcess {
     fds.clear();
     socket_.reset();
     child_events_.reset();
-    for (const char* outer : {"COHORT_AGENT_FD", "COHORT_SPARE", kRdzvTokenVariable}) {
+    for (const char* outer :
+         {"COHORT_AGENT_FD", "COHORT_BEGAN", "COHORT_SPARE", kRdzvTokenVariable}) {
       ::unsetenv(outer);
     }
     for (const std::string& variable : spawn.variables) {

@@ -54,7 +54,7 @@ GeneratorOptions with_implied(GeneratorOptions options) {
 
 // Copies of a state that nobody shares are no copies.
 Mesh make_mesh(Layout layout) {
-  if (layout.replicate == layout.dp) layout.replicate = 1, layout.shard = 0;
+  if (layout.replicate == layout.dp) layout.replicate = 1;
   return Mesh(layout);
 }
 

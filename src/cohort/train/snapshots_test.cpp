@@ -220,7 +220,7 @@ TEST_F(SnapshotsTest, FillAnyCutAndNameWhatIsMissing) {
   EXPECT_THAT(kept.fill({.step = 11}, strange), HasSubstr("step 11 is not kept"));
 }
 
-// Of each part, some tensors are wanted and others are not.
+// Each part has tensors that are wanted and others that are not.
 TEST_F(SnapshotsTest, FillPiecesOfSeveralCuts) {
   const auto first = rank(0, 3), second = rank(1, 3), third = rank(2, 3);
   take(*first, 0, 3, 10);
