@@ -14,6 +14,7 @@
 #include "cohort/engine/cuda/kernel_search.h"
 #include "cohort/engine/timed.h"
 #include "cohort/step/buckets.h"
+#include "cohort/step/derive.h"
 #include "cohort/step/generator.h"
 
 namespace cohort {
@@ -80,6 +81,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
              GradientSums::can_visit(groups_)),
       moves_alone_(dynamic_cast<PeerMemory*>(&comm) == nullptr),
       recomputed_(recomputed_blocks(role_, chain.blocks.size())),
+      inputs_in_lane_(writers_in_lane(role_.actions)),
       state_(chain, schedule_, rule, options.decay,
              options.takes_over ? nullptr : &comm, *groups_.shard),
       gradients_(schedule_, state_, groups_,
@@ -167,7 +169,7 @@ StepResult Executor::result() const {
 void Executor::perform(const Role& role, size_t index, const StepInput& input) {
   const Action& action = role.actions[index];
   if (options_.faults && !evaluating_) strike(static_cast<int64_t>(index));
-  for (int earlier : action.waits) finish_action(role, earlier);
+  finish_inputs(role, index);
   times_[index].begin = Seconds(SteadyClock::now() - begun_).count();
   if (runs_ahead()) launch_ahead(static_cast<int>(index), input);
   switch (action.kind) {
@@ -245,9 +247,8 @@ void Executor::finish_action(const Role& role, int index) {
 
 void Executor::compute(const Action& action, const StepInput& input) {
   if (device_ && evaluating_) device_->lane().join_uploads();
-  if (action.kind == ActionKind::kForward) forward(action, input);
-  if (action.kind == ActionKind::kRecompute) recompute(action);
-  if (action.kind == ActionKind::kBackward) backward(action);
+  if (action.kind == ActionKind::kForward) return forward(action, input);
+  action.kind == ActionKind::kRecompute ? recompute(action) : backward(action);
 }
 
 void Executor::load_slice(const Action& action, const StepInput& input) {
@@ -327,7 +328,6 @@ void Executor::backward(const Action& action) {
   std::vector<int> trained;
   for (int p : places)
     if (state_.places()[p].parameter.requires_grad()) trained.push_back(p);
-
   Values gradients(trained.size());
   if (!flight.outputs.empty()) {
     Values wanted;

@@ -74,6 +74,7 @@ class Executor final : public StepRunner {
 
   void perform(const Role& role, size_t index, const StepInput& input);
   void begin(const Role& role);
+  void finish_inputs(const Role& role, size_t index);
   void finish_action(const Role& role, int index);
   StepResult result() const;
   void strike(int64_t index);
@@ -153,6 +154,7 @@ class Executor final : public StepRunner {
   bool fused_;                    // reduction and update are one pass over memory
   bool moves_alone_;              // communication goes on while this thread computes
   std::vector<bool> recomputed_;  // by block: its forward keeps no graph
+  std::vector<std::vector<int>> inputs_in_lane_;  // by action: writers of what it reads
   FlatState state_;
   std::unique_ptr<StateSeal> seal_;  // null: nobody looks for flipped bits
   GradientSums gradients_;
@@ -189,11 +191,9 @@ class Executor final : public StepRunner {
   size_t launched_ = 0;           // segments
   std::vector<bool> slot_taken_;  // of gradients, until their reduction is done
   bool replays_ = false;          // segments as graphs
-  bool loss_settled_ = false;
   double rate_ = 0, norm_ = 0;
   int64_t step_ = 0;
-  bool evaluating_ = false;
-  bool skipped_ = false;
+  bool loss_settled_ = false, evaluating_ = false, skipped_ = false;
   std::string not_finite_;  // what was found, if anything was
 };
 

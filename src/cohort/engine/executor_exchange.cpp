@@ -13,6 +13,13 @@ namespace cohort {
 
 using SteadyClock = std::chrono::steady_clock;
 
+// Communication is started ahead of its lane: what it reads of it must be there, too.
+void Executor::finish_inputs(const Role& role, size_t index) {
+  for (int earlier : role.actions[index].waits) finish_action(role, earlier);
+  if (evaluating_) return;
+  for (int earlier : inputs_in_lane_[index]) finish_action(role, earlier);
+}
+
 PendingWork Executor::reduce(const Action& action) {
   if (!options_.communicate) return {};
   Timed timed(split_.wait);

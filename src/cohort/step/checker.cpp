@@ -52,6 +52,7 @@ CheckReport check(const Schedule& schedule, const CheckOptions& options) {
     check_parameters(role, facts);
     check_gradients(schedule, role, facts, options);
     check_ending(schedule, role, facts, options);
+    check_flow(role, facts);
     report.roles.push_back(find_peak(role));
     check_limit(role, report.roles.back(), options.memory_limit);
   }

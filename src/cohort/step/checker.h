@@ -50,6 +50,8 @@ struct CheckReport {
 // - each gradient is reduced exactly once, over all ranks, before its update; and
 //   mirrored once in between, if any is;
 // - loss, Norm, Vote and the rest of what Commit needs happen once, and in time;
+// - a value is read after it was written, and its memory is written again only when
+//   nobody reads it any more, as far as actions declare what they read and write;
 // - ranks of a group call equal collectives in equal order, and nobody waits for ever;
 // - what is taken is given back, and never more than the limit.
 // "Before" always means: in the same lane, or by waits; never by place in the list

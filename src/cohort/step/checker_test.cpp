@@ -131,6 +131,26 @@ TEST(Checker, RefusesEveryRemovalAndDoubling) {
   EXPECT_GT(refused, 10 * accepted);
 }
 
+// Waits are the fewest that keep every order: none can be spared.
+TEST(Checker, RefusesEveryDroppedWait) {
+  int64_t dropped = 0;
+  for (const auto& c : every_case()) {
+    Schedule schedule = made(c);
+    for (auto& role : schedule.roles)
+      for (auto& action : role.actions) {
+        const std::vector<int> waits = action.waits;
+        for (size_t w = 0; w < waits.size(); ++w) {
+          action.waits.erase(action.waits.begin() + static_cast<int64_t>(w));
+          EXPECT_NE(refusal(schedule), "accepted") << c << " wait for " << waits[w];
+          action.waits = waits;
+          ++dropped;
+        }
+      }
+  }
+  RecordProperty("dropped", static_cast<int>(dropped));
+  EXPECT_GT(dropped, 1000);
+}
+
 // Two things that may change places keep every order that data needs.
 TEST(Checker, ExchangesItAcceptsKeepEveryOrder) {
   for (int shard = 0; shard <= 3; ++shard) {

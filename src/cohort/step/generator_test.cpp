@@ -137,6 +137,14 @@ TEST(Generator, LayoutsWithoutAGeneratorAreRefused) {
                ConfigError);
 }
 
+// Whether a layout can be had is asked before there is a model.
+TEST(Generator, AModelWithoutBlocksHasAStep) {
+  for (const int shard : {0, 3}) {
+    const auto schedule = generate({}, {.dp = 2, .shard = shard}, {.slices = 2});
+    EXPECT_EQ(schedule.role_of(1).actions.back().kind, ActionKind::kCommit);
+  }
+}
+
 TEST(Recompute, IsOfTheBlocksThatAreChosen) {
   for (const int shard : {0, 3}) {
     const auto schedule = generate(

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <span>
 #include <vector>
 
 #include "cohort/step/generator.h"
 #include "cohort/step/schedule.h"
+#include "cohort/step/versions.h"
 
 namespace cohort {
 
@@ -26,7 +28,7 @@ struct StepPlan {
 };
 
 // The list of actions of one role, written one after another. Generators say in which
-// order; the writer knows what each action waits for, moves and holds.
+// order; the writer knows what each action reads, writes, moves and holds.
 class ListWriter {
  public:
   ListWriter(const StepPlan& plan, int slices);
@@ -37,9 +39,9 @@ class ListWriter {
   bool has_slice(int round) const { return round < slices_; }
 
   // Forward and backward of one slice of one block, with its recompute where the
-  // options ask for it. `waits`: beyond what is in the lane before.
-  void forward(int block, int slice, std::vector<int> waits = {});
-  void backward(int block, int slice, std::vector<int> waits = {});
+  // options ask for it.
+  void forward(int block, int slice);
+  void backward(int block, int slice);
 
   // Sums the loss over all ranks; before the first update.
   void reduce_loss();
@@ -49,9 +51,9 @@ class ListWriter {
   void reduce(int bucket);
   void reduce_scatter(int bucket, int slice);
 
-  // Makes a bucket's parameters whole (waiting for `waits`), and drops them again.
-  int gather(int bucket, int slice, std::vector<int> waits);
-  void free_parameters(int bucket, int slice, int gathered);
+  // Makes a bucket's parameters whole, and drops them again.
+  void gather(int bucket, int slice);
+  void free_parameters(int bucket, int slice);
 
   // The update of a bucket, after its gradient is summed and the step voted on; and,
   // where parameters are whole but updated in shards, the gather that follows.
@@ -63,37 +65,52 @@ class ListWriter {
 
   // The block whose backward is the last to add to a bucket's gradient.
   int last_to_add(int bucket) const { return plan_.last_to_add[bucket]; }
-  // The action that was written last; kNone if there is none.
-  int last_action() const {
-    return actions_.empty() ? kNone : static_cast<int>(actions_.size()) - 1;
-  }
 
-  std::vector<Action> take() { return std::move(actions_); }
+  // All of it, each action with what it waits for.
+  std::vector<Action> take();
 
  private:
   int add(Action action);
   // Hands the sum of a share to the next rank. One bucket late, so that no rank waits
   // for its reduction while there is backward to compute.
   void mirror(int bucket);
-  int fold_buffers();  // kNone where there are no statistics
+  void fold_buffers();
   bool has_statistics() const;
   int64_t share(int bucket) const;
   int64_t gradient_of(int bucket) const;
-  void take_gradient(Action& action);
-  std::vector<int> ends_of_lanes() const;
+  void take_gradient(Action& action, int bucket);
+  int take_buffer();
+  int slot_of(int bucket) const;
+  void offload(int bucket);
+  void fetch(int bucket);
+  int copy_lane() const;
+
+  void read_inputs(Action& action);  // of a forward, or of its repetition
+  void add_to_gradients(Action& action);
+  void read_loss(Action& action);
+  What sum_of(int bucket) const;
+  void read_gradient(Action& action, int bucket);
+  void read_gradients(Action& action);
+  void read_addends(Action& action, int bucket);
+  void read_results(Action& commit);
+  bool is_cut() const { return plan_.schedule.shard == 3; }
+  bool takes_turns() const {
+    return plan_.schedule.shard >= 2 && plan_.shard_lane != kComputeLane;
+  }
 
   const StepPlan& plan_;
   int slices_;
   std::vector<Action> actions_;
-  int loss_known_ = kNone;
-  int voted_ = kNone;
-  int next_to_mirror_ = kNone;     // the bucket whose sum is on its way
-  std::vector<int> reduced_;       // by bucket, its last reduction
-  std::vector<bool> updated_;      // by bucket
-  std::vector<bool> has_memory_;   // by bucket: its gradient of this slice
-  std::vector<int> last_on_slot_;  // the reduction that frees it
-  int64_t gradients_taken_ = 0;    // bytes of the pieces of memory they take turns in
-  int last_reduction_ = kNone;     // that left shards of a sum
+  Versions versions_;
+  int next_to_mirror_ = kNone;    // the bucket whose sum is on its way
+  std::vector<bool> updated_;     // by bucket
+  std::vector<bool> has_memory_;  // by bucket: its gradient of this slice
+  std::vector<bool> slot_used_;
+  std::vector<int> gathered_;    // by bucket: the buffer of its whole parameters
+  std::deque<int> free_;         // such buffers, longest free first
+  int buffers_;                  // slots of gradients, then those of parameters
+  int64_t gradients_taken_ = 0;  // bytes of the pieces of memory they take turns in
+  int last_reduction_ = kNone;   // that left shards of a sum
 };
 
 }  // namespace cohort

@@ -8,6 +8,7 @@
 
 #include "cohort/step/mesh.h"
 #include "cohort/step/tensor_spec.h"
+#include "cohort/step/value.h"
 
 namespace cohort {
 
@@ -47,7 +48,6 @@ inline constexpr int kComputeLane = 0;
 
 // The pair (loss sum, count) is reduced like a bucket; this is its number.
 inline constexpr int kLossBucket = -1;
-inline constexpr int kNone = -2;
 
 // An action begins when its lane has finished the one before it and everything it
 // waits for is done. What it takes of memory counts from its beginning; what it frees
@@ -66,6 +66,8 @@ struct Action {
   // What a step must have done before its Commit, beyond the updates: Norm, Vote,
   // FoldBuffers, Mirror.
   std::vector<ActionKind> needs;
+  std::vector<Access> reads,
+      writes;              // generators declare them; waits follow (derive.h)
   std::vector<int> waits;  // earlier actions of this list, by index
 };
 

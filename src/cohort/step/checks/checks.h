@@ -38,6 +38,11 @@ void check_gradients(const Schedule& schedule, const RoleView& role,
 void check_ending(const Schedule& schedule, const RoleView& role,
                   const StepFacts& facts, const CheckOptions& options);
 
+// R1: a value is written once, version after version. R2: whoever reads one comes after
+// its writer, and before whoever makes the next. R3: of two actions on one buffer, one
+// of which writes, one is surely first. Lists that declare nothing keep all three.
+void check_flow(const RoleView& role, const StepFacts& facts);
+
 // Equal collectives in equal order, and nobody waits for ever.
 void check_collectives(const Schedule& schedule);
 

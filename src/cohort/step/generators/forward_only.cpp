@@ -9,14 +9,11 @@ void write_forward_only(ListWriter& list) {
       list.plan().schedule.shard == 3 && list.plan().gather_lane != kComputeLane;
   for (int round = 0; round < list.plan().rounds; ++round) {
     for (int b = 0; b < list.blocks(); ++b) {
-      std::vector<int> gathered;
       if (sharded)
-        for (int bucket : list.plan().uses[b])
-          gathered.push_back(list.gather(bucket, round, {list.last_action()}));
-      if (list.has_slice(round)) list.forward(b, round, gathered);
+        for (int bucket : list.plan().uses[b]) list.gather(bucket, round);
+      if (list.has_slice(round)) list.forward(b, round);
       if (sharded)
-        for (size_t i = 0; i < gathered.size(); ++i)
-          list.free_parameters(list.plan().uses[b][i], round, gathered[i]);
+        for (int bucket : list.plan().uses[b]) list.free_parameters(bucket, round);
     }
   }
   list.commit();

@@ -27,7 +27,7 @@ std::vector<Use> uses_of(const ListWriter& list) {
 class ShardedList {
  public:
   explicit ShardedList(ListWriter& list)
-      : list_(list), uses_(uses_of(list)), gathered_(list.buckets(), kNone) {}
+      : list_(list), uses_(uses_of(list)), whole_(list.buckets(), false) {}
 
   void write() {
     for (size_t i = 0; i < uses_.size(); ++i) {
@@ -53,17 +53,16 @@ class ShardedList {
 
   void gather(size_t use) {
     for (int bucket : buckets_of(uses_[use]))
-      if (gathered_[bucket] == kNone)
-        gathered_[bucket] =
-            list_.gather(bucket, uses_[use].round, {list_.last_action()});
+      if (!whole_[bucket]) {
+        whole_[bucket] = true;
+        list_.gather(bucket, uses_[use].round);
+      }
   }
 
   void compute(const Use& use) {
-    std::vector<int> waits;
-    for (int bucket : buckets_of(use)) waits.push_back(gathered_[bucket]);
     const bool mine = list_.has_slice(use.round);
-    if (mine && !use.backward) list_.forward(use.block, use.round, std::move(waits));
-    if (mine && use.backward) list_.backward(use.block, use.round, std::move(waits));
+    if (mine && !use.backward) list_.forward(use.block, use.round);
+    if (mine && use.backward) list_.backward(use.block, use.round);
     const bool last_round = use.round + 1 == list_.plan().rounds;
     if (!use.backward && use.block + 1 == list_.blocks() && last_round)
       list_.reduce_loss();
@@ -78,14 +77,14 @@ class ShardedList {
   void drop(size_t use) {
     for (int bucket : buckets_of(uses_[use])) {
       if (use + 1 < uses_.size() && needs(use + 1, bucket)) continue;
-      list_.free_parameters(bucket, uses_[use].round, gathered_[bucket]);
-      gathered_[bucket] = kNone;
+      list_.free_parameters(bucket, uses_[use].round);
+      whole_[bucket] = false;
     }
   }
 
   ListWriter& list_;
   std::vector<Use> uses_;
-  std::vector<int> gathered_;  // by bucket: the Gather that made it whole
+  std::vector<bool> whole_;  // by bucket
 };
 
 }  // namespace

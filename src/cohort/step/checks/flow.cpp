@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// R1 to R3: values and memory, as the actions declare them. Nothing here asks how waits
+// were derived.
+#include <map>
+
+#include "cohort/core/error.h"
+#include "cohort/step/checks/checks.h"
+
+namespace cohort {
+namespace {
+
+class Flow {
+ public:
+  Flow(const RoleView& role, const StepFacts& facts) : role_(role), facts_(facts) {}
+
+  void check() {
+    for (at_ = 0; at_ < role_.size(); ++at_) {
+      const Action& action = role_.at(at_);
+      for (const auto& access : action.reads) read(access);
+      for (const auto& access : action.writes) write(access);
+    }
+  }
+
+ private:
+  // What is in a place now, or the newest version of a value: who wrote it, and who has
+  // read it since.
+  struct Held {
+    Value value;
+    int writer = kNone;
+    std::vector<int> readers;
+  };
+
+  static Value without_version(Value value) {
+    value.version = 0;
+    return value;
+  }
+
+  bool is_there_at_first(const Value& value) const {
+    const bool cut = value.what == What::kWhole && value.of >= 0 &&
+                     value.of < facts_.buckets && facts_.sharded[value.of];
+    return is_given(value) && !cut;
+  }
+
+  void read(const Access& access) {
+    Held& newest = newest_of(access.value);
+    if (newest.value != access.value ||
+        (newest.writer == kNone && !is_there_at_first(access.value)))
+      role_.refuse(at_, text("R2: reads ", access.value.text(), ", which ",
+                             later_or_never(access.value)));
+    require_after(newest.writer, "R2", text("reads ", access.value.text()));
+    newest.readers.push_back(at_);
+    if (access.buffer == kNone) return;
+    Held& held = buffers_[access.buffer];
+    if (held.writer != kNone && held.value != access.value)
+      role_.refuse(
+          at_, text("R2: reads ", access.value.text(), " from buffer ", access.buffer,
+                    ", where ", held.value.text(), " is since action ", held.writer));
+    held.readers.push_back(at_);
+  }
+
+  std::string later_or_never(const Value& value) const {
+    for (int i = 0; i < role_.size(); ++i)
+      for (const auto& access : role_.at(i).writes)
+        if (access.value == value)
+          return i < at_ ? text("is no longer there: action ",
+                                newest_.at(without_version(value)).writer, " made ",
+                                newest_.at(without_version(value)).value.text())
+                         : text("action ", i, " writes later");
+    return "nobody writes";
+  }
+
+  void write(const Access& access) {
+    const std::string what = text("writes ", access.value.text());
+    Held& newest = newest_of(access.value);
+    const int next = newest.writer == kNone && !is_given(newest.value)
+                         ? 0
+                         : newest.value.version + 1;
+    if (access.value.version != next)
+      role_.refuse(at_, text("R1: ", what, ", where version ", next,
+                             " is next; legal: each version once"));
+    replace(newest, access.value, "R2", what);
+    if (access.buffer != kNone)
+      replace(buffers_[access.buffer], access.value, "R3",
+              text(what, " to buffer ", access.buffer));
+  }
+
+  // Who has used what was there is done with it.
+  void replace(Held& held, const Value& value, const char* rule,
+               const std::string& what) {
+    for (const int reader : held.readers) require_after(reader, rule, what);
+    require_after(held.writer, rule, what);
+    held = {value, at_, {}};
+  }
+
+  Held& newest_of(const Value& value) {
+    const Value first = without_version(value);
+    return newest_.try_emplace(first, Held{.value = first}).first->second;
+  }
+
+  void require_after(int earlier, const char* rule, const std::string& what) const {
+    if (earlier == kNone || earlier == at_ || role_.before(earlier, at_)) return;
+    role_.refuse(at_, text(rule, ": ", what, " and does not wait for ",
+                           action_text(role_.role(), earlier)));
+  }
+
+  const RoleView& role_;
+  const StepFacts& facts_;
+  int at_ = 0;
+  std::map<Value, Held> newest_;  // by the value's first version
+  std::map<int, Held> buffers_;
+};
+
+}  // namespace
+
+void check_flow(const RoleView& role, const StepFacts& facts) {
+  Flow(role, facts).check();
+}
+
+}  // namespace cohort

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/derive.h"
+
+#include <algorithm>
+#include <functional>
+#include <unordered_map>
+
+namespace cohort {
+namespace {
+
+// What only one action at a time may change: a buffer, or a value, of which there is
+// one version at a time.
+struct Thing {
+  int buffer = kNone;
+  What what = What::kInput;
+  int of = kNone;
+  int slice = kNone;
+
+  bool operator==(const Thing&) const = default;
+};
+
+struct ThingHash {
+  size_t operator()(const Thing& thing) const {
+    auto hash = static_cast<size_t>(thing.what);
+    for (const int part : {thing.buffer, thing.of, thing.slice})
+      hash = hash * 1'000'003 + static_cast<size_t>(part - kNone);
+    return hash;
+  }
+};
+
+// Who has used each thing so far.
+class Uses {
+ public:
+  int writer_of(const Access& access) const { return users(value_of(access)).writer; }
+
+  // Earlier actions that must be done before this one, in any order, some of them
+  // twice.
+  std::vector<int> needed_by(const Action& action) const {
+    std::vector<int> needed;
+    for (const auto& access : action.reads) needed.push_back(writer_of(access));
+    for (const auto& access : action.writes) {
+      add_users(value_of(access), needed);
+      if (access.buffer != kNone) add_users({.buffer = access.buffer}, needed);
+    }
+    std::erase(needed, kNone);
+    return needed;
+  }
+
+  void add(int index, const Action& action) {
+    for (const auto& access : action.reads) {
+      users_[value_of(access)].readers.push_back(index);
+      if (access.buffer != kNone)
+        users_[{.buffer = access.buffer}].readers.push_back(index);
+    }
+    for (const auto& access : action.writes) {
+      users_[value_of(access)] = {index, {}};
+      if (access.buffer != kNone) users_[{.buffer = access.buffer}] = {index, {}};
+    }
+  }
+
+ private:
+  struct Users {
+    int writer = kNone;
+    std::vector<int> readers;  // since then
+  };
+
+  static Thing value_of(const Access& access) {
+    const Value& value = access.value;
+    return {.what = value.what, .of = value.of, .slice = value.slice};
+  }
+
+  const Users& users(const Thing& thing) const {
+    static const Users nobody;
+    const auto it = users_.find(thing);
+    return it == users_.end() ? nobody : it->second;
+  }
+
+  void add_users(const Thing& thing, std::vector<int>& all) const {
+    const auto& [writer, readers] = users(thing);
+    all.push_back(writer);
+    all.insert(all.end(), readers.begin(), readers.end());
+  }
+
+  std::unordered_map<Thing, Users, ThingHash> users_;
+};
+
+// What is certainly done before an action begins: its lane does one after another, and
+// what the actions before it have waited for.
+class Past {
+ public:
+  explicit Past(int lanes) : lanes_(static_cast<size_t>(lanes)), ends_(lanes_, kNone) {}
+
+  // Whether `earlier` is done when the next action of a lane begins that waits for
+  // `waits` alone.
+  bool has(int earlier, int lane, const std::vector<int>& waits) const {
+    const auto knows = [&](int action) {
+      return clocks_[static_cast<size_t>(action) * lanes_ + lane_[earlier]] >=
+             place_[earlier];
+    };
+    return (ends_[lane] != kNone && knows(ends_[lane])) ||
+           std::any_of(waits.begin(), waits.end(), knows);
+  }
+
+  void add(int lane, const std::vector<int>& waits) {
+    const size_t at = clocks_.size();
+    clocks_.resize(at + lanes_, 0);
+    const auto join = [&](int earlier) {
+      for (size_t l = 0; l < lanes_; ++l)
+        clocks_[at + l] = std::max(clocks_[at + l],
+                                   clocks_[static_cast<size_t>(earlier) * lanes_ + l]);
+    };
+    if (ends_[lane] != kNone) join(ends_[lane]);
+    for (const int wait : waits) join(wait);
+    ends_[lane] = static_cast<int>(lane_.size());
+    lane_.push_back(lane);
+    place_.push_back(++clocks_[at + lane]);
+  }
+
+ private:
+  size_t lanes_;
+  std::vector<int> ends_;  // by lane: its last action, or kNone
+  std::vector<int>
+      clocks_;  // by action, lane: how many of it are done, itself included
+  std::vector<int> lane_, place_;  // by action; places in a lane count from 1
+};
+
+}  // namespace
+
+// Later ones first: what they have waited for need not be named.
+void derive_waits(std::vector<Action>& actions, int lanes) {
+  Uses uses;
+  Past past(lanes);
+  for (size_t i = 0; i < actions.size(); ++i) {
+    Action& action = actions[i];
+    std::vector<int> needed = uses.needed_by(action);
+    std::sort(needed.begin(), needed.end(), std::greater<>());
+    action.waits.clear();
+    for (const int earlier : needed)
+      if (!past.has(earlier, action.lane, action.waits))
+        action.waits.push_back(earlier);
+    std::reverse(action.waits.begin(), action.waits.end());
+    past.add(action.lane, action.waits);
+    uses.add(static_cast<int>(i), action);
+  }
+}
+
+std::vector<std::vector<int>> writers_in_lane(const std::vector<Action>& actions) {
+  std::vector<std::vector<int>> all(actions.size());
+  Uses uses;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    for (const auto& access : actions[i].reads)
+      if (const int writer = uses.writer_of(access);
+          writer != kNone && actions[writer].lane == actions[i].lane)
+        all[i].push_back(writer);
+    uses.add(static_cast<int>(i), actions[i]);
+  }
+  return all;
+}
+
+}  // namespace cohort

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+// Makes every action of a list wait for whoever wrote what it reads, and for whoever
+// may still use the memory that it writes. These are the fewest waits that give this
+// order: what a lane or another wait makes certain is not waited for. Earlier waits are
+// dropped.
+void derive_waits(std::vector<Action>& actions, int lanes);
+
+// By action: earlier ones of its own lane that write what it reads. Whoever starts an
+// action before the lane has finished the one before it must finish these first.
+std::vector<std::vector<int>> writers_in_lane(const std::vector<Action>& actions);
+
+}  // namespace cohort

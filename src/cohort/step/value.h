@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace cohort {
+
+inline constexpr int kNone = -2;
+
+// What the actions of a step pass on to one another.
+enum class What : uint8_t {
+  kInput,     // of a slice
+  kAct,       // the output of a block
+  kFlight,    // what its forward keeps for its backward
+  kActGrad,   // the gradient of its output
+  kLeaf,      // the gradient of a bucket, of one slice alone
+  kPartial,   // the sum of those of this rank
+  kSum,       // over ranks: all of it, or this rank's share
+  kMirrored,  // the sum of the neighbour's share
+  kWhole,     // all parameters of a bucket, to compute with
+  kState,     // weights and moments, or this rank's share of them
+  kStat,      // running statistics of a block, of one slice
+  kFolded,    // of all blocks, over all slices
+  kLoss,      // of a slice; without one, over the batch
+  kNorm,
+  kVote,
+};
+inline constexpr int kWhats = 15;
+
+std::string_view name_of(What what);
+
+// One of them: of a block (activations) or a bucket (gradients and parameters), of a
+// slice of this rank. Whoever changes it in place, or makes it anew, makes its next
+// version; there is one at a time.
+struct Value {
+  What what = What::kInput;
+  int of = kNone;
+  int slice = kNone;
+  int version = 0;
+
+  auto operator<=>(const Value&) const = default;
+  std::string text() const;  // "Act 3 slice 1", "Partial 0 v2"
+};
+
+// What is there when a step begins.
+bool is_given(const Value& value);
+
+// A value, and the memory that it is read from or written to. Without a buffer it has
+// memory of its own.
+struct Access {
+  Value value;
+  int buffer = kNone;
+
+  bool operator==(const Access&) const = default;
+};
+
+}  // namespace cohort
