@@ -32,14 +32,11 @@ ByKind count_kinds(const Role& role) {
 // Bytes a rank sends over the links of a ring, or copies to and from its host.
 ByKind bytes_moved(const Schedule& schedule, const Role& role) {
   ByKind moved;
-  const int groups = static_cast<int>(schedule.groups.size());
   for (const auto& action : role.actions) {
     if (action.lane == kComputeLane || action.bytes == 0) continue;
+    const Group* const group = schedule.group_of(action.lane);
     const double factor =
-        action.lane > groups
-            ? 1
-            : ring_factor(action.kind,
-                          schedule.size_of(schedule.groups[action.lane - 1]));
+        group ? ring_factor(action.kind, schedule.size_of(*group)) : 1;
     moved[action.kind] += factor * static_cast<double>(action.bytes);
   }
   return moved;

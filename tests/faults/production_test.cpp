@@ -267,13 +267,9 @@ void expect_undisturbed(const Ending& ending, const std::string& wanted) {
 using Case = std::vector<Strike>;
 
 std::vector<Case> part_of(std::vector<Case> all) {
-  if (const char* const wanted = std::getenv("COHORT_CASE")) {
-    std::erase_if(all, [&](const Case& one) {
-      return testing::PrintToString(one) != wanted;
-    });
-    if (all.size() > 1) all.resize(1);
-    return all;
-  }
+  if (const char* const wanted = std::getenv("COHORT_CASE"))
+    std::erase_if(
+        all, [&](const Case& one) { return testing::PrintToString(one) != wanted; });
   const char* const part = std::getenv("COHORT_PART");
   size_t index = 0, parts = 1;
   if (part && std::sscanf(part, "%zu/%zu", &index, &parts) != 2) parts = 1;
@@ -392,17 +388,17 @@ std::vector<Scenario> every_scenario() {
   return all;
 }
 
+std::string name_of_case(const testing::TestParamInfo<Scenario>& info) {
+  return testing::PrintToString(info.param);
+}
+
 INSTANTIATE_TEST_SUITE_P(Scenarios, FaultEnumeration,
-                         testing::ValuesIn(every_scenario()), [](const auto& info) {
-                           return testing::PrintToString(info.param);
-                         });
+                         testing::ValuesIn(every_scenario()), name_of_case);
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, FaultPairs,
                          testing::Values(Scenario{Plot::kCalm, 2, 0},
                                          Scenario{Plot::kCalm, 3, 3}),
-                         [](const auto& info) {
-                           return testing::PrintToString(info.param);
-                         });
+                         name_of_case);
 
 }  // namespace
 }  // namespace cohort

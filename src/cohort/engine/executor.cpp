@@ -115,7 +115,7 @@ Executor::~Executor() = default;
 void Executor::begin(const Role& role) {
   pending_.clear();
   pending_.resize(role.actions.size());
-  lanes_.assign(2 + schedule_.groups.size(), {});
+  lanes_.assign(schedule_.channels.size(), {});
   lane_ends_.assign(lanes_.size(), 0);
   times_.assign(role.actions.size(), {});
   begun_ = SteadyClock::now();

@@ -109,19 +109,14 @@ Band::Band(const Schedule& schedule, int role, const std::vector<ActionTime>& ti
       times_(times),
       memory_(memory_over_time(role_, times)) {
   double y = 0;
-  for (int lane = 0; lane <= 1 + static_cast<int>(schedule.groups.size()); ++lane) {
+  for (int lane = 0; lane < schedule.lanes(); ++lane) {
     const bool used =
         lane == kComputeLane ||
         std::any_of(role_.actions.begin(), role_.actions.end(),
                     [&](const Action& action) { return action.lane == lane; });
     if (!used) continue;
-    const size_t group = static_cast<size_t>(lane) - 1;
-    const std::string name = lane == kComputeLane ? "compute"
-                             : group < schedule.groups.size()
-                                 ? schedule.groups[group].name
-                                 : "copies";
     const double height = lane == kComputeLane ? kComputeHeight : kLaneHeight;
-    lanes_.push_back({lane, name, y, height});
+    lanes_.push_back({lane, schedule.name_of_lane(lane), y, height});
     y += height + kLaneGap;
   }
 }

@@ -14,6 +14,9 @@ struct CheckOptions {
   // No update without a Vote, and behind it nothing that a commit needs of others. Also
   // where the schedule says so itself.
   bool elastic = false;
+  // By what actions declare alone, as beyond data parallel: not by what each kind of
+  // action means to a step of data-parallel ranks.
+  bool by_declarations = false;
 };
 
 // What a rank holds at once, by what it is for.

@@ -16,6 +16,7 @@ namespace cohort {
 namespace {
 
 using test::bare;
+using test::bare_of_declarations;
 using test::find;
 using test::refusal;
 using testing::AllOf;
@@ -131,6 +132,28 @@ TEST(Checker, RefusesEveryRemovalAndDoubling) {
   EXPECT_GT(refused, 10 * accepted);
 }
 
+// What actions declare tells no less than what each kind means to data-parallel ranks.
+// The difference is what an executor without a pipeline cannot do.
+TEST(Checker, DeclarationsAloneRefuseAsMuch) {
+  int64_t refused = 0, limits = 0;
+  uint64_t seed = 1000;
+  for (const auto& c : every_case()) {
+    const MutantOptions options{.most_exchanges = 60, .seed = seed++};
+    for_each_mutant(made(c), options, [&](const Mutant& mutant) {
+      const std::string kinds = refusal(bare_of_declarations(mutant.schedule));
+      const bool accepts =
+          refusal(mutant.schedule, {.by_declarations = true}) == "accepted";
+      refused += accepts ? 0 : 1;
+      if (!accepts || kinds == "accepted") return;
+      EXPECT_THAT(kinds, HasSubstr("begins a slice before")) << c << ' ' << mutant.what;
+      ++limits;
+    });
+  }
+  RecordProperty("refused", static_cast<int>(refused));
+  RecordProperty("limits", static_cast<int>(limits));
+  EXPECT_GT(refused, 60'000);
+}
+
 // Waits are the fewest that keep every order: none can be spared.
 TEST(Checker, RefusesEveryDroppedWait) {
   int64_t dropped = 0;
@@ -204,8 +227,10 @@ TEST(Checker, ElasticNeedsAVote) {
 
 TEST(Checker, KindsWithoutAGeneratorAreRefused) {
   Schedule schedule = made({{.dp = 2}, {.slices = 2}});
-  schedule.roles[0].actions[0].kind = ActionKind::kSend;
+  schedule.roles[0].actions[0].kind = ActionKind::kAllToAll;
   EXPECT_THAT(refusal(schedule), HasSubstr("later release"));
+  schedule.roles[0].actions[0].kind = ActionKind::kSend;
+  EXPECT_THAT(refusal(schedule), HasSubstr("there is no link"));
 }
 
 // Takes an action out of its place and puts it at another, with waits renumbered.

@@ -99,7 +99,7 @@ struct Lines {
       const auto& actions = step.schedule.roles[r].actions;
       size_t k = 0;
       for (size_t i = 0; i < step.times[r].size(); ++i) {
-        if (actions[i].lane != static_cast<int>(group) + 1) continue;
+        if (step.schedule.group_of(actions[i].lane) != &what) continue;
         const double seconds = step.times[r][i].end - step.times[r][i].begin;
         const double bytes =
             static_cast<double>(actions[i].bytes) * ring_factor(actions[i].kind, ranks);

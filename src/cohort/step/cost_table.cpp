@@ -161,13 +161,11 @@ void require_costs_of(const Schedule& schedule, const CostTable& costs) {
   for (const auto& role : schedule.roles) {
     for (const auto& action : role.actions) {
       most = std::max(most, action.block);
-      const auto lane = static_cast<size_t>(action.lane);
-      if (lane < 1 || lane > schedule.groups.size()) continue;
-      const std::string& group = schedule.groups[lane - 1].name;
-      if (&costs.link(group, action.kind) == &kNoCost)
+      const Group* const group = schedule.group_of(action.lane);
+      if (group && &costs.link(group->name, action.kind) == &kNoCost)
         throw ConfigError(text("[step.costs] no row for ", name_of(action.kind),
-                               " of group ", group, "; legal: a row link,", group,
-                               " or link,*"));
+                               " of group ", group->name, "; legal: a row link,",
+                               group->name, " or link,*"));
     }
   }
   if (static_cast<size_t>(most + 1) != costs.blocks.size())

@@ -81,6 +81,7 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                     .elastic = options.elastic,
                     .precision = options.precision,
                     .groups = make_groups(mesh)};
+  schedule.channels = channels_for(schedule.groups);
   schedule.keeps_sums =
       !options.shares_memory || layout.replicate > 1 || options.clip || options.vote;
   schedule.buckets = make_buckets(blocks, {.limit_bytes = options.bucket_bytes,
@@ -104,7 +105,8 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
                 .last_to_add = last_to_add(uses, schedule.buckets.size()),
                 .slots = assign_slots(uses, schedule.buckets),
                 .rounds = schedule.mesh.rounds(options.slices)};
-  if (schedule.shard == 3) plan.gather_lane = 1;  // without a group, copies
+  plan.copy_lane = schedule.lanes() - 1;
+  if (schedule.shard == 3) plan.gather_lane = plan.copy_lane;  // of one rank
   if (schedule.groups.empty()) return plan;
   plan.dp_lane = 1;
   plan.shard_lane = plan.gather_lane = schedule.groups.size() > 1 ? 2 : 1;

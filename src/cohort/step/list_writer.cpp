@@ -24,7 +24,7 @@ int ListWriter::add(Action action) {
 }
 
 std::vector<Action> ListWriter::take() {
-  derive_waits(actions_, 2 + static_cast<int>(plan_.schedule.groups.size()));
+  derive_waits(actions_, plan_.schedule.lanes());
   return std::move(actions_);
 }
 
@@ -52,7 +52,7 @@ void ListWriter::forward(int block, int slice) {
       .scratch = spec.scratch_bytes};
   read_inputs(action);
   versions_.make(action, What::kAct, block, slice);
-  if (keeps) versions_.make(action, What::kFlight, block, slice);
+  if (!forward_only) versions_.make(action, What::kFlight, block, slice);
   if (spec.keeps_statistics && !forward_only)
     versions_.make(action, What::kStat, block, slice);
   if (last) versions_.make(action, What::kLoss, kNone, slice);
@@ -71,7 +71,7 @@ void ListWriter::backward(int block, int slice) {
                  .takes = spec.activation_bytes,
                  .scratch = spec.scratch_bytes};
     read_inputs(again);
-    versions_.make(again, What::kFlight, block, slice);
+    versions_.change(again, What::kFlight, block, slice);
     add(std::move(again));
   }
   Action action{.kind = ActionKind::kBackward,
@@ -232,7 +232,7 @@ void ListWriter::free_parameters(int bucket, int slice) {
                 .slice = slice,
                 .buckets = {bucket},
                 .frees = gathered_bytes(plan_.schedule, bucket)};
-  versions_.read(action, What::kWhole, bucket);
+  versions_.change(action, What::kWhole, bucket);
   if (gathered_[bucket] != kNone) free_.push_back(gathered_[bucket]);
   add(std::move(action));
 }
@@ -265,7 +265,7 @@ void ListWriter::update(int bucket) {
 
 void ListWriter::offload(int bucket) {
   Action action{.kind = ActionKind::kOffload,
-                .lane = copy_lane(),
+                .lane = plan_.copy_lane,
                 .buckets = {bucket},
                 .bytes = share(bucket) * size_of(plan_.schedule.precision.reduce)};
   versions_.change(action, sum_of(bucket), bucket);
@@ -276,7 +276,7 @@ void ListWriter::offload(int bucket) {
 
 void ListWriter::fetch(int bucket) {
   Action action{.kind = ActionKind::kFetch,
-                .lane = copy_lane(),
+                .lane = plan_.copy_lane,
                 .buckets = {bucket},
                 .bytes = share(bucket) * size_of(plan_.schedule.precision.compute)};
   if (is_cut()) {
@@ -286,10 +286,6 @@ void ListWriter::fetch(int bucket) {
     versions_.change(action, What::kWhole, bucket);
   }
   add(std::move(action));
-}
-
-int ListWriter::copy_lane() const {
-  return 1 + static_cast<int>(plan_.schedule.groups.size());
 }
 
 // The sum over ranks, or over slices where there is one rank.

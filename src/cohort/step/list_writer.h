@@ -25,6 +25,7 @@ struct StepPlan {
   int shard_lane = kComputeLane;
   int gather_lane = kComputeLane;  // of parameters: shard_lane, or a copy
   int replicate_lane = kComputeLane;
+  int copy_lane = kComputeLane;
 };
 
 // The list of actions of one role, written one after another. Generators say in which
@@ -83,7 +84,6 @@ class ListWriter {
   int slot_of(int bucket) const;
   void offload(int bucket);
   void fetch(int bucket);
-  int copy_lane() const;
 
   void read_inputs(Action& action);  // of a forward, or of its repetition
   void add_to_gradients(Action& action);

@@ -8,8 +8,11 @@
 
 namespace cohort {
 
-// By role and group: the roles that ranks of it meet there, itself among them. Every rank
-// has a role.
-std::vector<std::vector<std::set<int>>> find_meetings(const Schedule& schedule);
+// By role, and by group or lane: the roles that ranks of it meet there, itself among
+// them; none where a rank is alone. Every rank has a role.
+using Meetings = std::vector<std::vector<std::set<int>>>;
+
+Meetings meetings_in_groups(const Schedule& schedule);
+Meetings meetings_in_lanes(const Schedule& schedule);
 
 }  // namespace cohort

@@ -12,10 +12,10 @@ namespace cohort {
 namespace {
 
 constexpr std::array<std::string_view, kActionKinds> kNames = {
-    "Forward", "Backward",      "BackwardWeight", "Recompute", "Gather",      "Free",
-    "Reduce",  "ReduceScatter", "Mirror",         "AllToAll",  "Broadcast",   "Send",
-    "Recv",    "Norm",          "Vote",           "Update",    "FoldBuffers", "Commit",
-    "Offload", "Fetch",         "Snapshot",       "Load"};
+    "Forward", "Backward",      "BackwardWeight", "Recompute", "Gather",       "Free",
+    "Reduce",  "ReduceScatter", "Mirror",         "AllToAll",  "Broadcast",    "Send",
+    "Recv",    "Norm",          "Vote",           "Update",    "FoldBuffers",  "Commit",
+    "Offload", "Fetch",         "Snapshot",       "Load",      "BackwardInput"};
 
 void write_action(std::ostream& out, int index, const Action& action) {
   out << index << ' ' << name_of(action.kind) << " lane " << action.lane;
@@ -40,6 +40,57 @@ const Role& Schedule::role_of(int rank) const {
     if (std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end())
       return role;
   throw BugError(::cohort::text("[step] no role for rank ", rank, " of ", world()));
+}
+
+int Schedule::size_of(const Group& group) const {
+  const int all = mesh.size(group.axes);
+  if (group.places.empty()) return all;
+  return all / mesh.size(Axis::kPipe) * static_cast<int>(group.places.size());
+}
+
+std::vector<int> Schedule::members(const Group& group, int rank) const {
+  std::vector<int> members = mesh.members(rank, group.axes);
+  if (group.places.empty()) return members;
+  std::erase_if(members, [&](int member) {
+    const int place = mesh.coordinate(member, Axis::kPipe);
+    return std::find(group.places.begin(), group.places.end(), place) ==
+           group.places.end();
+  });
+  const bool is_one = std::find(members.begin(), members.end(), rank) != members.end();
+  return is_one ? members : std::vector<int>();
+}
+
+const Group* Schedule::group_of(int lane) const {
+  if (lane < 0 || lane >= lanes() || channels[lane].kind != Channel::Kind::kGroup)
+    return nullptr;
+  return &groups[channels[lane].group];
+}
+
+bool Schedule::is_copy(int lane) const {
+  return lane >= 0 && lane < lanes() && channels[lane].kind == Channel::Kind::kCopy;
+}
+
+std::string Schedule::name_of_lane(int lane) const {
+  const Channel& channel = channels[lane];
+  switch (channel.kind) {
+    case Channel::Kind::kCompute:
+      return "compute";
+    case Channel::Kind::kGroup:
+      return groups[channel.group].name;
+    case Channel::Kind::kLink:
+      return ::cohort::text(channel.from, ">", channel.to);
+    case Channel::Kind::kCopy:
+      break;
+  }
+  return "copies";
+}
+
+std::vector<Channel> channels_for(const std::vector<Group>& groups) {
+  std::vector<Channel> channels = {{.kind = Channel::Kind::kCompute}};
+  for (size_t g = 0; g < groups.size(); ++g)
+    channels.push_back({.kind = Channel::Kind::kGroup, .group = static_cast<int>(g)});
+  channels.push_back({.kind = Channel::Kind::kCopy});
+  return channels;
 }
 
 std::string Schedule::text() const {

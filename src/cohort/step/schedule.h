@@ -36,15 +36,38 @@ enum class ActionKind : uint8_t {
   kFetch,
   kSnapshot,
   kLoad,
+  kBackwardInput,  // of a block alone; kBackwardWeight follows, kBackward is both
 };
-inline constexpr int kActionKinds = 22;
+inline constexpr int kActionKinds = 23;
 
 std::string_view name_of(ActionKind kind);
 
-// Lanes: actions of one lane run one after another, in the order of the list. Lane
-// 0 computes; lane 1 + g carries the communication of group g, first in first out; the
-// lane behind the last group copies between a device and its host.
+// What runs one after another, in the order of the list. A lane is the number of a
+// channel of the schedule; the first one computes.
+struct Channel {
+  enum class Kind : uint8_t {
+    kCompute,
+    kGroup,  // collectives of one group
+    kLink,   // from one place along the pipeline to another
+    kCopy,   // between a device and its host
+  };
+  Kind kind = Kind::kCompute;
+  int group = kNone;
+  int from = kNone, to = kNone;
+
+  bool operator==(const Channel&) const = default;
+};
 inline constexpr int kComputeLane = 0;
+
+// A collective inside a block, where it computes.
+struct InnerCall {
+  enum class Op : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll };
+  int group = kNone;
+  Op op = Op::kAllReduce;
+  int64_t bytes = 0;
+
+  bool operator==(const InnerCall&) const = default;
+};
 
 // The pair (loss sum, count) is reduced like a bucket; this is its number.
 inline constexpr int kLossBucket = -1;
@@ -66,8 +89,9 @@ struct Action {
   // What a step must have done before its Commit, beyond the updates: Norm, Vote,
   // FoldBuffers, Mirror.
   std::vector<ActionKind> needs;
-  std::vector<Access> reads,
-      writes;              // generators declare them; waits follow (derive.h)
+  std::vector<InnerCall> calls;  // in their order
+  // Generators declare them; what it waits for follows (derive.h).
+  std::vector<Access> reads, writes;
   std::vector<int> waits;  // earlier actions of this list, by index
 };
 
@@ -76,6 +100,8 @@ struct Action {
 struct Group {
   std::string name;
   AxisSet axes;
+  // Along the pipeline, if not all: places of ranks that differ from one another there.
+  std::vector<int> places = {};
 };
 
 // Parameters that are moved and updated together: one stretch of flat memory.
@@ -88,6 +114,9 @@ struct Bucket {
   int slot = 0;
   // At level 3, the shares of all ranks are seen as one memory: nothing is copied.
   bool joined = false;
+  // Whose gradients add up to the one that updates it: a tied parameter's are summed
+  // along the pipeline, too.
+  AxisSet sum = kDataAxes;
 };
 
 // Ranks with equal lists share a role (law 6).
@@ -120,18 +149,27 @@ struct Schedule {
   // uses a sum as it is made.
   bool keeps_sums = true;
   Precision precision;
-  std::vector<Group> groups;        // groups[g] has lane 1 + g
+  std::vector<Group> groups;
+  std::vector<Channel> channels;    // by lane
   std::vector<std::string> blocks;  // names
   std::vector<Bucket> buckets;
   std::vector<Role> roles;
 
   int world() const { return mesh.world(); }
-  int size_of(const Group& group) const { return mesh.size(group.axes); }
+  int size_of(const Group& group) const;
+  std::vector<int> members(const Group& group, int rank) const;  // none if it is none
+  int lanes() const { return static_cast<int>(channels.size()); }
+  const Group* group_of(int lane) const;  // null: no collectives there
+  bool is_copy(int lane) const;
+  std::string name_of_lane(int lane) const;  // "compute", "dp", "0>1", "copies"
   const Role& role_of(int rank) const;
   // One line an action: stable, so that ranks can compare the hash of it.
   std::string text() const;
   uint64_t hash() const;
 };
+
+// A channel to compute, one for each group, and one for copies.
+std::vector<Channel> channels_for(const std::vector<Group>& groups);
 
 // How far apart neighbours of a group of data-parallel ranks are in the world.
 int stride_of(const Schedule& schedule, const Group& group);

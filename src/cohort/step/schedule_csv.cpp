@@ -29,9 +29,8 @@ std::string groups_of(const Schedule& schedule, const Action& action) {
   if (action.kind == ActionKind::kCommit)
     return list_text(schedule.groups,
                      [&](const Group& group) { return group_text(schedule, group); });
-  const auto lane = static_cast<size_t>(action.lane);
-  if (lane < 1 || lane > schedule.groups.size()) return "";
-  return group_text(schedule, schedule.groups[lane - 1]);
+  const Group* const group = schedule.group_of(action.lane);
+  return group ? group_text(schedule, *group) : "";
 }
 
 void write_comments(std::ostream& out, const Schedule& schedule) {

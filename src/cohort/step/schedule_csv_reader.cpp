@@ -199,7 +199,9 @@ class CsvReader {
 
   double seconds(int column) const {
     const auto value = try_parse_double(cells_[column]);
-    if (!value || *value < 0) refuse(column, cells_[column], "microseconds from 0");
+    if (!value || !(*value >= 0 && *value <= kMostMicroseconds))
+      refuse(column, cells_[column],
+             text("microseconds from 0 to ", static_cast<int64_t>(kMostMicroseconds)));
     return *value * 1e-6;
   }
 
@@ -258,6 +260,7 @@ class CsvReader {
     }
     schedule.mesh = mesh_of(world, groups_);
     for (const auto& group : groups_) place_group(group);
+    schedule.channels = channels_for(schedule.groups);
     if (slices > kMostIndex)
       throw ConfigError(
           text("[step.csv] ", slices, " slices; legal: at most ", kMostIndex));
@@ -294,6 +297,8 @@ class CsvReader {
 
   static constexpr int64_t kHuge = int64_t{1} << 60;
   static constexpr int kMostIndex = 1 << 30;
+  // A day: what is more would not come back to the nanosecond.
+  static constexpr double kMostMicroseconds = 86'400e6;
 
   std::string_view rest_, line_;
   int number_ = 0;

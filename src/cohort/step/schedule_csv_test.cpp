@@ -102,6 +102,18 @@ TEST(ScheduleCsv, TimesSurvive) {
   EXPECT_NEAR(back[0][3].end, 3.005e-3, 1e-9);
 }
 
+TEST(ScheduleCsv, ALongTimeComesBackOrIsRefused) {
+  const Schedule schedule = sample(1, 0);
+  StepTimes times(1, std::vector<ActionTime>(schedule.roles[0].actions.size()));
+  times[0].back().end = 86'399.999'999'999;
+  const std::string once = without_comments(to_csv(schedule, times));
+  const auto back = from_csv(once);
+  EXPECT_EQ(without_comments(to_csv(back.schedule, back.times)), once);
+  times[0].back().end = 86'400.001;
+  EXPECT_THAT(refusal(to_csv(schedule, times)),
+              AllOf(HasSubstr("column end_us"), HasSubstr("from 0 to 86400000000")));
+}
+
 TEST(ScheduleCsv, SaysWhereAndWhatIsWrong) {
   const std::string csv = without_comments(to_csv(sample(2, 0)));
   EXPECT_THAT(refusal(""), HasSubstr("no header"));

@@ -12,6 +12,7 @@ namespace cohort {
 namespace {
 
 constexpr double kUnknown = -1;
+const std::string kPipeLinks = "pp";  // the row of their cost
 
 double cost_of(const Schedule& schedule, const Action& action, const CostTable& costs) {
   const auto block = static_cast<size_t>(action.block);
@@ -36,15 +37,15 @@ double cost_of(const Schedule& schedule, const Action& action, const CostTable& 
     default:
       break;
   }
-  const auto lane = static_cast<size_t>(action.lane);
-  if (lane == schedule.groups.size() + 1) return costs.copy.seconds(bytes);
-  if (lane < 1 || lane > schedule.groups.size()) return 0;
-  const Group& group = schedule.groups[lane - 1];
-  return costs.link(group.name, action.kind)
-      .seconds(bytes * ring_factor(action.kind, schedule.size_of(group)));
+  if (schedule.is_copy(action.lane)) return costs.copy.seconds(bytes);
+  if (const Group* group = schedule.group_of(action.lane))
+    return costs.link(group->name, action.kind)
+        .seconds(bytes * ring_factor(action.kind, schedule.size_of(*group)));
+  if (action.lane == kComputeLane) return 0;
+  return costs.link(kPipeLinks, action.kind).seconds(bytes);
 }
 
-// A call of a role in a group, from its issue to its end.
+// A call of a role in a group or on a link, from its issue to its end.
 struct Call {
   int action = 0;
   double asked = 0;          // when what it waits for is done
@@ -56,16 +57,18 @@ class Simulator {
  public:
   Simulator(const Schedule& schedule, const CostTable& costs)
       : schedule_(schedule), costs_(costs), roles_(schedule.roles.size()) {
-    const size_t groups = schedule.groups.size();
-    const auto meetings = find_meetings(schedule);
-    for (const auto& group : schedule.groups)
-      hidden_.push_back(costs.hidden(group.name));
+    const size_t lanes = schedule.channels.size();
+    const auto meetings = meetings_in_lanes(schedule);
+    for (int lane = 0; lane < schedule.lanes(); ++lane) {
+      const Group* const group = schedule.group_of(lane);
+      hidden_.push_back(costs.hidden(group ? group->name : kPipeLinks));
+    }
     for (size_t r = 0; r < roles_.size(); ++r) {
       roles_[r].times.assign(schedule.roles[r].actions.size(), {kUnknown, kUnknown});
       roles_[r].ordinal.assign(schedule.roles[r].actions.size(), 0);
-      roles_[r].free.assign(groups + 2, 0);
-      roles_[r].calls.resize(groups);
-      roles_[r].resolved.assign(groups, 0);
+      roles_[r].free.assign(lanes, 0);
+      roles_[r].calls.resize(lanes);
+      roles_[r].resolved.assign(lanes, 0);
       roles_[r].peers = meetings[r];
     }
   }
@@ -75,10 +78,10 @@ class Simulator {
     while (moved) {
       moved = false;
       for (size_t r = 0; r < roles_.size(); ++r) moved |= advance(r);
-      for (size_t g = 0; g < schedule_.groups.size(); ++g) moved |= resolve(g, false);
+      for (size_t l = 0; l < schedule_.channels.size(); ++l) moved |= resolve(l, false);
       // Nobody waits for it yet, and all have come to it: it is not held up.
-      for (size_t g = 0; !moved && g < schedule_.groups.size(); ++g)
-        moved = resolve(g, true);
+      for (size_t l = 0; !moved && l < schedule_.channels.size(); ++l)
+        moved = resolve(l, true);
     }
     StepTimes times;
     for (size_t r = 0; r < roles_.size(); ++r) {
@@ -98,17 +101,12 @@ class Simulator {
     std::vector<ActionTime> times;
     std::vector<size_t> ordinal;           // by action: its place in calls
     std::vector<double> free;              // by lane: when its last action is done
-    std::vector<std::vector<Call>> calls;  // by group
-    std::vector<size_t> resolved;          // by group: calls with an end
-    std::vector<std::set<int>> peers;      // by group: roles it meets
+    std::vector<std::vector<Call>> calls;  // by lane
+    std::vector<size_t> resolved;          // by lane: calls with an end
+    std::vector<std::set<int>> peers;      // by lane: roles it meets
   };
 
-  bool is_call(const Action& action) const {
-    return action.lane >= 1 &&
-           static_cast<size_t>(action.lane) <= schedule_.groups.size();
-  }
-
-  bool hidden(size_t group) const { return hidden_[group]; }
+  bool hidden(size_t lane) const { return hidden_[lane]; }
 
   // Begins actions until one waits for a call whose end is not known yet.
   bool advance(size_t r) {
@@ -134,8 +132,8 @@ class Simulator {
       need(state, awaited, wait);
     }
     if (!known) return false;
-    if (is_call(action)) {
-      auto& calls = state.calls[action.lane - 1];
+    if (!state.peers[action.lane].empty()) {
+      auto& calls = state.calls[action.lane];
       state.ordinal[state.next] = calls.size();
       calls.push_back({.action = static_cast<int>(state.next), .asked = ready});
       return true;
@@ -148,19 +146,19 @@ class Simulator {
   }
 
   void need(State& state, const Action& awaited, int wait) {
-    auto& calls = state.calls[awaited.lane - 1];
-    for (size_t k = state.resolved[awaited.lane - 1]; k <= state.ordinal[wait]; ++k)
+    auto& calls = state.calls[awaited.lane];
+    for (size_t k = state.resolved[awaited.lane]; k <= state.ordinal[wait]; ++k)
       if (calls[k].needed == kUnknown) calls[k].needed = state.free[kComputeLane];
   }
 
-  // Gives the next call of a group its times where all its ranks have come to it.
-  bool resolve(size_t group, bool unneeded) {
+  // Gives the next call of a lane its times where all its ranks have come to it.
+  bool resolve(size_t lane, bool unneeded) {
     bool moved = false;
     for (auto& state : roles_) {
       while (true) {
-        const double start = start_of(state, group, unneeded);
+        const double start = start_of(state, lane, unneeded);
         if (start == kUnknown) break;
-        finish(state, group, start);
+        finish(state, lane, start);
         moved = true;
         if (unneeded) return true;
       }
@@ -168,35 +166,35 @@ class Simulator {
     return moved;
   }
 
-  double start_of(const State& state, size_t group, bool unneeded) const {
-    const size_t k = state.resolved[group];
-    if (k >= state.calls[group].size()) return kUnknown;
+  double start_of(const State& state, size_t lane, bool unneeded) const {
+    const size_t k = state.resolved[lane];
+    if (k >= state.calls[lane].size()) return kUnknown;
     double start = 0;
-    for (const int peer : state.peers[group]) {
+    for (const int peer : state.peers[lane]) {
       const State& other = roles_[peer];
-      if (k >= other.calls[group].size()) return kUnknown;
-      if (k > 0 && other.calls[group][k - 1].end == kUnknown) return kUnknown;
-      const Call& call = other.calls[group][k];
-      if (!hidden(group) && call.needed == kUnknown && !unneeded) return kUnknown;
-      start = std::max({start, call.asked, k > 0 ? other.calls[group][k - 1].end : 0});
-      if (!hidden(group)) start = std::max(start, call.needed);
+      if (k >= other.calls[lane].size()) return kUnknown;
+      if (k > 0 && other.calls[lane][k - 1].end == kUnknown) return kUnknown;
+      const Call& call = other.calls[lane][k];
+      if (!hidden(lane) && call.needed == kUnknown && !unneeded) return kUnknown;
+      start = std::max({start, call.asked, k > 0 ? other.calls[lane][k - 1].end : 0});
+      if (!hidden(lane)) start = std::max(start, call.needed);
     }
     return start;
   }
 
-  void finish(State& state, size_t group, double start) {
-    Call& call = state.calls[group][state.resolved[group]++];
+  void finish(State& state, size_t lane, double start) {
+    Call& call = state.calls[lane][state.resolved[lane]++];
     const auto& actions = schedule_.roles[&state - roles_.data()].actions;
     call.end = start + cost_of(schedule_, actions[call.action], costs_);
     state.times[call.action] = {start, call.end};
-    if (!hidden(group))
+    if (!hidden(lane))
       state.free[kComputeLane] = std::max(state.free[kComputeLane], call.end);
   }
 
   const Schedule& schedule_;
   const CostTable& costs_;
   std::vector<State> roles_;
-  std::vector<bool> hidden_;  // by group
+  std::vector<bool> hidden_;  // by lane
 };
 
 // Time in which any of some spans runs, each with its overlaps counted once.

@@ -15,9 +15,9 @@ constexpr int kMostTraced = 64;
 std::vector<LaneSpans> lanes_of(const Schedule& schedule, const Role& role,
                                 const std::vector<ActionTime>& times,
                                 std::deque<std::string>& names) {
-  std::vector<LaneSpans> lanes = {{.lane = "compute"}};
-  for (const auto& group : schedule.groups) lanes.push_back({.lane = group.name});
-  lanes.push_back({.lane = "copies"});
+  std::vector<LaneSpans> lanes;
+  for (int lane = 0; lane < schedule.lanes(); ++lane)
+    lanes.push_back({.lane = schedule.name_of_lane(lane)});
   for (size_t i = 0; i < role.actions.size(); ++i) {
     const Action& action = role.actions[i];
     std::string name = long_name(schedule, action);

@@ -9,8 +9,8 @@ namespace cohort {
 namespace {
 
 constexpr std::array<std::string_view, kWhats> kWhatNames = {
-    "Input", "Act",   "Flight", "ActGrad", "Leaf", "Partial", "Sum", "Mirrored",
-    "Whole", "State", "Stat",   "Folded",  "Loss", "Norm",    "Vote"};
+    "Input",    "Act",   "Flight", "ActGrad", "Deferred", "Leaf", "Partial", "Sum",
+    "Mirrored", "Whole", "State",  "Stat",    "Folded",   "Loss", "Norm",    "Vote"};
 
 }  // namespace
 

@@ -14,13 +14,14 @@ inline constexpr int kNone = -2;
 enum class What : uint8_t {
   kInput,     // of a slice
   kAct,       // the output of a block
-  kFlight,    // what its forward keeps for its backward
+  kFlight,    // what its forward keeps for its backward, or a Recompute makes of it
   kActGrad,   // the gradient of its output
+  kDeferred,  // what its BackwardInput keeps for its BackwardWeight
   kLeaf,      // the gradient of a bucket, of one slice alone
   kPartial,   // the sum of those of this rank
   kSum,       // over ranks: all of it, or this rank's share
   kMirrored,  // the sum of the neighbour's share
-  kWhole,     // all parameters of a bucket, to compute with
+  kWhole,     // all parameters of a bucket, to compute with, until a Free
   kState,     // weights and moments, or this rank's share of them
   kStat,      // running statistics of a block, of one slice
   kFolded,    // of all blocks, over all slices
@@ -28,7 +29,7 @@ enum class What : uint8_t {
   kNorm,
   kVote,
 };
-inline constexpr int kWhats = 15;
+inline constexpr int kWhats = 16;
 
 std::string_view name_of(What what);
 

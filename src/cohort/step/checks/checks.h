@@ -43,7 +43,16 @@ void check_ending(const Schedule& schedule, const RoleView& role,
 // of which writes, one is surely first. Lists that declare nothing keep all three.
 void check_flow(const RoleView& role, const StepFacts& facts);
 
-// Equal collectives in equal order, and nobody waits for ever.
+// R2 also: what an action cannot do without is declared.
+void check_declared(const RoleView& role, const StepFacts& facts);
+// R12: of a block's backward in two parts, the weights' follows the inputs'.
+void check_split(const RoleView& role);
+// R7 to R13: gradients, losses and states are made of all they should be, once and in
+// order, of one version of the parameters, and as far as needed before the vote.
+void check_provenance(const Schedule& schedule, const RoleView& role,
+                      const StepFacts& facts, const CheckOptions& options);
+
+// R4 to R6: equal collectives in equal order, and nobody waits for ever.
 void check_collectives(const Schedule& schedule);
 
 RolePeak find_peak(const RoleView& role);

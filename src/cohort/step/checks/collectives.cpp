@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// R4 to R6: how roles meet in groups and on links. Ranks of a role do the same, so a
+// role stands for all of them.
 #include <algorithm>
-#include <set>
 
 #include "cohort/core/error.h"
 #include "cohort/step/checks/checks.h"
@@ -9,28 +10,44 @@
 namespace cohort {
 namespace {
 
+bool is_transfer(const Action& action) {
+  return action.kind == ActionKind::kSend || action.kind == ActionKind::kRecv;
+}
+
+// What a Send reads and its Recv writes.
+const Access* moved(const Action& action) {
+  const auto& moved = action.kind == ActionKind::kSend ? action.reads : action.writes;
+  return moved.size() == 1 ? &moved[0] : nullptr;
+}
+
 bool equal(const Action& a, const Action& b) {
   return a.kind == b.kind && a.buckets == b.buckets && a.slice == b.slice &&
          a.bytes == b.bytes;
 }
 
-// How roles meet in the groups. Ranks of a role do the same, so a role stands for all
-// of them; Send and Recv, when they come, are matched here by the ranks they name.
+bool match(const Action& send, const Action& recv) {
+  return send.kind == ActionKind::kSend && recv.kind == ActionKind::kRecv &&
+         send.bytes == recv.bytes && moved(send)->value == moved(recv)->value;
+}
+
+// The calls of one role in one lane, or inside blocks in one group, in order.
 class Meeting {
  public:
   explicit Meeting(const Schedule& schedule)
       : schedule_(schedule),
-        groups_(schedule.groups.size()),
+        lanes_(schedule.channels.size()),
         roles_(schedule.roles.size()),
-        calls_(roles_, std::vector<std::vector<int>>(groups_)),
+        calls_(roles_, std::vector<std::vector<int>>(lanes_)),
         ordinal_(roles_),
-        peers_(find_meetings(schedule)) {
+        peers_(meetings_in_lanes(schedule)),
+        inner_peers_(meetings_in_groups(schedule)) {
     for (size_t r = 0; r < roles_; ++r) {
       const auto& actions = schedule.roles[r].actions;
       ordinal_[r].resize(actions.size());
       for (size_t i = 0; i < actions.size(); ++i) {
-        if (!is_call(actions[i])) continue;
-        auto& calls = calls_[r][actions[i].lane - 1];
+        if (is_link(actions[i].lane)) check_transfer(r, static_cast<int>(i));
+        if (!is_call(r, actions[i])) continue;
+        auto& calls = calls_[r][actions[i].lane];
         calls.push_back(static_cast<int>(i));
         ordinal_[r][i] = static_cast<int>(calls.size());
       }
@@ -39,16 +56,23 @@ class Meeting {
 
   void check_equal() const {
     for (size_t r = 0; r < roles_; ++r)
-      for (size_t g = 0; g < groups_; ++g)
-        for (int peer : peers_[r][g])
-          if (peer < static_cast<int>(r)) compare(peer, static_cast<int>(r), g);
+      for (size_t lane = 0; lane < lanes_; ++lane)
+        for (int peer : peers_[r][lane])
+          if (peer < static_cast<int>(r)) compare(peer, static_cast<int>(r), lane);
+    for (size_t r = 0; r < roles_; ++r)
+      for (size_t g = 0; g < schedule_.groups.size(); ++g)
+        for (int peer : inner_peers_[r][g])
+          if (peer < static_cast<int>(r)) compare_inner(peer, static_cast<int>(r), g);
   }
 
   // Begins actions in the order of each list: stricter than lanes, so that an executor
-  // with one thread never hangs either.
+  // with one thread never hangs either. Nothing is buffered: a Send is done when its
+  // Recv was begun.
   void check_no_deadlock() {
     begun_.assign(roles_, 0);
-    arrived_.assign(roles_, std::vector<int>(groups_, 0));
+    arrived_.assign(roles_, std::vector<int>(lanes_, 0));
+    inner_.assign(roles_, std::vector<int>(schedule_.groups.size(), 0));
+    entered_.assign(roles_, false);
     bool moved = true;
     while (moved) {
       moved = false;
@@ -59,84 +83,166 @@ class Meeting {
   }
 
  private:
-  bool is_call(const Action& action) const {
-    return action.lane >= 1 && action.lane <= static_cast<int>(groups_);
+  bool is_link(int lane) const {
+    return schedule_.channels[lane].kind == Channel::Kind::kLink;
+  }
+  bool is_call(size_t role, const Action& action) const {
+    return !peers_[role][action.lane].empty();
+  }
+  const Action& action(size_t role, int index) const {
+    return schedule_.roles[role].actions[index];
   }
 
-  void compare(int a, int b, size_t group) const {
-    const auto& ours = calls_[a][group];
-    const auto& theirs = calls_[b][group];
-    const auto& actions_a = schedule_.roles[a].actions;
-    const auto& actions_b = schedule_.roles[b].actions;
+  // A role stands at one end of each link that it uses.
+  void check_transfer(size_t role, int index) const {
+    const Action& what = action(role, index);
+    const Channel& link = schedule_.channels[what.lane];
+    const int place =
+        schedule_.mesh.coordinate(schedule_.roles[role].ranks[0], Axis::kPipe);
+    const auto refuse = [&](const std::string& why) {
+      refuse_role(schedule_, static_cast<int>(role), index, "R5: " + why);
+    };
+    if (!is_transfer(what)) refuse("is on a link; legal: Send and Recv");
+    if (!moved(what)) refuse("moves no value, or several; legal: one");
+    const int legal = what.kind == ActionKind::kSend ? link.from : link.to;
+    if (place != legal)
+      refuse(text("is on link ", schedule_.name_of_lane(what.lane), " at place ", place,
+                  "; legal: ", legal));
+  }
+
+  std::string where(size_t lane) const {
+    return text(is_link(static_cast<int>(lane)) ? "on link " : "in group ",
+                schedule_.name_of_lane(static_cast<int>(lane)));
+  }
+
+  bool agree(int a, int b, size_t lane, size_t k) const {
+    const Action& ours = action(a, calls_[a][lane][k]);
+    const Action& theirs = action(b, calls_[b][lane][k]);
+    if (!is_link(static_cast<int>(lane))) return equal(ours, theirs);
+    return match(ours, theirs) || match(theirs, ours);
+  }
+
+  void compare(int a, int b, size_t lane) const {
+    const auto& ours = calls_[a][lane];
+    const auto& theirs = calls_[b][lane];
     for (size_t k = 0; k < std::max(ours.size(), theirs.size()); ++k) {
-      if (k < ours.size() && k < theirs.size() &&
-          equal(actions_a[ours[k]], actions_b[theirs[k]]))
-        continue;
+      if (k < ours.size() && k < theirs.size() && agree(a, b, lane, k)) continue;
       const bool here = k < theirs.size();
       const int role = here ? b : a, other = here ? a : b;
-      const auto& calls = calls_[other][group];
+      const auto& calls = calls_[other][lane];
+      const bool link = is_link(static_cast<int>(lane));
+      const auto shown = [&](int index) {
+        const Action& what = action(other, index);
+        return text(action_text(schedule_.roles[other], index), " of ", what.bytes,
+                    " bytes", link ? text(" (", moved(what)->value.text(), ")") : "");
+      };
+      const Action& what = action(role, calls_[role][lane][k]);
       refuse_role(
-          schedule_, role, calls_[role][group][k],
-          text("is call ", k, " in group ", schedule_.groups[group].name,
-               "; there, role ", other, " (ranks ",
+          schedule_, role, calls_[role][lane][k],
+          text(link ? text("R5: moves ", moved(what)->value.text(), " and ") : "R4: ",
+               "is call ", k, " ", where(lane), "; there, role ", other, " (ranks ",
                ranks_text(schedule_.roles[other].ranks), ") has ",
-               k < calls.size()
-                   ? text(action_text(schedule_.roles[other], calls[k]), " of ",
-                          schedule_.roles[other].actions[calls[k]].bytes, " bytes")
-                   : std::string("none")));
+               k < calls.size() ? shown(calls[k]) : std::string("none")));
     }
   }
 
-  bool is_done(size_t role, int action) const {
-    if (static_cast<size_t>(action) >= begun_[role]) return false;
-    const int ordinal = ordinal_[role][action];
-    if (ordinal == 0) return true;
-    const int group = schedule_.roles[role].actions[action].lane - 1;
-    return missing_peer(role, group, ordinal) == kNone;
+  // Each inner call in a group, with the action that makes it.
+  std::vector<std::pair<int, const InnerCall*>> inner_calls(int role, size_t g) const {
+    std::vector<std::pair<int, const InnerCall*>> all;
+    const auto& actions = schedule_.roles[role].actions;
+    for (size_t i = 0; i < actions.size(); ++i)
+      for (const auto& call : actions[i].calls)
+        if (call.group == static_cast<int>(g))
+          all.emplace_back(static_cast<int>(i), &call);
+    return all;
   }
 
-  int missing_peer(size_t role, int group, int ordinal) const {
-    for (int peer : peers_[role][group])
-      if (arrived_[peer][group] < ordinal) return peer;
+  void compare_inner(int a, int b, size_t g) const {
+    const auto ours = inner_calls(a, g), theirs = inner_calls(b, g);
+    for (size_t k = 0; k < std::max(ours.size(), theirs.size()); ++k) {
+      if (k < ours.size() && k < theirs.size() && *ours[k].second == *theirs[k].second)
+        continue;
+      const bool here = k < theirs.size();
+      refuse_role(schedule_, here ? b : a, (here ? theirs : ours)[k].first,
+                  text("R4: makes call ", k, " inside blocks in group ",
+                       schedule_.groups[g].name, ", where role ", here ? a : b,
+                       " has another or none"));
+    }
+  }
+
+  bool is_done(size_t role, int index) const {
+    if (static_cast<size_t>(index) >= begun_[role]) return false;
+    const int ordinal = ordinal_[role][index];
+    if (ordinal == 0) return true;
+    return missing_peer(role, action(role, index).lane, ordinal) == kNone;
+  }
+
+  int missing_peer(size_t role, int lane, int ordinal) const {
+    for (int peer : peers_[role][lane])
+      if (arrived_[peer][lane] < ordinal) return peer;
     return kNone;
   }
 
   int unmet_wait(size_t role) const {
-    for (int wait : schedule_.roles[role].actions[begun_[role]].waits)
+    for (int wait : action(role, static_cast<int>(begun_[role])).waits)
       if (!is_done(role, wait)) return wait;
+    return kNone;
+  }
+
+  // Whom an action waits for inside its block.
+  int missing_inside(size_t role) const {
+    for (const auto& call : action(role, static_cast<int>(begun_[role])).calls)
+      for (int peer : inner_peers_[role][call.group])
+        if (inner_[peer][call.group] < inner_[role][call.group]) return peer;
     return kNone;
   }
 
   bool advance(size_t role) {
     const auto& actions = schedule_.roles[role].actions;
     const size_t from = begun_[role];
+    const bool was_in = entered_[role];
     while (begun_[role] < actions.size() && unmet_wait(role) == kNone) {
-      const Action& action = actions[begun_[role]++];
-      if (is_call(action)) ++arrived_[role][action.lane - 1];
+      const Action& next = actions[begun_[role]];
+      if (!entered_[role])
+        for (const auto& call : next.calls) ++inner_[role][call.group];
+      entered_[role] = !next.calls.empty();
+      if (missing_inside(role) != kNone) break;
+      entered_[role] = false;
+      ++begun_[role];
+      if (is_call(role, next)) ++arrived_[role][next.lane];
     }
-    return begun_[role] > from;
+    return begun_[role] > from || entered_[role] != was_in;
   }
 
   [[noreturn]] void refuse_deadlock(size_t role) const {
     const int stuck = static_cast<int>(begun_[role]);
     const int wait = unmet_wait(role);
-    const int group = schedule_.roles[role].actions[wait].lane - 1;
-    const int peer = missing_peer(role, group, ordinal_[role][wait]);
+    const int peer = wait == kNone ? missing_inside(role)
+                                   : missing_peer(role, action(role, wait).lane,
+                                                  ordinal_[role][wait]);
     const Role& other = schedule_.roles[peer];
+    const bool at_end = begun_[peer] >= other.actions.size();
     refuse_role(
         schedule_, static_cast<int>(role), stuck,
-        text("waits for ever for action ", wait, ", in which role ", peer, " (ranks ",
-             ranks_text(other.ranks), ") never joins: it is stuck at ",
-             action_text(other, static_cast<int>(begun_[peer]))));
+        text(
+            "R6: waits for ever ",
+            wait == kNone ? std::string("inside its block") : text("for action ", wait),
+            ", in which role ", peer, " (ranks ", ranks_text(other.ranks),
+            ") never joins: it is ",
+            at_end ? std::string("at its end")
+                   : text("stuck at ",
+                          action_text(other, static_cast<int>(begun_[peer])))));
   }
 
   const Schedule& schedule_;
-  size_t groups_, roles_;
-  std::vector<std::vector<std::vector<int>>> calls_;  // by role, group: actions
+  size_t lanes_, roles_;
+  std::vector<std::vector<std::vector<int>>> calls_;  // by role, lane: actions
   std::vector<std::vector<int>> ordinal_;  // by role, action: which call; 0: none
-  std::vector<std::vector<std::set<int>>> peers_;  // by role, group: roles it meets
-  std::vector<size_t> begun_;                      // by role: actions
-  std::vector<std::vector<int>> arrived_;          // by role, group: calls
+  Meetings peers_, inner_peers_;           // by role, lane; by role, group
+  std::vector<size_t> begun_;              // by role: actions
+  std::vector<std::vector<int>> arrived_;  // by role, lane: calls
+  std::vector<std::vector<int>> inner_;    // by role, group: calls inside blocks
+  std::vector<bool> entered_;              // by role: it is in the next action's block
 };
 
 }  // namespace

@@ -81,7 +81,7 @@ class Ending {
         role_.refuse("there is no Reduce of the loss; legal: one over all ranks");
       return kNone;
     }
-    const int ranks = schedule_.size_of(schedule_.groups[role_.at(loss).lane - 1]);
+    const int ranks = schedule_.size_of(*schedule_.group_of(role_.at(loss).lane));
     if (ranks != schedule_.world())
       role_.refuse(loss,
                    text("is over ", ranks, " ranks; legal: all ", schedule_.world()));

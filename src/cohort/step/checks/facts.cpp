@@ -59,7 +59,8 @@ void find_trained(const Schedule& schedule, StepFacts& facts) {
     const auto& actions = schedule.roles[r].actions;
     for (size_t i = 0; i < actions.size(); ++i) {
       if (actions[i].kind != ActionKind::kCommit) continue;
-      if (first && *first != actions[i].buckets)
+      const bool one_place = schedule.mesh.size(Axis::kPipe) == 1;
+      if (one_place && first && *first != actions[i].buckets)
         refuse_role(schedule, static_cast<int>(r), static_cast<int>(i),
                     "updates other buckets than another role");
       first = &actions[i].buckets;
@@ -99,7 +100,8 @@ StepFacts find_facts(const Schedule& schedule) {
   for (const auto& role : schedule.roles)
     for (const auto& action : role.actions)
       if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kUpdate ||
-          action.kind == ActionKind::kRecompute)
+          action.kind == ActionKind::kRecompute ||
+          action.kind == ActionKind::kBackwardInput)
         facts.forward_only = false;
   return facts;
 }

@@ -110,7 +110,38 @@ class Flow {
   std::map<int, Held> buffers_;
 };
 
+using BlockSlice = std::pair<int, int>;
+
+void require_one_before(const RoleView& role, int weight,
+                        const std::map<BlockSlice, int>& inputs) {
+  const auto it = inputs.find({role.at(weight).block, role.at(weight).slice});
+  if (it == inputs.end())
+    role.refuse(weight, "R12: comes without a BackwardInput of its block and slice");
+  if (!role.before(it->second, weight))
+    role.refuse(weight, text("R12: comes before its BackwardInput (action ", it->second,
+                             "), or does not wait for it"));
+}
+
 }  // namespace
+
+void check_split(const RoleView& role) {
+  std::map<BlockSlice, int> inputs, weights;
+  const auto place = [&](int i) {
+    return BlockSlice(role.at(i).block, role.at(i).slice);
+  };
+  for (int i : role.all(ActionKind::kBackwardInput)) inputs[place(i)] = i;
+  for (int i : role.all(ActionKind::kBackwardWeight)) {
+    require_one_before(role, i, inputs);
+    weights[place(i)] = i;
+  }
+  for (const auto& [where, input] : inputs)
+    if (!weights.contains(where))
+      role.refuse(input, "R12: is never followed by a BackwardWeight");
+  for (int i : role.all(ActionKind::kBackward))
+    if (inputs.contains(place(i)))
+      role.refuse(i, text("R12: does once more what action ", inputs[place(i)],
+                          " begins; legal: Backward, or its two parts"));
+}
 
 void check_flow(const RoleView& role, const StepFacts& facts) {
   Flow(role, facts).check();

@@ -11,8 +11,8 @@
 namespace cohort {
 namespace {
 
-enum class Lane { kCompute, kGroup, kWorld, kCopy };
-enum class Names { kBlock, kBucket, kBucketOrLoss, kNothing, kBuckets };
+enum class Lane { kCompute, kGroup, kWorld, kLink, kCopy };
+enum class Names { kBlock, kBucket, kBucketOrLoss, kNothing, kBuckets, kAnything };
 
 struct KindRule {
   ActionKind kind;
@@ -20,7 +20,7 @@ struct KindRule {
   Names names;
 };
 
-constexpr std::array<KindRule, 15> kRules = {{
+constexpr std::array<KindRule, 19> kRules = {{
     {ActionKind::kForward, Lane::kCompute, Names::kBlock},
     {ActionKind::kBackward, Lane::kCompute, Names::kBlock},
     {ActionKind::kRecompute, Lane::kCompute, Names::kBlock},
@@ -36,6 +36,10 @@ constexpr std::array<KindRule, 15> kRules = {{
     {ActionKind::kCommit, Lane::kCompute, Names::kBuckets},
     {ActionKind::kOffload, Lane::kCopy, Names::kBucket},
     {ActionKind::kFetch, Lane::kCopy, Names::kBucket},
+    {ActionKind::kBackwardInput, Lane::kCompute, Names::kBlock},
+    {ActionKind::kBackwardWeight, Lane::kCompute, Names::kBlock},
+    {ActionKind::kSend, Lane::kLink, Names::kAnything},
+    {ActionKind::kRecv, Lane::kLink, Names::kAnything},
 }};
 
 constexpr int kMostWorld = 1 << 20;
@@ -69,7 +73,7 @@ class Form {
       check_bytes(action);
       for (int wait : action.waits)
         if (wait < 0 || wait >= at_)
-          refuse(text("waits for action ", wait, "; legal: an earlier one"));
+          refuse(text("R1: waits for action ", wait, "; legal: an earlier one"));
     }
   }
 
@@ -79,26 +83,44 @@ class Form {
   }
 
   void check_lane(const Action& action, Lane lane) const {
-    const int groups = static_cast<int>(schedule_.groups.size());
-    int low = kComputeLane, high = kComputeLane;
-    if (lane == Lane::kGroup) low = 1, high = groups;
-    // Without a group, parameters are gathered from the host's memory.
-    const bool alone = action.kind == ActionKind::kGather && groups == 0;
-    if (lane == Lane::kCopy || alone) low = high = groups + 1;
-    if (lane == Lane::kWorld && schedule_.world() > 1) low = 1, high = groups;
-    if (action.lane < low || action.lane > high)
-      refuse(text("is in lane ", action.lane, "; legal: ",
-                  high < low ? "none, for there is no group"
-                             : text(low, low < high ? text(" to ", high) : "")));
-    if (lane != Lane::kWorld || action.lane == kComputeLane) return;
-    const Group& group = schedule_.groups[action.lane - 1];
-    const int ranks = schedule_.size_of(group);
+    const Channel::Kind legal = channel_of(action, lane);
+    const bool there = action.lane >= 0 && action.lane < schedule_.lanes();
+    if (!there || schedule_.channels[action.lane].kind != legal)
+      refuse(text("is in lane ", action.lane, "; legal: ", lanes_of(legal)));
+    for (const auto& call : action.calls)
+      if (call.group < 0 || call.group >= static_cast<int>(schedule_.groups.size()))
+        refuse(text("calls group ", call.group, "; legal: one of ",
+                    schedule_.groups.size()));
+    const Group* const group = schedule_.group_of(action.lane);
+    if (lane != Lane::kWorld || !group) return;
+    const int ranks = schedule_.size_of(*group);
     if (ranks != schedule_.world())
-      refuse(text("is over group ", group.name, " of ", ranks, " ranks; legal: all ",
+      refuse(text("is over group ", group->name, " of ", ranks, " ranks; legal: all ",
                   schedule_.world()));
   }
 
+  // Without a group, parameters are gathered from the host's memory.
+  Channel::Kind channel_of(const Action& action, Lane lane) const {
+    const bool alone = action.kind == ActionKind::kGather && schedule_.groups.empty();
+    if (lane == Lane::kCopy || alone) return Channel::Kind::kCopy;
+    if (lane == Lane::kLink) return Channel::Kind::kLink;
+    if (lane == Lane::kGroup || (lane == Lane::kWorld && schedule_.world() > 1))
+      return Channel::Kind::kGroup;
+    return Channel::Kind::kCompute;
+  }
+
+  std::string lanes_of(Channel::Kind kind) const {
+    std::string lanes;
+    for (int lane = 0; lane < schedule_.lanes(); ++lane)
+      if (schedule_.channels[lane].kind == kind)
+        lanes += text(lanes.empty() ? "" : ", ", lane);
+    if (!lanes.empty()) return lanes;
+    return kind == Channel::Kind::kLink ? "none, for there is no link"
+                                        : "none, for there is no group";
+  }
+
   void check_names(const Action& action, Names names) const {
+    if (names == Names::kAnything) return;
     const bool compute = names == Names::kBlock;
     if (compute != (action.block >= 0) || (!compute && action.block != kNone))
       refuse(compute ? "names no block" : "names a block; legal: none");
@@ -164,6 +186,30 @@ void check_groups(const Schedule& schedule) {
                              schedule.size_of(group), " rank; legal: at least 2"));
 }
 
+void check_channels(const Schedule& schedule) {
+  const int places = schedule.mesh.size(Axis::kPipe);
+  for (int lane = 0; lane < schedule.lanes(); ++lane) {
+    const Channel& channel = schedule.channels[lane];
+    const auto refuse = [&](const std::string& why) {
+      throw ConfigError(text("[step.check] channel ", lane, " ", why));
+    };
+    if ((channel.kind == Channel::Kind::kCompute) != (lane == kComputeLane))
+      refuse("computes, or does not; legal: the first alone");
+    if (channel.kind == Channel::Kind::kGroup &&
+        (channel.group < 0 ||
+         channel.group >= static_cast<int>(schedule.groups.size())))
+      refuse(text("is of group ", channel.group, "; legal: one of ",
+                  schedule.groups.size()));
+    const bool inside = channel.from >= 0 && channel.from < places && channel.to >= 0 &&
+                        channel.to < places && channel.from != channel.to;
+    if (channel.kind == Channel::Kind::kLink && !inside)
+      refuse(text("is a link from place ", channel.from, " to ", channel.to,
+                  "; legal: two of ", places));
+  }
+  if (schedule.channels.empty())
+    throw ConfigError("[step.check] no channels; legal: one that computes, and more");
+}
+
 void check_ranks(const Schedule& schedule) {
   const int world = schedule.world();
   if (world < 1 || world > kMostWorld || schedule.roles.empty())
@@ -195,6 +241,7 @@ void check_ranks(const Schedule& schedule) {
 void check_form(const Schedule& schedule) {
   check_ranks(schedule);
   check_groups(schedule);
+  check_channels(schedule);
   int rounds = 1;
   for (const auto& role : schedule.roles) rounds = std::max(rounds, role.slices);
   for (size_t i = 0; i < schedule.roles.size(); ++i)

@@ -92,7 +92,7 @@ class Gradients {
   }
 
   const Group& group_of(int action) const {
-    return schedule_.groups[role_.at(action).lane - 1];
+    return *schedule_.group_of(role_.at(action).lane);
   }
 
   int size_of(int action) const { return schedule_.size_of(group_of(action)); }

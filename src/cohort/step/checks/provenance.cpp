@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// R7 to R13: where each value comes from. Each is followed through the list with what
+// it is made of; nothing here asks how the list came about.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "cohort/core/error.h"
+#include "cohort/step/checks/checks.h"
+
+namespace cohort {
+namespace {
+
+// What a gradient or a loss adds up: of this rank, and over which axes all others' too.
+struct Origin {
+  std::set<std::pair<int, int>> parts;  // block and slice; of a loss: slices
+  AxisSet summed;
+};
+
+class Provenance {
+ public:
+  Provenance(const Schedule& schedule, const RoleView& role, const StepFacts& facts,
+             bool elastic)
+      : schedule_(schedule), role_(role), facts_(facts), elastic_(elastic) {
+    const auto& votes = role.all(ActionKind::kVote);
+    if (!votes.empty()) vote_ = votes.front();
+    for (int i : role.all(ActionKind::kForward)) {
+      here_.insert(role.at(i).block);
+      for (int bucket : role.at(i).buckets) uses_[bucket].insert(role.at(i).block);
+    }
+  }
+
+  void check() {
+    check_end();
+    for (at_ = 0; at_ < role_.size(); ++at_) {
+      follow(role_.at(at_));
+      for (const auto& access : role_.at(at_).writes) writer_[name_of(access)] = at_;
+    }
+    check_flights();
+  }
+
+  void check_end() {
+    at_ = role_.size() - 1;
+    const auto& commits = role_.all(ActionKind::kCommit);
+    if (commits.size() != 1 || commits[0] != at_)
+      refuse("R13", text("ends a step with ", commits.size(),
+                         " Commits; legal: one, as the last action"));
+  }
+
+ private:
+  using Name = std::tuple<What, int, int>;
+  static Name name_of(const Access& access) {
+    return {access.value.what, access.value.of, access.value.slice};
+  }
+
+  [[noreturn]] void refuse(const char* rule, const std::string& why) const {
+    role_.refuse(at_, text(rule, ": ", why));
+  }
+
+  void follow(const Action& action) {
+    switch (action.kind) {
+      case ActionKind::kForward:
+      case ActionKind::kRecompute:
+        check_parameters(action);
+        check_slice_order(action);
+        if (action.kind == ActionKind::kForward) note_loss(action);
+        break;
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardInput:
+        check_parameters(action);
+        if (action.kind == ActionKind::kBackward) add_gradients(action);
+        break;
+      case ActionKind::kBackwardWeight:
+        check_parameters(action);
+        add_gradients(action);
+        break;
+      case ActionKind::kReduce:
+      case ActionKind::kReduceScatter:
+        sum(action);
+        break;
+      case ActionKind::kGather:
+      case ActionKind::kFetch:
+        make_whole(action);
+        break;
+      case ActionKind::kFree:
+        for (const auto& access : action.writes) dropped_.insert(access.value);
+        break;
+      case ActionKind::kUpdate:
+        check_update(action);
+        break;
+      case ActionKind::kCommit:
+        check_commit(action);
+        break;
+      default:
+        break;
+    }
+    for (const auto& access : action.reads) {
+      const bool ends = access.value.what == What::kFlight ? frees_flight(action.kind)
+                        : access.value.what == What::kDeferred
+                            ? action.kind == ActionKind::kBackwardWeight
+                            : false;
+      if (ends && !freed_.insert(name_of(access)).second)
+        refuse("R10", text("frees ", access.value.text(), " once more; legal: once"));
+    }
+  }
+
+  static bool frees_flight(ActionKind kind) {
+    return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput;
+  }
+
+  // ---- R11: a slice is computed with one version of the parameters ----
+
+  int state_behind(const Access& whole) const {
+    const auto it = states_.find(whole.value);
+    return it == states_.end() ? 0 : it->second;
+  }
+
+  void check_parameters(const Action& action) {
+    for (const auto& access : action.reads) {
+      if (access.value.what != What::kWhole) continue;
+      if (dropped_.contains(access.value))
+        refuse("R2",
+               text("computes with ", access.value.text(), ", which a Free dropped"));
+      const int version = state_behind(access);
+      const auto [first, is_new] = used_.try_emplace(
+          std::tuple(action.block, action.slice, access.value.of), version);
+      if (first->second != version)
+        refuse("R11", text("computes with bucket ", access.value.of, " after ", version,
+                           " updates, and its Forward after ", first->second));
+    }
+  }
+
+  void make_whole(const Action& action) {
+    int version = 0;
+    for (const auto* accesses : {&action.reads, &action.writes})
+      for (const auto& access : *accesses)
+        if (access.value.what == What::kState) version = access.value.version;
+    for (const auto& access : action.writes)
+      if (access.value.what == What::kWhole) states_[access.value] = version;
+  }
+
+  // ---- R7, R8, R12: each gradient adds up all uses and slices, once, in order ----
+
+  void add_gradients(const Action& action) {
+    if (action.kind == ActionKind::kBackwardWeight &&
+        std::none_of(action.reads.begin(), action.reads.end(),
+                     [](const Access& a) { return a.value.what == What::kDeferred; }))
+      refuse("R12", "reads nothing that a BackwardInput has left for it");
+    std::set<int> written;
+    for (const auto& access : action.writes) {
+      if (access.value.what != What::kLeaf && access.value.what != What::kPartial)
+        continue;
+      written.insert(access.value.of);
+      Origin& origin = gradients_[name_of(access)];
+      if (!reads_same(action, access)) origin = {};
+      if (!origin.parts.emplace(action.block, action.slice).second)
+        refuse("R7",
+               text("adds to ", access.value.text(), " what is in it; legal: once"));
+    }
+    check_slice_order(action);
+    for (int bucket : action.buckets)
+      if (facts_.trained[bucket] && !written.contains(bucket))
+        refuse("R7", text("adds nothing to the gradient of bucket ", bucket));
+  }
+
+  // Sums, statistics and samples depend on their order.
+  void check_slice_order(const Action& action) {
+    int& newest = newest_slice_[{action.kind, action.block}];
+    if (newest > action.slice)
+      refuse("R8", text("is of slice ", action.slice, " and comes after slice ", newest,
+                        "; legal: slice by slice"));
+    newest = action.slice;
+  }
+
+  static bool reads_same(const Action& action, const Access& written) {
+    return std::any_of(action.reads.begin(), action.reads.end(),
+                       [&](const Access& a) { return name_of(a) == name_of(written); });
+  }
+
+  // The sum of what a call reads, over the ranks of its group.
+  void sum(const Action& action) {
+    const Group* const group = schedule_.group_of(action.lane);
+    if (!group) return;
+    if (action.buckets == std::vector{kLossBucket}) return sum_loss(action, *group);
+    Origin total;
+    bool first = true;
+    for (const auto& access : action.reads) {
+      const auto it = gradients_.find(name_of(access));
+      if (it == gradients_.end()) continue;
+      const bool summed_here =
+          access.value.what != What::kSum || is_only(action, access);
+      const AxisSet summed =
+          summed_here ? it->second.summed | group->axes : it->second.summed;
+      if (summed_here && overlap(it->second.summed, group->axes))
+        refuse("R7", text("sums ", access.value.text(), " over ", group->name,
+                          " once more; legal: once"));
+      if (!first && !(summed == total.summed))
+        refuse("R7", "adds sums over different ranks");
+      for (const auto& part : it->second.parts)
+        if (!total.parts.insert(part).second)
+          refuse("R7", text("adds block ", part.first, ", slice ", part.second,
+                            " once more; legal: once"));
+      total.summed = summed;
+      first = false;
+    }
+    if (first) total.summed = group->axes;
+    for (const auto& access : action.writes)
+      if (access.value.what == What::kSum) gradients_[name_of(access)] = total;
+  }
+
+  // A sum that is read beside new gradients was made by calls like this one.
+  bool is_only(const Action& action, const Access& access) const {
+    return std::none_of(action.reads.begin(), action.reads.end(),
+                        [&](const Access& a) {
+                          return a.value.what == What::kLeaf &&
+                                 a.value.of == access.value.of;
+                        }) &&
+           std::none_of(action.writes.begin(), action.writes.end(),
+                        [](const Access& a) { return a.value.what == What::kLeaf; });
+  }
+
+  bool overlap(AxisSet a, AxisSet b) const {
+    for (int axis = 0; axis < kAxes; ++axis)
+      if (a.has(Axis{static_cast<uint8_t>(axis)}) &&
+          b.has(Axis{static_cast<uint8_t>(axis)}) &&
+          schedule_.mesh.size(Axis{static_cast<uint8_t>(axis)}) > 1)
+        return true;
+    return false;
+  }
+
+  // The first axis along which ranks differ whose parts are missing.
+  const char* missing_axis(AxisSet wanted, AxisSet summed) const {
+    for (int i = 0; i < kAxes; ++i) {
+      const Axis axis{static_cast<uint8_t>(i)};
+      if (wanted.has(axis) && !summed.has(axis) && schedule_.mesh.size(axis) > 1)
+        return ::cohort::name_of(axis).data();
+    }
+    return nullptr;
+  }
+
+  void check_update(const Action& action) {
+    const int bucket = action.buckets[0];
+    const Access* gradient = nullptr;
+    for (const auto& access : action.reads)
+      if (gradients_.contains(name_of(access)) && access.value.of == bucket)
+        gradient = &access;
+    if (!gradient) refuse("R7", "reads no gradient of its bucket");
+    const Origin& origin = gradients_.at(name_of(*gradient));
+    for (int block : uses_[bucket])
+      for (int slice = 0; slice < role_.role().slices; ++slice)
+        if (!origin.parts.contains({block, slice}))
+          refuse("R7", text("reads ", gradient->value.text(), " without block ", block,
+                            ", slice ", slice));
+    const auto known = static_cast<size_t>(bucket) < schedule_.buckets.size();
+    const AxisSet wanted = known ? schedule_.buckets[bucket].sum : kDataAxes;
+    if (const char* axis = missing_axis(wanted, origin.summed))
+      refuse("R7", text("reads ", gradient->value.text(),
+                        ", which is not summed along ", axis));
+    make_whole(action);
+    if (elastic_) check_gated(action);
+  }
+
+  // ---- R9: nothing that a commit needs of others comes behind the vote ----
+
+  void check_gated(const Action& action) const {
+    if (std::none_of(action.reads.begin(), action.reads.end(),
+                     [](const Access& a) { return a.value.what == What::kVote; }))
+      refuse("R9", "changes state without reading the Vote");
+    check_voted_on(action);
+  }
+
+  void check_voted_on(const Action& action) const {
+    for (const auto& access : action.reads) {
+      const What what = access.value.what;
+      const bool of_step = what == What::kSum || what == What::kPartial ||
+                           what == What::kMirrored || what == What::kNorm ||
+                           what == What::kLoss || what == What::kFolded;
+      const auto writer = writer_.find(name_of(access));
+      if (!of_step || writer == writer_.end()) continue;
+      const bool copied = role_.at(writer->second).kind == ActionKind::kOffload;
+      if (!copied && (vote_ == kNone || !role_.before(writer->second, vote_)))
+        refuse("R9", text("needs ", access.value.text(), " of action ", writer->second,
+                          ", for which the Vote does not wait"));
+    }
+  }
+
+  // ---- R13: a commit has all that the step was made for ----
+
+  void note_loss(const Action& action) {
+    for (const auto& access : action.writes)
+      if (access.value.what == What::kLoss)
+        losses_[name_of(access)] = {{{0, action.slice}}, {}};
+  }
+
+  void sum_loss(const Action& action, const Group& group) {
+    Origin total{.summed = group.axes};
+    for (const auto& access : action.reads)
+      if (const auto it = losses_.find(name_of(access)); it != losses_.end())
+        total.parts.insert(it->second.parts.begin(), it->second.parts.end());
+    for (const auto& access : action.writes) losses_[name_of(access)] = total;
+  }
+
+  void check_commit(const Action& action) {
+    std::set<int> states;
+    Origin loss;
+    bool folded = false;
+    for (const auto& access : action.reads) {
+      const Value& value = access.value;
+      if (value.what == What::kState && value.version > 0) states.insert(value.of);
+      folded |= value.what == What::kFolded;
+      const auto it = losses_.find(name_of(access));
+      if (it == losses_.end()) continue;
+      loss.parts.insert(it->second.parts.begin(), it->second.parts.end());
+      loss.summed = loss.summed | it->second.summed;
+    }
+    for (const auto& [bucket, blocks] : uses_)
+      if (facts_.trained[bucket] && !facts_.forward_only && !states.contains(bucket))
+        refuse("R13", text("does not read the new State of bucket ", bucket));
+    check_loss(loss);
+    for (const auto& [name, writer] : writer_)
+      if (std::get<What>(name) == What::kStat && !folded && !facts_.forward_only)
+        refuse("R13", "does not read the statistics of the step");
+    if (elastic_) check_voted_on(action);
+  }
+
+  void check_loss(const Origin& loss) const {
+    const bool last_place = here_.contains(facts_.blocks - 1);
+    for (int slice = 0; last_place && slice < role_.role().slices; ++slice)
+      if (!loss.parts.contains({0, slice}))
+        refuse("R13", text("does not read the loss of slice ", slice));
+    if (facts_.forward_only) return;
+    if (const char* axis = missing_axis(kDataAxes | AxisSet{Axis::kPipe}, loss.summed))
+      refuse("R13", text("reads a loss that is not summed along ", axis));
+  }
+
+  // ---- R10: what waits for a backward is freed ----
+
+  void check_flights() {
+    for (const auto& [name, writer] : writer_) {
+      const auto [what, of, slice] = name;
+      const bool ends = what == What::kFlight || what == What::kDeferred;
+      if (!ends || freed_.contains(name)) continue;
+      at_ = writer;
+      refuse("R10", text("writes ", Value{what, of, slice}.text(),
+                         ", which nobody uses and frees"));
+    }
+  }
+
+  const Schedule& schedule_;
+  const RoleView& role_;
+  const StepFacts& facts_;
+  bool elastic_;
+  int at_ = 0;
+  int vote_ = kNone;
+  std::set<int> here_;                 // blocks of this role
+  std::map<int, std::set<int>> uses_;  // by bucket: blocks of this role
+  std::map<Name, int> writer_;         // of the newest version
+  std::map<Name, Origin> gradients_, losses_;
+  std::map<Value, int> states_;  // by Whole: the version of State in it
+  std::map<std::tuple<int, int, int>, int> used_;  // block, slice, bucket: that version
+  std::map<std::pair<ActionKind, int>, int> newest_slice_;  // by kind and block
+  std::set<Value> dropped_;                                 // parameters
+  std::set<Name> freed_;
+};
+
+}  // namespace
+
+void check_provenance(const Schedule& schedule, const RoleView& role,
+                      const StepFacts& facts, const CheckOptions& options) {
+  const bool elastic = (options.elastic || schedule.elastic) && !facts.forward_only;
+  Provenance(schedule, role, facts, elastic).check();
+}
+
+}  // namespace cohort

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/testing_pipeline.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+
+#include "cohort/core/error.h"
+#include "cohort/step/derive.h"
+#include "cohort/step/versions.h"
+
+namespace cohort::test {
+namespace {
+
+constexpr int64_t kActBytes = 1000, kBucketBytes = 4000;
+
+// Channels of a pipeline: compute, collectives of each group, and for each pair of
+// neighbours a link for outputs and one for gradients.
+struct Lanes {
+  int all = kNone, data = kNone, tied = kNone, tensor_group = kNone;
+  std::map<std::pair<int, int>, int> acts, grads;  // by from, to
+};
+
+int stages_of(const Pipeline& pipe) { return static_cast<int>(pipe.ends.size()); }
+
+class PlaceWriter {
+ public:
+  PlaceWriter(const Pipeline& pipe, const Lanes& lanes, int place, int slices)
+      : pipe_(pipe), lanes_(lanes), place_(place), slices_(slices) {}
+
+  std::vector<Action> write() {
+    for (const Turn& turn : pipe_.order(pipe_, place_, slices_)) take(turn);
+    finish();
+    return std::move(actions_);
+  }
+
+ private:
+  int begin(int stage) const { return stage == 0 ? 0 : pipe_.ends[stage - 1]; }
+  int end(int stage) const { return pipe_.ends[stage]; }
+  int last_block() const { return pipe_.ends.back() - 1; }
+  int bucket_of(int block) const {
+    return pipe_.tied && block == last_block() ? 0 : block;
+  }
+  int place_of(int stage) const { return stage % pipe_.places; }
+
+  void take(const Turn& turn) {
+    const bool forward = turn.kind == Turn::Kind::kForward;
+    if (turn.kind == Turn::Kind::kWeight) {
+      for (int b = end(turn.stage) - 1; b >= begin(turn.stage); --b)
+        backward(ActionKind::kBackwardWeight, b, turn.slice);
+      return;
+    }
+    if (forward) {
+      if (turn.stage > 0) recv(What::kAct, turn.stage - 1, turn.stage, turn.slice);
+      for (int b = begin(turn.stage); b < end(turn.stage); ++b)
+        this->forward(b, turn.slice);
+      if (turn.stage + 1 < stages_of(pipe_))
+        send(What::kAct, turn.stage, turn.stage + 1, turn.slice);
+      return;
+    }
+    const auto kind = turn.kind == Turn::Kind::kInput ? ActionKind::kBackwardInput
+                                                      : ActionKind::kBackward;
+    if (turn.stage + 1 < stages_of(pipe_))
+      recv(What::kActGrad, turn.stage + 1, turn.stage, turn.slice);
+    for (int b = end(turn.stage) - 1; b >= begin(turn.stage); --b) {
+      if (pipe_.recompute) recompute(b, turn.slice);
+      backward(kind, b, turn.slice);
+    }
+    if (turn.stage > 0) send(What::kActGrad, turn.stage, turn.stage - 1, turn.slice);
+  }
+
+  // The value between two stages: the output of the block before the border, or its
+  // gradient.
+  int border(int from, int to) const { return end(std::min(from, to)) - 1; }
+
+  int lane_of(What what, int from, int to) const {
+    const auto& links = what == What::kAct ? lanes_.acts : lanes_.grads;
+    return links.at({place_of(from), place_of(to)});
+  }
+
+  void send(What what, int from, int to, int slice) {
+    if (place_of(from) == place_of(to)) return;
+    Action action{.kind = ActionKind::kSend,
+                  .lane = lane_of(what, from, to),
+                  .slice = slice,
+                  .bytes = kActBytes};
+    versions_.read(action, what, border(from, to), slice);
+    actions_.push_back(action);
+  }
+
+  // What comes in takes turns in a few buffers, as many as slices are under way.
+  void recv(What what, int from, int to, int slice) {
+    if (place_of(from) == place_of(to)) return;
+    Action action{.kind = ActionKind::kRecv,
+                  .lane = lane_of(what, from, to),
+                  .slice = slice,
+                  .bytes = kActBytes};
+    const int turns = slices_ + 1;
+    const int ring = (what == What::kAct ? 0 : 1) * stages_of(pipe_) + to;
+    versions_.make(action, what, border(from, to), slice, ring * turns + slice % turns);
+    actions_.push_back(action);
+  }
+
+  Action compute(ActionKind kind, int block, int slice) const {
+    Action action{.kind = kind, .block = block, .slice = slice};
+    action.buckets = {bucket_of(block)};
+    if (pipe_.tensor > 1 && kind != ActionKind::kBackwardWeight)
+      action.calls = {{.group = lanes_.tensor_group, .bytes = kActBytes},
+                      {.group = lanes_.tensor_group, .bytes = kActBytes}};
+    return action;
+  }
+
+  void read_inputs(Action& action) {
+    if (action.block == 0)
+      versions_.read(action, What::kInput, kNone, action.slice);
+    else
+      versions_.read(action, What::kAct, action.block - 1, action.slice);
+    versions_.read(action, What::kWhole, action.buckets[0]);
+  }
+
+  void forward(int block, int slice) {
+    Action action = compute(ActionKind::kForward, block, slice);
+    read_inputs(action);
+    versions_.make(action, What::kAct, block, slice);
+    versions_.make(action, What::kFlight, block, slice);
+    if (pipe_.statistics) versions_.make(action, What::kStat, block, slice);
+    if (block == last_block()) versions_.make(action, What::kLoss, kNone, slice);
+    actions_.push_back(action);
+  }
+
+  void recompute(int block, int slice) {
+    Action action = compute(ActionKind::kRecompute, block, slice);
+    read_inputs(action);
+    versions_.change(action, What::kFlight, block, slice);
+    actions_.push_back(action);
+  }
+
+  void backward(ActionKind kind, int block, int slice) {
+    Action action = compute(kind, block, slice);
+    const bool weight = kind == ActionKind::kBackwardWeight;
+    versions_.read(action, weight ? What::kDeferred : What::kFlight, block, slice);
+    if (!weight && block != last_block())
+      versions_.read(action, What::kActGrad, block, slice);
+    versions_.read(action, What::kWhole, bucket_of(block));
+    if (!weight && block > 0) versions_.make(action, What::kActGrad, block - 1, slice);
+    if (kind == ActionKind::kBackwardInput)
+      versions_.make(action, What::kDeferred, block, slice);
+    else if (versions_.has(What::kPartial, bucket_of(block)))
+      versions_.change(action, What::kPartial, bucket_of(block));
+    else
+      versions_.make(action, What::kPartial, bucket_of(block));
+    actions_.push_back(action);
+  }
+
+  std::vector<int> buckets_here() const {
+    std::vector<int> buckets;
+    for (int stage = place_; stage < stages_of(pipe_); stage += pipe_.places)
+      for (int b = begin(stage); b < end(stage); ++b) buckets.push_back(bucket_of(b));
+    std::sort(buckets.begin(), buckets.end());
+    buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
+    return buckets;
+  }
+
+  bool has_last_stage() const { return place_of(stages_of(pipe_) - 1) == place_; }
+  bool is_tied(int bucket) const {
+    return pipe_.tied && bucket == 0 && (place_ == 0 || has_last_stage());
+  }
+
+  void finish() {
+    const auto buckets = buckets_here();
+    if (lanes_.all != kNone) reduce_loss();
+    for (int bucket : buckets) {
+      if (lanes_.data != kNone) reduce(bucket, lanes_.data);
+      if (is_tied(bucket)) reduce(bucket, lanes_.tied);
+    }
+    if (pipe_.statistics) fold();
+    if (pipe_.elastic) vote(buckets);
+    for (int bucket : buckets) update(bucket);
+    commit(buckets);
+  }
+
+  void read_loss(Action& action) const {
+    for (int slice = 0; slice < slices_ && has_last_stage(); ++slice)
+      versions_.read(action, What::kLoss, kNone, slice);
+  }
+
+  void reduce_loss() {
+    Action action{.kind = ActionKind::kReduce,
+                  .lane = lanes_.all,
+                  .buckets = {kLossBucket},
+                  .bytes = 48};
+    read_loss(action);
+    versions_.make(action, What::kLoss);
+    actions_.push_back(action);
+  }
+
+  What sum_of(int bucket) const {
+    return versions_.has(What::kSum, bucket) ? What::kSum : What::kPartial;
+  }
+
+  void reduce(int bucket, int lane) {
+    Action action{.kind = ActionKind::kReduce,
+                  .lane = lane,
+                  .buckets = {bucket},
+                  .bytes = kBucketBytes};
+    versions_.read(action, sum_of(bucket), bucket);
+    versions_.make(action, What::kSum, bucket);
+    actions_.push_back(action);
+  }
+
+  void fold() {
+    Action action{.kind = ActionKind::kFoldBuffers,
+                  .lane = lanes_.all == kNone ? kComputeLane : lanes_.all};
+    for (int stage = place_; stage < stages_of(pipe_); stage += pipe_.places)
+      for (int b = begin(stage); b < end(stage); ++b)
+        for (int slice = 0; slice < slices_; ++slice)
+          versions_.read(action, What::kStat, b, slice);
+    versions_.make(action, What::kFolded);
+    actions_.push_back(action);
+  }
+
+  void vote(const std::vector<int>& buckets) {
+    Action action{.kind = ActionKind::kVote,
+                  .lane = lanes_.all == kNone ? kComputeLane : lanes_.all,
+                  .bytes = 8};
+    for (int bucket : buckets) versions_.read(action, sum_of(bucket), bucket);
+    read_total_loss(action);
+    if (pipe_.statistics) versions_.read(action, What::kFolded);
+    versions_.make(action, What::kVote);
+    actions_.push_back(action);
+  }
+
+  void read_total_loss(Action& action) const {
+    if (versions_.has(What::kLoss))
+      versions_.read(action, What::kLoss);
+    else
+      read_loss(action);
+  }
+
+  void update(int bucket) {
+    Action action{.kind = ActionKind::kUpdate, .buckets = {bucket}};
+    versions_.read(action, sum_of(bucket), bucket);
+    read_total_loss(action);
+    if (pipe_.elastic) versions_.read(action, What::kVote);
+    versions_.change(action, What::kState, bucket);
+    versions_.change(action, What::kWhole, bucket);
+    actions_.push_back(action);
+  }
+
+  void commit(const std::vector<int>& buckets) {
+    Action action{.kind = ActionKind::kCommit, .buckets = buckets};
+    for (int bucket : buckets) {
+      versions_.read(action, What::kState, bucket);
+      versions_.read(action, What::kWhole, bucket);
+    }
+    read_total_loss(action);
+    if (pipe_.statistics) versions_.read(action, What::kFolded);
+    actions_.push_back(action);
+  }
+
+  const Pipeline& pipe_;
+  const Lanes& lanes_;
+  int place_, slices_;
+  Versions versions_;
+  std::vector<Action> actions_;
+};
+
+Lanes make_channels(const Pipeline& pipe, Schedule& schedule) {
+  Lanes lanes;
+  schedule.channels = {{.kind = Channel::Kind::kCompute}};
+  const auto add_group = [&](Group group) {
+    if (schedule.size_of(group) < 2) return static_cast<int>(kNone);
+    schedule.groups.push_back(std::move(group));
+    schedule.channels.push_back(
+        {.kind = Channel::Kind::kGroup,
+         .group = static_cast<int>(schedule.groups.size()) - 1});
+    return schedule.lanes() - 1;
+  };
+  lanes.all = add_group({"all", AxisSet{Axis::kPipe, Axis::kTensor} | kDataAxes});
+  lanes.data = add_group({"dp", kDataAxes});
+  if (pipe.tied) lanes.tied = add_group({"tied", {Axis::kPipe}, {0, pipe.places - 1}});
+  if (pipe.tensor > 1) {
+    lanes.tensor_group = static_cast<int>(schedule.groups.size());
+    schedule.groups.push_back({"tp", {Axis::kTensor}});
+  }
+  const auto link = [&](std::map<std::pair<int, int>, int>& links, int from, int to) {
+    if (from == to || links.contains({from, to})) return;
+    schedule.channels.push_back({.kind = Channel::Kind::kLink, .from = from, .to = to});
+    links[{from, to}] = schedule.lanes() - 1;
+  };
+  for (int s = 0; s + 1 < stages_of(pipe); ++s) {
+    const int here = s % pipe.places, next = (s + 1) % pipe.places;
+    link(lanes.acts, here, next);
+    link(lanes.grads, next, here);
+  }
+  return lanes;
+}
+
+}  // namespace
+
+std::vector<Turn> gpipe(const Pipeline& pipe, int place, int slices) {
+  std::vector<Turn> turns;
+  for (int s = place; s < stages_of(pipe); s += pipe.places)
+    for (int m = 0; m < slices; ++m) turns.push_back({Turn::Kind::kForward, s, m});
+  for (int s = stages_of(pipe) - 1; s >= 0; --s)
+    for (int m = 0; s % pipe.places == place && m < slices; ++m)
+      turns.push_back({Turn::Kind::kBackward, s, m});
+  return turns;
+}
+
+std::vector<Turn> one_forward_one_backward(const Pipeline& pipe, int place,
+                                           int slices) {
+  std::vector<Turn> turns;
+  const int ahead = std::min(slices, pipe.places - place);
+  for (int m = 0; m < ahead; ++m) turns.push_back({Turn::Kind::kForward, place, m});
+  for (int m = 0; m < slices; ++m) {
+    turns.push_back({Turn::Kind::kBackward, place, m});
+    if (m + ahead < slices) turns.push_back({Turn::Kind::kForward, place, m + ahead});
+  }
+  return turns;
+}
+
+std::vector<Turn> interleaved(const Pipeline& pipe, int place, int slices) {
+  std::vector<Turn> turns;
+  for (int first = 0; first < slices; first += pipe.places) {
+    const int end = std::min(slices, first + pipe.places);
+    for (int s = place; s < stages_of(pipe); s += pipe.places)
+      for (int m = first; m < end; ++m) turns.push_back({Turn::Kind::kForward, s, m});
+    for (int s = stages_of(pipe) - 1; s >= 0; --s)
+      for (int m = first; s % pipe.places == place && m < end; ++m)
+        turns.push_back({Turn::Kind::kBackward, s, m});
+  }
+  return turns;
+}
+
+std::vector<Turn> zero_bubble(const Pipeline& pipe, int place, int slices) {
+  std::vector<Turn> turns;
+  std::deque<int> owed;  // slices whose weights wait
+  for (const Turn& turn : one_forward_one_backward(pipe, place, slices)) {
+    if (turn.kind == Turn::Kind::kForward) {
+      turns.push_back(turn);
+      continue;
+    }
+    turns.push_back({Turn::Kind::kInput, turn.stage, turn.slice});
+    owed.push_back(turn.slice);
+    if (static_cast<int>(owed.size()) <= place) continue;
+    turns.push_back({Turn::Kind::kWeight, turn.stage, owed.front()});
+    owed.pop_front();
+  }
+  for (int m : owed) turns.push_back({Turn::Kind::kWeight, place, m});
+  return turns;
+}
+
+Schedule make(const Pipeline& pipe) {
+  Schedule schedule{.mesh = Mesh(std::array<int, kAxes>{pipe.places, 1, pipe.replicas,
+                                                        1, pipe.tensor}),
+                    .slices = pipe.slices,
+                    .elastic = pipe.elastic};
+  const Lanes lanes = make_channels(pipe, schedule);
+  for (int b = 0; b < pipe.ends.back(); ++b) {
+    schedule.blocks.push_back(text("block ", b));
+    schedule.buckets.push_back({.blocks = {b}, .numel = kBucketBytes / 4});
+  }
+  if (pipe.tied) schedule.buckets[0].sum = kDataAxes | AxisSet{Axis::kPipe};
+  std::map<std::pair<int, int>, std::vector<int>> ranks;  // by place and slices
+  for (int rank = 0; rank < schedule.world(); ++rank)
+    ranks[{schedule.mesh.coordinate(rank, Axis::kPipe),
+           schedule.mesh.slices(rank, pipe.slices).count()}]
+        .push_back(rank);
+  for (auto& [key, list] : ranks) {
+    Role role{.ranks = list, .slices = key.second};
+    role.actions = PlaceWriter(pipe, lanes, key.first, key.second).write();
+    derive_waits(role.actions, schedule.lanes());
+    schedule.roles.push_back(std::move(role));
+  }
+  return schedule;
+}
+
+}  // namespace cohort::test
