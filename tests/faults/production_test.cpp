@@ -3,11 +3,10 @@
 // Membership and checkpoint code, on ranks that are threads, with deadlines on a
 // virtual clock. A run is first watched undisturbed, so that all passes of all fault
 // points are known; then one fault strikes at each of them. Whatever happens, the run
-// ends with the weights of an undisturbed one, or refuses with one clear line; never
-// with other weights. COHORT_LONG=1: all cases; else some of each kind.
-// COHORT_PART=I/N: part I of N of them, so that several processes share the work.
-// COHORT_POINT=NAME: the faults of that point alone. COHORT_CASE="{ rank 0 at ... }":
-// the case that a failure has printed so.
+// ends with the weights of an undisturbed one, or refuses with one clear line.
+// COHORT_LONG=1: all cases; else some of each kind. COHORT_PART=I/N: part I of N of
+// them. COHORT_POINT=NAME: of that point alone. COHORT_CASE="{ rank 0 at ... }": as
+// printed.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,8 +32,7 @@ using threads::ThreadRun;
 using threads::ThreadRunResult;
 
 constexpr int kSlices = 6;
-constexpr int64_t kBatch = 12;  // 40 samples: 4 steps per epoch
-constexpr int64_t kSteps = 7;
+constexpr int64_t kBatch = 12, kSteps = 7;  // 40 samples: 4 steps per epoch
 
 // What happens in a run besides the faults that are tried.
 enum class Plot {
@@ -260,8 +258,8 @@ void expect_undisturbed(const Ending& ending, const std::string& wanted) {
       << ending.run.done->weights_hash << ", not " << wanted << '\n'
       << ending.run.notes;
   EXPECT_EQ(ending.run.done->steps, kSteps);
-  const std::set<int64_t> told(ending.run.steps.begin(), ending.run.steps.end());
-  EXPECT_EQ(told.size(), ending.run.steps.size()) << "a step was told twice";
+  const auto& told = ending.run.steps;
+  EXPECT_EQ(std::set(told.begin(), told.end()).size(), told.size()) << "told twice";
 }
 
 using Case = std::vector<Strike>;
@@ -347,16 +345,15 @@ TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
     }
     if (GetParam().ranks > 2) return cases;
     std::vector<Strike> step;  // those of the fourth step
-    int64_t actions = 0;
+    int64_t passes = 0;
     for (const auto& strike : all)
-      if (strike.point == "engine.action") actions = std::max(actions, strike.pass);
-    actions /= kSteps;
+      if (strike.point == "engine.action") passes = std::max(passes, strike.pass);
+    const int64_t actions = passes / kSteps;
     for (const auto& strike : all)
       if (strike.point == "engine.action" && strike.pass > 3 * actions &&
           strike.pass <= 4 * actions && strike.kind != FaultKind::kFreeze)
         step.push_back(strike);
-    // In the short form, what no comparison of replicas can see.
-    const auto alike = [](const Strike& a, const Strike& b) {
+    const auto alike = [](const Strike& a, const Strike& b) {  // replicas stay equal
       return a.kind == FaultKind::kFlip && b.kind == FaultKind::kFlip &&
              a.pass == b.pass && a.rank < b.rank;
     };
@@ -395,9 +392,8 @@ std::string name_of_case(const testing::TestParamInfo<Scenario>& info) {
 INSTANTIATE_TEST_SUITE_P(Scenarios, FaultEnumeration,
                          testing::ValuesIn(every_scenario()), name_of_case);
 
-INSTANTIATE_TEST_SUITE_P(Scenarios, FaultPairs,
-                         testing::Values(Scenario{Plot::kCalm, 2, 0},
-                                         Scenario{Plot::kCalm, 3, 3}),
+const std::vector<Scenario> kPairs = {{Plot::kCalm, 2, 0}, {Plot::kCalm, 3, 3}};
+INSTANTIATE_TEST_SUITE_P(Scenarios, FaultPairs, testing::ValuesIn(kPairs),
                          name_of_case);
 
 }  // namespace
