@@ -285,13 +285,14 @@ void ThreadRun::settle() {
     member->link.send(LinkMessage::kDismissed, generation_);
   }
   doomed_.clear();
-  if (frozen_ > 0 && lost_) {
+  if (frozen_ > 0) {
     size_t reported = 0, living = 0;
     for (const auto& member : members_) {
       living += member->lives() && !member->leaving;
       reported += member->lives() && !member->leaving && member->reported;
     }
-    if (reported + frozen_ >= living) {
+    // Whoever is dismissed and does not go is ended when the others are done.
+    if (living == 0 || (lost_ && reported + frozen_ >= living)) {
       frozen_ = 0;
       release_frozen_ = true;
       change_.notify_all();
