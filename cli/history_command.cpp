@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <filesystem>
 #include <ostream>
 
 #include "cohort/core/error.h"
@@ -25,6 +26,11 @@ constexpr size_t kShownLines = 10;   // of breaches: the first tell what happene
 std::string time_text(int64_t microseconds) {
   return format_time(
       std::chrono::system_clock::time_point(std::chrono::microseconds(microseconds)));
+}
+
+// A run's folder stands for the history in it.
+std::string history_in(const std::string& path) {
+  return std::filesystem::is_directory(path) ? path + "/history.log" : path;
 }
 
 std::string counted(int64_t count, const char* noun) {
@@ -215,17 +221,19 @@ void tell(const HistoryReport& report, bool with_other, std::ostream& out) {
 }  // namespace
 
 int verify_history(const HistoryArgs& args, std::ostream& out) {
-  const HistoryReport report = args.other.empty()
-                                   ? cohort::verify_history(args.path)
-                                   : cohort::verify_history(args.path, args.other);
+  const HistoryReport report =
+      args.other.empty()
+          ? cohort::verify_history(history_in(args.path))
+          : cohort::verify_history(history_in(args.path), history_in(args.other));
   args.json ? tell_json(report, out) : tell(report, !args.other.empty(), out);
   if (!report.breaches.empty()) return kBroken;
   return report.holds() ? kHolds : kNothing;
 }
 
 int show_history(const HistoryArgs& args, std::ostream& out) {
-  const std::string bytes = read_file(args.path);
-  HistoryReader reader(bytes, args.path);
+  const std::string path = history_in(args.path);
+  const std::string bytes = read_file(path);
+  HistoryReader reader(bytes, path);
   std::deque<std::string> lines;
   bool whole = true;
   while (const auto item = reader.next()) {

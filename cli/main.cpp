@@ -290,7 +290,9 @@ void add_history(CLI::App& app, HistoryArgs& args, Command& command) {
   sub->footer(kHistoryHelp);
   const auto add = [&](const char* name, const char* help) {
     auto* action = sub->add_subcommand(name, help);
-    action->add_option("F", args.path, "The history: history.log below --out")
+    action
+        ->add_option("F", args.path,
+                     "The history: history.log below --out, or that folder")
         ->required();
     action->add_flag("--json", args.json, "One JSON object a line on stdout");
     action->footer(kHistoryHelp);

@@ -138,6 +138,14 @@ class VerifyTest(train_run.TrainTest):
         self.assertIn("nothing to compare: 3 steps are in both, none with a hash", run.out)
         self.assertNotIn("holds", run.out)
 
+    def test_a_folder_stands_for_the_history_in_it(self):
+        folder = os.path.dirname(self.history("a", "--exact"))
+        run = train_run.cohort("history", "verify", folder)
+        self.assertEqual(run.code, 0, run.err)
+        shown = train_run.cohort("history", "show", folder, "--last", "1")
+        self.assertEqual(shown.code, 0, shown.err)
+        self.assertIn("end", shown.out)
+
     def test_two_that_agree_hold_and_two_that_differ_do_not(self):
         first = self.history("a", "--exact")
         run = train_run.cohort("history", "verify", first, self.history("b", "--exact"))
