@@ -8,6 +8,7 @@ namespace {
 using test::Broken;
 using test::hold_back;
 using test::Kind;
+using test::share_buffer;
 using test::transfer;
 
 TEST(BrokenPipelines, OrderIsKept) {
@@ -57,47 +58,23 @@ TEST(BrokenPipelines, OrderIsKept) {
           // R3
           {"R3", "two slices in one buffer", "gpipe_2",
            [](Broken& s) {
-             const int a = transfer(s, 1, Kind::kRecv, What::kAct, 0);
-             const int b = transfer(s, 1, Kind::kRecv, What::kAct, 1);
-             const int from = s.at(1, b).writes[0].buffer,
-                       to = s.at(1, a).writes[0].buffer;
-             for (auto& action : s.role(1).actions)
-               for (auto* accesses : {&action.reads, &action.writes})
-                 for (auto& access : *accesses)
-                   if (access.buffer == from) access.buffer = to;
+             share_buffer(s, 1, transfer(s, 1, Kind::kRecv, What::kAct, 0),
+                          transfer(s, 1, Kind::kRecv, What::kAct, 1));
            }},
           {"R3", "a buffer is written while it is read", "1f1b_4",
            [](Broken& s) {
-             const int b = transfer(s, 3, Kind::kRecv, What::kAct, 1);
-             const int from = s.at(3, b).writes[0].buffer;
-             const int to =
-                 s.at(3, transfer(s, 3, Kind::kRecv, What::kAct, 0)).writes[0].buffer;
-             for (auto& action : s.role(3).actions)
-               for (auto* accesses : {&action.reads, &action.writes})
-                 for (auto& access : *accesses)
-                   if (access.buffer == from) access.buffer = to;
+             share_buffer(s, 3, transfer(s, 3, Kind::kRecv, What::kAct, 0),
+                          transfer(s, 3, Kind::kRecv, What::kAct, 1));
            }},
           {"R3", "gradients and outputs in one buffer", "1f1b_4",
            [](Broken& s) {
-             const int act =
-                 s.at(1, transfer(s, 1, Kind::kRecv, What::kAct)).writes[0].buffer;
-             const int from =
-                 s.at(1, transfer(s, 1, Kind::kRecv, What::kActGrad)).writes[0].buffer;
-             for (auto& action : s.role(1).actions)
-               for (auto* accesses : {&action.reads, &action.writes})
-                 for (auto& access : *accesses)
-                   if (access.buffer == from) access.buffer = act;
+             share_buffer(s, 1, transfer(s, 1, Kind::kRecv, What::kAct),
+                          transfer(s, 1, Kind::kRecv, What::kActGrad));
            }},
           {"R3", "two chunks in one buffer", "interleaved_2x2",
            [](Broken& s) {
-             const int a = transfer(s, 1, Kind::kRecv, What::kAct, 0);
-             const int b = transfer(s, 1, Kind::kRecv, What::kAct, 2);
-             const int from = s.at(1, b).writes[0].buffer,
-                       to = s.at(1, a).writes[0].buffer;
-             for (auto& action : s.role(1).actions)
-               for (auto* accesses : {&action.reads, &action.writes})
-                 for (auto& access : *accesses)
-                   if (access.buffer == from) access.buffer = to;
+             share_buffer(s, 1, transfer(s, 1, Kind::kRecv, What::kAct, 0),
+                          transfer(s, 1, Kind::kRecv, What::kAct, 2));
            }},
           // R4
           {"R4", "a place does not sum the loss", "1f1b_2",

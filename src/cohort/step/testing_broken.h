@@ -94,6 +94,16 @@ inline int transfer(Broken& step, int r, Kind kind, What what, int k = 0) {
   return 0;
 }
 
+// What one Recv brings in lies where another's is.
+inline void share_buffer(Broken& step, int r, int first, int second) {
+  const int to = step.at(r, first).writes[0].buffer;
+  const int from = step.at(r, second).writes[0].buffer;
+  for (auto& action : step.role(r).actions)
+    for (auto* accesses : {&action.reads, &action.writes})
+      for (auto& access : *accesses)
+        if (access.buffer == from) access.buffer = to;
+}
+
 // The first place sends its first output only when it has got something back.
 inline void hold_back(Broken& step, int recv) {
   step.move(0, recv, transfer(step, 0, Kind::kSend, What::kAct, 0));

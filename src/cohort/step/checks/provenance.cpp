@@ -2,6 +2,7 @@
 // R7 to R13: where each value comes from. Each is followed through the list with what
 // it is made of; nothing here asks how the list came about.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -10,6 +11,9 @@
 
 namespace cohort {
 namespace {
+
+constexpr std::array<Axis, kAxes> kEveryAxis = {
+    Axis::kPipe, Axis::kReplicate, Axis::kCut, Axis::kContext, Axis::kTensor};
 
 // What a gradient or a loss adds up: of this rank, and over which axes all others' too.
 struct Origin {
@@ -39,14 +43,6 @@ class Provenance {
     check_flights();
   }
 
-  void check_end() {
-    at_ = role_.size() - 1;
-    const auto& commits = role_.all(ActionKind::kCommit);
-    if (commits.size() != 1 || commits[0] != at_)
-      refuse("R13", text("ends a step with ", commits.size(),
-                         " Commits; legal: one, as the last action"));
-  }
-
  private:
   using Name = std::tuple<What, int, int>;
   static Name name_of(const Access& access) {
@@ -55,6 +51,13 @@ class Provenance {
 
   [[noreturn]] void refuse(const char* rule, const std::string& why) const {
     role_.refuse(at_, text(rule, ": ", why));
+  }
+
+  void check_end() const {
+    const auto& commits = role_.all(ActionKind::kCommit);
+    if (commits.size() != 1 || commits[0] != role_.size() - 1)
+      role_.refuse(text("R13: has ", commits.size(),
+                        " Commits; legal: one, as its last action"));
   }
 
   void follow(const Action& action) {
@@ -94,18 +97,16 @@ class Provenance {
       default:
         break;
     }
-    for (const auto& access : action.reads) {
-      const bool ends = access.value.what == What::kFlight ? frees_flight(action.kind)
-                        : access.value.what == What::kDeferred
-                            ? action.kind == ActionKind::kBackwardWeight
-                            : false;
-      if (ends && !freed_.insert(name_of(access)).second)
+    for (const auto& access : action.reads)
+      if (frees(action.kind, access.value.what) &&
+          !freed_.insert(name_of(access)).second)
         refuse("R10", text("frees ", access.value.text(), " once more; legal: once"));
-    }
   }
 
-  static bool frees_flight(ActionKind kind) {
-    return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput;
+  static bool frees(ActionKind kind, What what) {
+    if (what == What::kDeferred) return kind == ActionKind::kBackwardWeight;
+    return what == What::kFlight &&
+           (kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput);
   }
 
   // ---- R11: a slice is computed with one version of the parameters ----
@@ -220,21 +221,16 @@ class Provenance {
   }
 
   bool overlap(AxisSet a, AxisSet b) const {
-    for (int axis = 0; axis < kAxes; ++axis)
-      if (a.has(Axis{static_cast<uint8_t>(axis)}) &&
-          b.has(Axis{static_cast<uint8_t>(axis)}) &&
-          schedule_.mesh.size(Axis{static_cast<uint8_t>(axis)}) > 1)
-        return true;
-    return false;
+    return std::any_of(kEveryAxis.begin(), kEveryAxis.end(), [&](Axis axis) {
+      return a.has(axis) && b.has(axis) && schedule_.mesh.size(axis) > 1;
+    });
   }
 
   // The first axis along which ranks differ whose parts are missing.
   const char* missing_axis(AxisSet wanted, AxisSet summed) const {
-    for (int i = 0; i < kAxes; ++i) {
-      const Axis axis{static_cast<uint8_t>(i)};
+    for (const Axis axis : kEveryAxis)
       if (wanted.has(axis) && !summed.has(axis) && schedule_.mesh.size(axis) > 1)
         return ::cohort::name_of(axis).data();
-    }
     return nullptr;
   }
 
