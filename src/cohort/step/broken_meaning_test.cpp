@@ -113,7 +113,7 @@ TEST(BrokenPipelines, MeaningIsKept) {
            }},
           {"R10", "a flight is kept beside a recompute", "1f1b_recompute",
            [](Broken& s) {
-             // Of a block that has no backward.
+             // The block has no backward.
              Action& forward = s.at(2, s.find(2, Kind::kForward));
              forward.writes.push_back({{What::kFlight, 99, 0}});
              s.derive(2);

@@ -111,7 +111,7 @@ inline void hold_back(Broken& step, int recv) {
   step.at(0, send).waits.push_back(send - 1);
 }
 
-// Of a slice and the next, whose inputs' gradients are both there.
+// Exchanges the weights' parts of a slice and the next, whose inputs' parts are done.
 inline void exchange_weights(Broken& step, int r, int block, int slice) {
   Action& a = step.at(r, step.find(r, Kind::kBackwardWeight, block, slice));
   Action& b = step.at(r, step.find(r, Kind::kBackwardWeight, block, slice + 1));

@@ -73,17 +73,17 @@ class PlaceWriter {
   // gradient.
   int border(int from, int to) const { return end(std::min(from, to)) - 1; }
 
-  int lane_of(What what, int from, int to) const {
+  Action transfer(ActionKind kind, What what, int from, int to, int slice) const {
     const auto& links = what == What::kAct ? lanes_.acts : lanes_.grads;
-    return links.at({place_of(from), place_of(to)});
+    return {.kind = kind,
+            .lane = links.at({place_of(from), place_of(to)}),
+            .slice = slice,
+            .bytes = kActBytes};
   }
 
   void send(What what, int from, int to, int slice) {
     if (place_of(from) == place_of(to)) return;
-    Action action{.kind = ActionKind::kSend,
-                  .lane = lane_of(what, from, to),
-                  .slice = slice,
-                  .bytes = kActBytes};
+    Action action = transfer(ActionKind::kSend, what, from, to, slice);
     versions_.read(action, what, border(from, to), slice);
     actions_.push_back(action);
   }
@@ -91,10 +91,7 @@ class PlaceWriter {
   // What comes in takes turns in a few buffers, as many as slices are under way.
   void recv(What what, int from, int to, int slice) {
     if (place_of(from) == place_of(to)) return;
-    Action action{.kind = ActionKind::kRecv,
-                  .lane = lane_of(what, from, to),
-                  .slice = slice,
-                  .bytes = kActBytes};
+    Action action = transfer(ActionKind::kRecv, what, from, to, slice);
     const int turns = slices_ + 1;
     const int ring = (what == What::kAct ? 0 : 1) * stages_of(pipe_) + to;
     versions_.make(action, what, border(from, to), slice, ring * turns + slice % turns);
