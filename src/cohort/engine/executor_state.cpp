@@ -177,10 +177,8 @@ std::string Executor::damage() const {
 
 void Executor::refresh_mirror(int bucket) {
   const BucketState& state = state_.buckets()[bucket];
-  const Mesh& mesh = schedule_.mesh;
   const auto beside = [&](int distance) {
-    const int neighbour = mesh.neighbour(comm_.rank(), Axis::kCut, distance);
-    return mesh.coordinate(neighbour, Axis::kCut);
+    return schedule_.mesh.coordinate_beside(comm_.rank(), Axis::kCut, distance);
   };
   std::vector<Transfer> sends, receives;
   const auto move = [&](const Tensor& mine, const Tensor& mirrored) {

@@ -298,7 +298,7 @@ PendingWork GradientSums::reduce_replicas(int bucket) {
 PendingWork GradientSums::mirror(int bucket) {
   BucketSums& sums = buckets_[bucket];
   const auto beside = [&](int distance) {
-    return mesh_.coordinate(mesh_.neighbour(rank_, Axis::kCut, distance), Axis::kCut);
+    return mesh_.coordinate_beside(rank_, Axis::kCut, distance);
   };
   const Transfer send{beside(1), sums.share};
   const Transfer receive{beside(-1), sums.mirrored};

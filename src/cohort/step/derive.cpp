@@ -12,17 +12,15 @@ namespace {
 // one version at a time.
 struct Thing {
   int buffer = kNone;
-  What what = What::kInput;
-  int of = kNone;
-  int slice = kNone;
+  Value value;
 
   bool operator==(const Thing&) const = default;
 };
 
 struct ThingHash {
   size_t operator()(const Thing& thing) const {
-    auto hash = static_cast<size_t>(thing.what);
-    for (const int part : {thing.buffer, thing.of, thing.slice})
+    auto hash = static_cast<size_t>(thing.value.what);
+    for (const int part : {thing.buffer, thing.value.of, thing.value.slice})
       hash = hash * 1'000'003 + static_cast<size_t>(part - kNone);
     return hash;
   }
@@ -65,8 +63,7 @@ class Uses {
   };
 
   static Thing value_of(const Access& access) {
-    const Value& value = access.value;
-    return {.what = value.what, .of = value.of, .slice = value.slice};
+    return {.value = access.value.any_version()};
   }
 
   const Users& users(const Thing& thing) const {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <deque>
 #include <span>
 #include <vector>
 
+#include "cohort/step/declare.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/schedule.h"
-#include "cohort/step/versions.h"
 
 namespace cohort {
 
@@ -80,19 +79,9 @@ class ListWriter {
   int64_t share(int bucket) const;
   int64_t gradient_of(int bucket) const;
   void take_gradient(Action& action, int bucket);
-  int take_buffer();
-  int slot_of(int bucket) const;
   void offload(int bucket);
   void fetch(int bucket);
 
-  void read_inputs(Action& action);  // of a forward, or of its repetition
-  void add_to_gradients(Action& action);
-  void read_loss(Action& action);
-  What sum_of(int bucket) const;
-  void read_gradient(Action& action, int bucket);
-  void read_gradients(Action& action);
-  void read_addends(Action& action, int bucket);
-  void read_results(Action& commit);
   bool is_cut() const { return plan_.schedule.shard == 3; }
   bool takes_turns() const {
     return plan_.schedule.shard >= 2 && plan_.shard_lane != kComputeLane;
@@ -101,14 +90,11 @@ class ListWriter {
   const StepPlan& plan_;
   int slices_;
   std::vector<Action> actions_;
-  Versions versions_;
+  Declarer declarer_;
   int next_to_mirror_ = kNone;    // the bucket whose sum is on its way
   std::vector<bool> updated_;     // by bucket
   std::vector<bool> has_memory_;  // by bucket: its gradient of this slice
   std::vector<bool> slot_used_;
-  std::vector<int> gathered_;    // by bucket: the buffer of its whole parameters
-  std::deque<int> free_;         // such buffers, longest free first
-  int buffers_;                  // slots of gradients, then those of parameters
   int64_t gradients_taken_ = 0;  // bytes of the pieces of memory they take turns in
   int last_reduction_ = kNone;   // that left shards of a sum
 };

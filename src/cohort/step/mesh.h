@@ -61,6 +61,10 @@ class Mesh {
   int first(int rank, AxisSet axes) const;
   // So many places further along one axis, and round at its end.
   int neighbour(int rank, Axis axis, int distance) const;
+  // Where along that axis such a neighbour is.
+  int coordinate_beside(int rank, Axis axis, int distance) const {
+    return coordinate(neighbour(rank, axis, distance), axis);
+  }
   // The rank with another coordinate along one axis.
   int with(int rank, Axis axis, int coordinate) const;
 

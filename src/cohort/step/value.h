@@ -42,6 +42,9 @@ struct Value {
   int slice = kNone;
   int version = 0;
 
+  // This one, whichever version: its first.
+  Value any_version() const { return {what, of, slice}; }
+
   auto operator<=>(const Value&) const = default;
   std::string text() const;  // "Act 3 slice 1", "Partial 0 v2"
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/step/versions.h"
 
-#include "cohort/core/error.h"
+#include <limits>
 
 namespace cohort {
 
@@ -11,10 +11,14 @@ bool Versions::has(What what, int of, int slice) const {
 
 void Versions::read(Action& action, What what, int of, int slice) const {
   const auto it = newest_.find({what, of, slice});
-  const Access given{.value = {what, of, slice}};
-  COHORT_CHECK(it != newest_.end() || is_given(given.value),
-               "an action reads what nobody wrote");
-  action.reads.push_back(it != newest_.end() ? it->second : given);
+  action.reads.push_back(it != newest_.end() ? it->second
+                                             : Access{.value = {what, of, slice}});
+}
+
+void Versions::read_all(Action& action, What what) const {
+  for (auto it = newest_.lower_bound({what, std::numeric_limits<int>::min()});
+       it != newest_.end() && it->first.what == what; ++it)
+    action.reads.push_back(it->second);
 }
 
 void Versions::make(Action& action, What what, int of, int slice, int buffer) {

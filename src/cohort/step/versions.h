@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <tuple>
 
 #include "cohort/step/schedule.h"
 
@@ -14,8 +13,10 @@ class Versions {
  public:
   bool has(What what, int of = kNone, int slice = kNone) const;
 
-  // The action reads the newest version.
+  // The action reads the newest version; of what nobody has written, the first.
   void read(Action& action, What what, int of = kNone, int slice = kNone) const;
+  // The newest versions of all of a kind, in their order.
+  void read_all(Action& action, What what) const;
   // It makes the next one: in `buffer`, or in memory of the value's own.
   void make(Action& action, What what, int of = kNone, int slice = kNone,
             int buffer = kNone);
@@ -23,8 +24,7 @@ class Versions {
   void change(Action& action, What what, int of = kNone, int slice = kNone);
 
  private:
-  using Key = std::tuple<What, int, int>;
-  std::map<Key, Access> newest_;
+  std::map<Value, Access> newest_;  // by any version
 };
 
 }  // namespace cohort

@@ -47,8 +47,7 @@ class Declared {
 
   static bool has(const std::vector<Access>& accesses, const Value& value) {
     return std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
-      return a.value.what == value.what && a.value.of == value.of &&
-             a.value.slice == value.slice;
+      return a.value.any_version() == value;
     });
   }
   void require_read(const Action& action, const Value& value) const {

@@ -30,11 +30,6 @@ class Flow {
     std::vector<int> readers;
   };
 
-  static Value without_version(Value value) {
-    value.version = 0;
-    return value;
-  }
-
   bool is_there_at_first(const Value& value) const {
     const bool cut = value.what == What::kWhole && value.of >= 0 &&
                      value.of < facts_.buckets && facts_.sharded[value.of];
@@ -63,8 +58,8 @@ class Flow {
       for (const auto& access : role_.at(i).writes)
         if (access.value == value)
           return i < at_ ? text("is no longer there: action ",
-                                newest_.at(without_version(value)).writer, " made ",
-                                newest_.at(without_version(value)).value.text())
+                                newest_.at(value.any_version()).writer, " made ",
+                                newest_.at(value.any_version()).value.text())
                          : text("action ", i, " writes later");
     return "nobody writes";
   }
@@ -93,7 +88,7 @@ class Flow {
   }
 
   Held& newest_of(const Value& value) {
-    const Value first = without_version(value);
+    const Value first = value.any_version();
     return newest_.try_emplace(first, Held{.value = first}).first->second;
   }
 
