@@ -33,11 +33,6 @@ void check_limit(const RoleView& role, const RolePeak& peak, int64_t limit) {
                    " (", limit, "); what helps: ", what_helps(role, peak.parts)));
 }
 
-bool declares(const Role& role) {
-  return std::any_of(role.actions.begin(), role.actions.end(),
-                     [](const Action& action) { return !action.writes.empty(); });
-}
-
 }  // namespace
 
 const RolePeak& CheckReport::largest() const {
@@ -49,25 +44,16 @@ const RolePeak& CheckReport::largest() const {
 CheckReport check(const Schedule& schedule, const CheckOptions& options) {
   check_form(schedule);
   const StepFacts facts = find_facts(schedule);
-  // Lists of an old file declare nothing; and what lies beyond data parallel is known
-  // by what is declared alone.
-  const bool plain =
-      schedule.world() == schedule.mesh.size(kDataAxes) && !options.by_declarations;
+  const bool in_pipeline = schedule.world() != schedule.mesh.size(kDataAxes);
   CheckReport report;
   for (int i = 0; i < static_cast<int>(schedule.roles.size()); ++i) {
     const RoleView role(schedule, i, schedule.lanes());
-    if (plain) {
-      check_compute(role, facts);
-      check_parameters(role, facts);
-      check_gradients(schedule, role, facts, options);
-      check_ending(schedule, role, facts, options);
-    }
-    if (!plain || declares(role.role())) {
-      check_split(role);
-      check_flow(role, facts);
-      check_declared(role, facts);
-      check_provenance(schedule, role, facts, options);
-    }
+    check_split(role);
+    check_flow(role, facts);
+    check_declared(role, facts);
+    check_parameters(role, facts);
+    check_provenance(schedule, role, facts, options);
+    if (!in_pipeline) check_limits(role, facts);
     report.roles.push_back(find_peak(role));
     check_limit(role, report.roles.back(), options.memory_limit);
   }

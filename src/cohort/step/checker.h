@@ -14,9 +14,6 @@ struct CheckOptions {
   // No update without a Vote, and behind it nothing that a commit needs of others. Also
   // where the schedule says so itself.
   bool elastic = false;
-  // By what actions declare alone, as beyond data parallel: not by what each kind of
-  // action means to a step of data-parallel ranks.
-  bool by_declarations = false;
 };
 
 // What a rank holds at once, by what it is for.
@@ -43,10 +40,11 @@ struct CheckReport {
   const RolePeak& largest() const;
 };
 
-// Proves a step before it runs. Reads roles and groups alone (never names or the
-// list of buckets), so a schedule that came from a file is judged the same.
+// Proves a step before it runs, by what its actions declare to read and write: rules R1
+// to R13 of decision 0026. Names and the list of buckets are not asked, so a schedule
+// that came from a file is judged the same.
 //
-// ConfigError in one line with role, action and reason when a rule is broken:
+// ConfigError in one line with rule, role, action and value when one is broken:
 // - an action waits for earlier ones only; each kind keeps to its lane;
 // - every slice passes every block forward and backward once, in order;
 // - parameters are whole when used and cut or updated as the role says;
@@ -54,7 +52,7 @@ struct CheckReport {
 //   mirrored once in between, if any is;
 // - loss, Norm, Vote and the rest of what Commit needs happen once, and in time;
 // - a value is read after it was written, and its memory is written again only when
-//   nobody reads it any more, as far as actions declare what they read and write;
+//   nobody reads it any more;
 // - ranks of a group call equal collectives in equal order, and nobody waits for ever;
 // - what is taken is given back, and never more than the limit.
 // "Before" always means: in the same lane, or by waits; never by place in the list

@@ -5,6 +5,7 @@
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
 #include "cohort/step/csv_columns.h"
+#include "cohort/step/declare.h"
 #include "cohort/step/schedule_csv.h"
 
 namespace cohort::csv {
@@ -265,6 +266,7 @@ class CsvReader {
       throw ConfigError(
           text("[step.csv] ", slices, " slices; legal: at most ", kMostIndex));
     schedule.slices = static_cast<int>(slices);
+    declare_by_kinds(schedule);
   }
 
   void place_group(const FileGroup& group) {

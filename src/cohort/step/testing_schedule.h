@@ -48,11 +48,4 @@ inline Schedule bare(Schedule schedule) {
   return schedule;
 }
 
-// As old files have it: nothing is said of values.
-inline Schedule bare_of_declarations(Schedule schedule) {
-  for (auto& role : schedule.roles)
-    for (auto& action : role.actions) action.reads.clear(), action.writes.clear();
-  return schedule;
-}
-
 }  // namespace cohort::test

@@ -27,33 +27,28 @@ struct StepFacts {
 void check_form(const Schedule& schedule);
 StepFacts find_facts(const Schedule& schedule);
 
-// Forward, Recompute, Backward of every slice of every block.
-void check_compute(const RoleView& role, const StepFacts& facts);
-// Gather and Free around every use of parameters.
-void check_parameters(const RoleView& role, const StepFacts& facts);
-// Reductions, mirrors, updates and the copies around them.
-void check_gradients(const Schedule& schedule, const RoleView& role,
-                     const StepFacts& facts, const CheckOptions& options);
-// Loss, Norm, Vote, FoldBuffers, Commit.
-void check_ending(const Schedule& schedule, const RoleView& role,
-                  const StepFacts& facts, const CheckOptions& options);
-
 // R1: a value is written once, version after version. R2: whoever reads one comes after
 // its writer, and before whoever makes the next. R3: of two actions on one buffer, one
-// of which writes, one is surely first. Lists that declare nothing keep all three.
+// of which writes, one is surely first.
 void check_flow(const RoleView& role, const StepFacts& facts);
 
 // R2 also: what an action cannot do without is declared.
 void check_declared(const RoleView& role, const StepFacts& facts);
 // R12: of a block's backward in two parts, the weights' follows the inputs'.
 void check_split(const RoleView& role);
-// R7 to R13: gradients, losses and states are made of all they should be, once and in
-// order, of one version of the parameters, and as far as needed before the vote.
+// R10, R11, R13: parameters are whole when used, of one version for a slice, and new
+// everywhere in the end.
+void check_parameters(const RoleView& role, const StepFacts& facts);
+// R7 to R10, R12, R13: gradients, losses and states are made of all they should be, once
+// and in order, and as far as needed before the vote.
 void check_provenance(const Schedule& schedule, const RoleView& role,
                       const StepFacts& facts, const CheckOptions& options);
 
 // R4 to R6: equal collectives in equal order, and nobody waits for ever.
 void check_collectives(const Schedule& schedule);
+
+// What an executor without a pipeline can do.
+void check_limits(const RoleView& role, const StepFacts& facts);
 
 RolePeak find_peak(const RoleView& role);
 

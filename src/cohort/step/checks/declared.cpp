@@ -46,9 +46,8 @@ class Declared {
   }
 
   static bool has(const std::vector<Access>& accesses, const Value& value) {
-    return std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
-      return a.value.any_version() == value;
-    });
+    return std::any_of(accesses.begin(), accesses.end(),
+                       [&](const Access& a) { return a.value.any_version() == value; });
   }
   void require_read(const Action& action, const Value& value) const {
     if (!has(action.reads, value))

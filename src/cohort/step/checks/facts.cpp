@@ -7,6 +7,11 @@
 namespace cohort {
 namespace {
 
+bool is_of_bucket(What what) {
+  return what == What::kLeaf || what == What::kPartial || what == What::kSum ||
+         what == What::kMirrored || what == What::kWhole || what == What::kState;
+}
+
 bool computes(const Action& action) { return action.block != kNone; }
 
 // Numbers are dense: none may be far above how often any is named.
@@ -21,6 +26,10 @@ void find_sizes(const Schedule& schedule, StepFacts& facts) {
       named += action.buckets.size();
       for (int bucket : action.buckets)
         buckets = std::max(buckets, int64_t{bucket} + 1);
+      for (const auto* accesses : {&action.reads, &action.writes})
+        for (const auto& access : *accesses)
+          if (is_of_bucket(access.value.what))
+            buckets = std::max(buckets, int64_t{access.value.of} + 1);
     }
   }
   if (blocks == 0) throw ConfigError("[step.check] no Forward; legal: one and more");

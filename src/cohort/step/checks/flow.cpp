@@ -2,6 +2,7 @@
 // R1 to R3: values and memory, as the actions declare them. Nothing here asks how waits
 // were derived.
 #include <map>
+#include <tuple>
 
 #include "cohort/core/error.h"
 #include "cohort/step/checks/checks.h"
@@ -138,7 +139,32 @@ void check_split(const RoleView& role) {
                           " begins; legal: Backward, or its two parts"));
 }
 
+namespace {
+
+// What may be done again: to move, gather and drop a value. And a sum knows what is in
+// it.
+bool may_come_again(ActionKind kind) {
+  return kind == ActionKind::kGather || kind == ActionKind::kFree ||
+         kind == ActionKind::kSend || kind == ActionKind::kRecv ||
+         kind == ActionKind::kReduce || kind == ActionKind::kReduceScatter;
+}
+
+void check_once(const RoleView& role) {
+  using Deed = std::tuple<ActionKind, int, int, int, std::vector<int>>;
+  std::map<Deed, int> done;
+  for (int i = 0; i < role.size(); ++i) {
+    const Action& action = role.at(i);
+    if (may_come_again(action.kind)) continue;
+    const auto [first, is_new] = done.try_emplace(
+        {action.kind, action.lane, action.block, action.slice, action.buckets}, i);
+    if (!is_new) role.refuse(i, text("R1: was done already by action ", first->second));
+  }
+}
+
+}  // namespace
+
 void check_flow(const RoleView& role, const StepFacts& facts) {
+  check_once(role);
   Flow(role, facts).check();
 }
 

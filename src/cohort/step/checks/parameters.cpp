@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// R10, R11, R13, as far as they tell of parameters: whole when they are used, of one
+// version for a slice, and new everywhere when the step is committed.
+#include <map>
+
 #include "cohort/core/error.h"
 #include "cohort/step/checks/checks.h"
 
@@ -8,92 +12,147 @@ namespace {
 class Parameters {
  public:
   Parameters(const RoleView& role, const StepFacts& facts)
-      : role_(role),
-        facts_(facts),
-        whole_(facts.buckets, kNone),
-        gathered_(facts.buckets, kNone),
-        dropped_(facts.buckets, kNone),
-        updated_(facts.buckets, kNone),
-        scattered_(facts.buckets, kNone) {}
+      : role_(role), facts_(facts), buckets_(facts.buckets) {
+    for (int i : role.all(ActionKind::kReduceScatter))
+      buckets_[role.at(i).buckets[0]].in_shares = true;
+  }
 
   void check() {
-    for (int i = 0; i < role_.size(); ++i) {
-      const Action& action = role_.at(i);
-      if (action.block != kNone)
-        for (int bucket : action.buckets) use(i, bucket);
-      if (action.kind == ActionKind::kGather) gather(i, action.buckets[0]);
-      if (action.kind == ActionKind::kFree) drop(i, action.buckets[0]);
-      if (action.kind == ActionKind::kUpdate) update(i, action.buckets[0]);
-      if (action.kind == ActionKind::kReduceScatter) scattered_[action.buckets[0]] = i;
-    }
+    for (at_ = 0; at_ < role_.size(); ++at_) follow(role_.at(at_));
     for (int b = 0; b < facts_.buckets; ++b) check_end(b);
   }
 
  private:
-  void use(int i, int bucket) {
-    if (updated_[bucket] != kNone)
-      role_.refuse(i, text("uses bucket ", bucket, " after its update (action ",
-                           updated_[bucket], ")"));
-    if (!facts_.sharded[bucket]) return;
-    if (whole_[bucket] == kNone)
-      role_.refuse(i,
-                   text("uses bucket ", bucket, ", which is not whole",
-                        dropped_[bucket] == kNone
-                            ? std::string("; a Gather must come first")
-                            : text(" since its Free (action ", dropped_[bucket], ")")));
-    role_.require_before(whole_[bucket], i, "parameters must be whole when used");
+  struct Life {
+    bool in_shares = false;  // each rank has a share of the gradient's sum
+    bool stale = false;      // only that share of the whole parameters is new
+    int version = 0;         // of the state in the whole parameters
+    // By whom it was done last:
+    int gathered = kNone, freed = kNone;
+    int updated = kNone, offloaded = kNone, fetched = kNone;
+
+    bool is_whole() const { return gathered > freed; }
+  };
+
+  [[noreturn]] void refuse(const char* rule, const std::string& why) const {
+    role_.refuse(at_, text(rule, ": ", why));
   }
 
-  void gather(int i, int bucket) {
-    if (!facts_.sharded[bucket]) return gather_updated(i, bucket);
-    if (whole_[bucket] != kNone)
-      role_.refuse(i, text("makes whole what action ", whole_[bucket], " made whole"));
-    if (updated_[bucket] != kNone)
-      role_.refuse(i, text("comes after the update of its bucket (action ",
-                           updated_[bucket], ")"));
-    if (dropped_[bucket] != kNone)
-      role_.require_before(dropped_[bucket], i, "the memory must be free");
-    whole_[bucket] = gathered_[bucket] = i;
+  void follow(const Action& action) {
+    switch (action.kind) {
+      case ActionKind::kGather:
+        return gather(action);
+      case ActionKind::kFree:
+        return drop(buckets_[action.buckets[0]]);
+      case ActionKind::kOffload:
+        return offload(buckets_[action.buckets[0]]);
+      case ActionKind::kUpdate:
+        buckets_[action.buckets[0]].updated = at_;
+        return renew(action);
+      case ActionKind::kFetch:
+        return fetch(action);
+      case ActionKind::kCommit:
+        return check_results(action);
+      default:
+        if (action.block != kNone) use(action);
+    }
   }
 
-  // Parameters that are whole all the time but updated in shards.
-  void gather_updated(int i, int bucket) {
-    if (scattered_[bucket] == kNone) role_.refuse(i, "makes whole what is whole");
-    if (updated_[bucket] == kNone)
-      role_.refuse(i, "comes before the update of its bucket");
-    if (gathered_[bucket] != kNone)
-      role_.refuse(i, text("was done already by action ", gathered_[bucket]));
-    role_.require_before(updated_[bucket], i, "what was updated is gathered");
-    gathered_[bucket] = i;
+  void use(const Action& action) {
+    for (const auto& access : action.reads) {
+      if (access.value.what != What::kWhole || access.value.of < 0) continue;
+      const int bucket = access.value.of;
+      const Life& life = buckets_[bucket];
+      if (facts_.sharded[bucket] && !life.is_whole())
+        refuse("R2",
+               text("computes with ", access.value.text(),
+                    life.freed == kNone
+                        ? std::string(", which no Gather made whole")
+                        : text(", which a Free dropped (action ", life.freed, ")")));
+      if (life.stale)
+        refuse("R11", text("computes with bucket ", bucket,
+                           ", of which only a share is updated"));
+      const auto [first, is_new] = used_.try_emplace(
+          std::tuple(action.block, action.slice, bucket), life.version);
+      if (first->second != life.version)
+        refuse("R11", text("computes with bucket ", bucket, " after ", life.version,
+                           " updates, and its Forward after ", first->second));
+    }
   }
 
-  void drop(int i, int bucket) {
-    if (whole_[bucket] == kNone) role_.refuse(i, "drops what is not whole");
-    role_.require_before(whole_[bucket], i, "only what is whole can be dropped");
-    whole_[bucket] = kNone;
-    dropped_[bucket] = i;
+  void gather(const Action& action) {
+    Life& life = buckets_[action.buckets[0]];
+    if (facts_.sharded[action.buckets[0]] ? life.is_whole() : !life.stale)
+      refuse("R10",
+             text("makes whole what is whole",
+                  life.gathered == kNone ? std::string()
+                                         : text(" since action ", life.gathered)));
+    life.gathered = at_;
+    life.stale = false;
+    note_version(action);
   }
 
-  void update(int i, int bucket) {
-    updated_[bucket] = i;
-    if (facts_.sharded[bucket] && gathered_[bucket] != kNone)
-      role_.require_before(gathered_[bucket], i,
-                           "it would gather what is being updated");
+  void drop(Life& life) const {
+    if (!life.is_whole()) refuse("R10", "drops what is not whole");
+    life.freed = at_;
+  }
+
+  void offload(Life& life) const {
+    if (life.updated != kNone)
+      refuse("R7",
+             text("comes after the Update of its bucket (action ", life.updated, ")"));
+    life.offloaded = at_;
+  }
+
+  void fetch(const Action& action) {
+    Life& life = buckets_[action.buckets[0]];
+    life.fetched = at_;
+    renew(action);
+  }
+
+  void renew(const Action& action) {
+    Life& life = buckets_[action.buckets[0]];
+    for (const auto& access : action.writes)
+      if (access.value.what == What::kWhole) life.stale = life.in_shares;
+    note_version(action);
+  }
+
+  // Of the state that an action reads or makes, to make parameters of it.
+  void note_version(const Action& action) {
+    int version = 0;
+    bool makes = false;
+    for (const auto* accesses : {&action.reads, &action.writes})
+      for (const auto& access : *accesses)
+        if (access.value.what == What::kState) version = access.value.version;
+    for (const auto& access : action.writes) makes |= access.value.what == What::kWhole;
+    if (makes) buckets_[action.buckets[0]].version = version;
+  }
+
+  void check_results(const Action& commit) const {
+    for (const auto& access : commit.reads)
+      if (access.value.what == What::kWhole && access.value.of >= 0 &&
+          buckets_[access.value.of].stale)
+        refuse("R13", text("reads ", access.value.text(),
+                           ", of which only a share is updated: no Gather follows"));
   }
 
   void check_end(int bucket) const {
-    if (whole_[bucket] != kNone)
-      role_.refuse(whole_[bucket], "is never followed by a Free");
-    if (!facts_.sharded[bucket] && scattered_[bucket] != kNone &&
-        gathered_[bucket] == kNone)
-      role_.refuse(scattered_[bucket],
-                   "leaves each rank a shard, and no Gather follows its update");
+    const Life& life = buckets_[bucket];
+    if (facts_.sharded[bucket] && life.is_whole())
+      role_.refuse(life.gathered, "R10: is never followed by a Free");
+    if (life.offloaded != kNone && life.fetched == kNone)
+      role_.refuse(life.offloaded, "R13: is never followed by a Fetch");
+    const bool in_order =
+        life.offloaded != kNone && life.updated != kNone && life.updated < life.fetched;
+    if (life.fetched != kNone && !in_order)
+      role_.refuse(life.fetched, "R13: fetches what was not offloaded and updated");
   }
 
   const RoleView& role_;
   const StepFacts& facts_;
-  // By bucket, the action that did it last:
-  std::vector<int> whole_, gathered_, dropped_, updated_, scattered_;
+  int at_ = 0;
+  std::vector<Life> buckets_;
+  std::map<std::tuple<int, int, int>, int> used_;  // block, slice, bucket: version
 };
 
 }  // namespace

@@ -19,6 +19,7 @@ constexpr std::array<Axis, kAxes> kEveryAxis = {
 struct Origin {
   std::set<std::pair<int, int>> parts;  // block and slice; of a loss: slices
   AxisSet summed;
+  bool alone = false;  // one rank has this share of it
 };
 
 class Provenance {
@@ -28,6 +29,12 @@ class Provenance {
       : schedule_(schedule), role_(role), facts_(facts), elastic_(elastic) {
     const auto& votes = role.all(ActionKind::kVote);
     if (!votes.empty()) vote_ = votes.front();
+    const auto& needs = role.at(role.size() - 1).needs;
+    mirrors_ =
+        elastic || !role.all(ActionKind::kMirror).empty() ||
+        std::find(needs.begin(), needs.end(), ActionKind::kMirror) != needs.end();
+    for (int i : role.all(ActionKind::kReduce))
+      reduces_loss_ |= role.at(i).buckets[0] == kLossBucket;
     for (int i : role.all(ActionKind::kForward)) {
       here_.insert(role.at(i).block);
       for (int bucket : role.at(i).buckets) uses_[bucket].insert(role.at(i).block);
@@ -44,10 +51,7 @@ class Provenance {
   }
 
  private:
-  using Name = std::tuple<What, int, int>;
-  static Name name_of(const Access& access) {
-    return {access.value.what, access.value.of, access.value.slice};
-  }
+  static Value name_of(const Access& access) { return access.value.any_version(); }
 
   [[noreturn]] void refuse(const char* rule, const std::string& why) const {
     role_.refuse(at_, text(rule, ": ", why));
@@ -64,32 +68,32 @@ class Provenance {
     switch (action.kind) {
       case ActionKind::kForward:
       case ActionKind::kRecompute:
-        check_parameters(action);
-        check_slice_order(action);
+        check_slice_order(action, action.block);
         if (action.kind == ActionKind::kForward) note_loss(action);
         break;
       case ActionKind::kBackward:
-      case ActionKind::kBackwardInput:
-        check_parameters(action);
-        if (action.kind == ActionKind::kBackward) add_gradients(action);
-        break;
       case ActionKind::kBackwardWeight:
-        check_parameters(action);
         add_gradients(action);
         break;
       case ActionKind::kReduce:
       case ActionKind::kReduceScatter:
         sum(action);
         break;
-      case ActionKind::kGather:
-      case ActionKind::kFetch:
-        make_whole(action);
+      case ActionKind::kMirror:
+        mirror(action);
         break;
-      case ActionKind::kFree:
-        for (const auto& access : action.writes) dropped_.insert(access.value);
+      case ActionKind::kNorm:
+      case ActionKind::kVote:
+        check_all_gradients(action);
+        if (action.kind == ActionKind::kVote) check_known_good(action);
+        break;
+      case ActionKind::kFoldBuffers:
+        for (const auto& access : action.reads) folded_.insert(name_of(access));
         break;
       case ActionKind::kUpdate:
-        check_update(action);
+        check_gradient(action, action.buckets[0]);
+        check_known_good(action);
+        if (elastic_) check_gated(action);
         break;
       case ActionKind::kCommit:
         check_commit(action);
@@ -99,45 +103,17 @@ class Provenance {
     }
     for (const auto& access : action.reads)
       if (frees(action.kind, access.value.what) &&
-          !freed_.insert(name_of(access)).second)
+          !freed_.insert(access.value.any_version()).second)
         refuse("R10", text("frees ", access.value.text(), " once more; legal: once"));
+    for (const auto& access : action.writes)
+      if (freed_.contains(access.value.any_version()))
+        refuse("R10", text("writes ", access.value.text(), ", which was freed"));
   }
 
   static bool frees(ActionKind kind, What what) {
     if (what == What::kDeferred) return kind == ActionKind::kBackwardWeight;
     return what == What::kFlight &&
            (kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput);
-  }
-
-  // ---- R11: a slice is computed with one version of the parameters ----
-
-  int state_behind(const Access& whole) const {
-    const auto it = states_.find(whole.value);
-    return it == states_.end() ? 0 : it->second;
-  }
-
-  void check_parameters(const Action& action) {
-    for (const auto& access : action.reads) {
-      if (access.value.what != What::kWhole) continue;
-      if (dropped_.contains(access.value))
-        refuse("R2",
-               text("computes with ", access.value.text(), ", which a Free dropped"));
-      const int version = state_behind(access);
-      const auto [first, is_new] = used_.try_emplace(
-          std::tuple(action.block, action.slice, access.value.of), version);
-      if (first->second != version)
-        refuse("R11", text("computes with bucket ", access.value.of, " after ", version,
-                           " updates, and its Forward after ", first->second));
-    }
-  }
-
-  void make_whole(const Action& action) {
-    int version = 0;
-    for (const auto* accesses : {&action.reads, &action.writes})
-      for (const auto& access : *accesses)
-        if (access.value.what == What::kState) version = access.value.version;
-    for (const auto& access : action.writes)
-      if (access.value.what == What::kWhole) states_[access.value] = version;
   }
 
   // ---- R7, R8, R12: each gradient adds up all uses and slices, once, in order ----
@@ -158,15 +134,15 @@ class Provenance {
         refuse("R7",
                text("adds to ", access.value.text(), " what is in it; legal: once"));
     }
-    check_slice_order(action);
+    check_slice_order(action, action.block);
     for (int bucket : action.buckets)
       if (facts_.trained[bucket] && !written.contains(bucket))
         refuse("R7", text("adds nothing to the gradient of bucket ", bucket));
   }
 
   // Sums, statistics and samples depend on their order.
-  void check_slice_order(const Action& action) {
-    int& newest = newest_slice_[{action.kind, action.block}];
+  void check_slice_order(const Action& action, int of) {
+    int& newest = newest_slice_[{action.kind, of}];
     if (newest > action.slice)
       refuse("R8", text("is of slice ", action.slice, " and comes after slice ", newest,
                         "; legal: slice by slice"));
@@ -174,8 +150,7 @@ class Provenance {
   }
 
   static bool reads_same(const Action& action, const Access& written) {
-    return std::any_of(action.reads.begin(), action.reads.end(),
-                       [&](const Access& a) { return name_of(a) == name_of(written); });
+    return reads(action, name_of(written));
   }
 
   // The sum of what a call reads, over the ranks of its group.
@@ -183,7 +158,8 @@ class Provenance {
     const Group* const group = schedule_.group_of(action.lane);
     if (!group) return;
     if (action.buckets == std::vector{kLossBucket}) return sum_loss(action, *group);
-    Origin total;
+    if (action.slice != kNone) check_slice_order(action, action.buckets[0]);
+    Origin total{.alone = action.kind == ActionKind::kReduceScatter};
     bool first = true;
     for (const auto& access : action.reads) {
       const auto it = gradients_.find(name_of(access));
@@ -234,33 +210,70 @@ class Provenance {
     return nullptr;
   }
 
-  void check_update(const Action& action) {
-    const int bucket = action.buckets[0];
+  // What updates a bucket has all of it, in the second copy of a share too.
+  void check_gradient(const Action& action, int bucket) {
     const Access* gradient = nullptr;
-    for (const auto& access : action.reads)
-      if (gradients_.contains(name_of(access)) && access.value.of == bucket)
-        gradient = &access;
-    if (!gradient) refuse("R7", "reads no gradient of its bucket");
-    const Origin& origin = gradients_.at(name_of(*gradient));
+    const Access* mirrored = nullptr;
+    for (const auto& access : action.reads) {
+      if (access.value.of != bucket || !gradients_.contains(name_of(access))) continue;
+      (access.value.what == What::kMirrored ? mirrored : gradient) = &access;
+    }
+    const char* const rule = action.kind == ActionKind::kVote ? "R9" : "R7";
+    if (!gradient) refuse(rule, text("reads no gradient of bucket ", bucket));
+    check_complete(bucket, *gradient);
+    if (mirrored) check_complete(bucket, *mirrored);
+    if (gradients_.at(name_of(*gradient)).alone && mirrors_ && !mirrored)
+      refuse("R9", text("uses a share of bucket ", bucket,
+                        " that one rank has: no Mirror hands it on"));
+  }
+
+  void check_complete(int bucket, const Access& gradient) {
+    const Origin& origin = gradients_.at(name_of(gradient));
     for (int block : uses_[bucket])
       for (int slice = 0; slice < role_.role().slices; ++slice)
         if (!origin.parts.contains({block, slice}))
-          refuse("R7", text("reads ", gradient->value.text(), " without block ", block,
+          refuse("R7", text("reads ", gradient.value.text(), " without block ", block,
                             ", slice ", slice));
     const auto known = static_cast<size_t>(bucket) < schedule_.buckets.size();
     const AxisSet wanted = known ? schedule_.buckets[bucket].sum : kDataAxes;
     if (const char* axis = missing_axis(wanted, origin.summed))
-      refuse("R7", text("reads ", gradient->value.text(),
-                        ", which is not summed along ", axis));
-    make_whole(action);
-    if (elastic_) check_gated(action);
+      refuse("R7", text("reads ", gradient.value.text(), ", which is not summed along ",
+                        axis));
+  }
+
+  void check_all_gradients(const Action& action) {
+    for (const auto& [bucket, blocks] : uses_)
+      if (facts_.trained[bucket]) check_gradient(action, bucket);
+  }
+
+  void mirror(const Action& action) {
+    const Value sum{What::kSum, action.buckets[0]};
+    const auto it = gradients_.find(sum);
+    if (it == gradients_.end() || !it->second.alone)
+      refuse("R9", "hands on a sum that others have; legal: a share that one rank has");
+    gradients_[{What::kMirrored, action.buckets[0]}] = it->second;
+  }
+
+  // No update before the step is known good.
+  void check_known_good(const Action& action) const {
+    for (const auto [kind, what] : {std::pair(ActionKind::kNorm, What::kNorm),
+                                    std::pair(ActionKind::kVote, What::kVote)})
+      if (action.kind != kind && !role_.all(kind).empty() && !reads(action, {what}))
+        refuse("R9",
+               text("does not read the ", ::cohort::name_of(what), " of the step"));
+    if (reduces_loss_ && !reads(action, {What::kLoss}))
+      refuse("R9", "does not read the loss of the step");
+  }
+
+  static bool reads(const Action& action, const Value& value) {
+    return std::any_of(action.reads.begin(), action.reads.end(),
+                       [&](const Access& a) { return name_of(a) == value; });
   }
 
   // ---- R9: nothing that a commit needs of others comes behind the vote ----
 
   void check_gated(const Action& action) const {
-    if (std::none_of(action.reads.begin(), action.reads.end(),
-                     [](const Access& a) { return a.value.what == What::kVote; }))
+    if (!reads(action, {What::kVote}))
       refuse("R9", "changes state without reading the Vote");
     check_voted_on(action);
   }
@@ -291,8 +304,11 @@ class Provenance {
   void sum_loss(const Action& action, const Group& group) {
     Origin total{.summed = group.axes};
     for (const auto& access : action.reads)
-      if (const auto it = losses_.find(name_of(access)); it != losses_.end())
+      if (const auto it = losses_.find(name_of(access)); it != losses_.end()) {
+        if (overlap(it->second.summed, group.axes))
+          refuse("R13", text("sums the loss over ", group.name, " once more"));
         total.parts.insert(it->second.parts.begin(), it->second.parts.end());
+      }
     for (const auto& access : action.writes) losses_[name_of(access)] = total;
   }
 
@@ -313,10 +329,20 @@ class Provenance {
       if (facts_.trained[bucket] && !facts_.forward_only && !states.contains(bucket))
         refuse("R13", text("does not read the new State of bucket ", bucket));
     check_loss(loss);
-    for (const auto& [name, writer] : writer_)
-      if (std::get<What>(name) == What::kStat && !folded && !facts_.forward_only)
-        refuse("R13", "does not read the statistics of the step");
+    check_statistics(folded);
+    for (const ActionKind need : action.needs)
+      if (role_.all(need).empty())
+        refuse("R13", text("needs a ", ::cohort::name_of(need), ", and there is none"));
     if (elastic_) check_voted_on(action);
+  }
+
+  void check_statistics(bool folded) const {
+    for (const auto& [value, writer] : writer_) {
+      if (value.what != What::kStat || facts_.forward_only) continue;
+      if (!folded) refuse("R13", "does not read the statistics of the step");
+      if (!folded_.contains(value))
+        refuse("R13", text("has statistics without ", value.text()));
+    }
   }
 
   void check_loss(const Origin& loss) const {
@@ -333,12 +359,10 @@ class Provenance {
 
   void check_flights() {
     for (const auto& [name, writer] : writer_) {
-      const auto [what, of, slice] = name;
-      const bool ends = what == What::kFlight || what == What::kDeferred;
+      const bool ends = name.what == What::kFlight || name.what == What::kDeferred;
       if (!ends || freed_.contains(name)) continue;
       at_ = writer;
-      refuse("R10", text("writes ", Value{what, of, slice}.text(),
-                         ", which nobody uses and frees"));
+      refuse("R10", text("writes ", name.text(), ", which nobody uses and frees"));
     }
   }
 
@@ -348,15 +372,15 @@ class Provenance {
   bool elastic_;
   int at_ = 0;
   int vote_ = kNone;
+  bool mirrors_ = false;  // shares that one rank has are handed on
+  bool reduces_loss_ = false;
   std::set<int> here_;                 // blocks of this role
   std::map<int, std::set<int>> uses_;  // by bucket: blocks of this role
-  std::map<Name, int> writer_;         // of the newest version
-  std::map<Name, Origin> gradients_, losses_;
-  std::map<Value, int> states_;  // by Whole: the version of State in it
-  std::map<std::tuple<int, int, int>, int> used_;  // block, slice, bucket: that version
-  std::map<std::pair<ActionKind, int>, int> newest_slice_;  // by kind and block
-  std::set<Value> dropped_;                                 // parameters
-  std::set<Name> freed_;
+  std::map<Value, int> writer_;        // of the newest version
+  std::map<Value, Origin> gradients_, losses_;
+  std::map<std::pair<ActionKind, int>, int>
+      newest_slice_;  // by kind and block, or bucket
+  std::set<Value> freed_, folded_;
 };
 
 }  // namespace
