@@ -1,24 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a picture that show one rank.
+// The part of a picture that shows what ranks of one role do.
 #pragma once
 
-#include <string>
+#include <cstdint>
 #include <vector>
 
-#include "cohort/step/schedule.h"
 #include "cohort/step/simulator.h"
-#include "cohort/step/step_times.h"
 #include "cohort/step/svg.h"
 
 namespace cohort {
-
-// How an action is filled: colour by slice, shade by kind.
-Colour colour_of_slice(int slice);
-Colour colour_of(const Action& action);
-
-// "Forward conv1", or short: "F3".
-std::string long_name(const Schedule& schedule, const Action& action);
-std::string short_name(const Action& action);
 
 // What all bands of a picture share, in pixels, seconds and bytes.
 struct Scale {
@@ -29,33 +19,21 @@ struct Scale {
   double x(double time) const { return time / seconds * width; }
 };
 
-// Lanes and memory of a role, drawn with its upper left corner at 0, 0.
+// Rows of lanes, and memory, drawn with the upper left corner at 0, 0.
 class Band {
  public:
-  Band(const Schedule& schedule, int role, const std::vector<ActionTime>& times);
+  virtual ~Band() = default;
+  Band(const Band&) = delete;
+  Band& operator=(const Band&) = delete;
 
-  double height() const;
-  const std::vector<MemoryPoint>& memory() const { return memory_; }
-  void draw(Svg& svg, const Scale& scale) const;
-  // Names of lanes, to the left of it.
-  void draw_names(Svg& svg) const;
+  virtual double height() const = 0;
+  virtual const std::vector<MemoryPoint>& memory() const = 0;
+  virtual void draw(Svg& svg, const Scale& scale) const = 0;
+  // Names of rows, to the left of it.
+  virtual void draw_names(Svg& svg) const = 0;
 
- private:
-  struct Lane {
-    int number;
-    std::string name;
-    double y;
-    double height;
-  };
-  void draw_action(Svg& svg, const Scale& scale, const Lane& lane, size_t action) const;
-  void draw_memory(Svg& svg, const Scale& scale) const;
-  std::string tip(size_t action) const;
-
-  const Schedule& schedule_;
-  const Role& role_;
-  const std::vector<ActionTime>& times_;
-  std::vector<Lane> lanes_;
-  std::vector<MemoryPoint> memory_;
+ protected:
+  Band() = default;
 };
 
 }  // namespace cohort

@@ -4,67 +4,39 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
-#include "cohort/step/band.h"
+#include "cohort/step/action_look.h"
 #include "cohort/step/checks/role_view.h"
+#include "cohort/step/legend.h"
+#include "cohort/step/picture_style.h"
+#include "cohort/step/rank_band.h"
+#include "cohort/step/stage_band.h"
 #include "cohort/step/svg.h"
 
 namespace cohort {
 namespace {
 
 constexpr double kLeft = 132;
+constexpr double kLeftOfStages = 96;  // their names stand above them
+constexpr double kStageName = 16;
+constexpr double kStageGap = 13;
 constexpr double kRight = 28;
 constexpr double kTop = 84;
 constexpr double kBandGap = 26;
 constexpr double kPairGap = 12;
 constexpr double kAxis = 30;
-constexpr double kLegend = 64;
 constexpr double kLeastWidth = 960;
 constexpr double kMostWidth = 5000;
 constexpr double kPixelsAnAction = 7;
-
-constexpr std::string_view kStyle = R"svg(<style>
-text { font: 10px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; fill: #1f2328; }
-.title { font-size: 17px; font-weight: 600; }
-.under { font-size: 12px; fill: #59636e; }
-.name { font-size: 12px; font-weight: 600; }
-.soft { fill: #59636e; }
-.small { font-size: 9.5px; }
-.end { text-anchor: end; }
-.mid { text-anchor: middle; }
-.mark { text-anchor: middle; pointer-events: none; }
-.page { fill: #ffffff; }
-.lane { fill: #f3f5f7; }
-.box { stroke: #ffffff; stroke-width: 0.5; }
-.through { pointer-events: none; }
-.grid { stroke: #d8dde3; stroke-width: 1; }
-.axis { stroke: #9aa4af; stroke-width: 1; }
-.memory { fill: #b9c6d6; stroke: #6b7f97; stroke-width: 1; }
-.state { stroke: #59636e; stroke-width: 1; stroke-dasharray: 3 3; }
-.peak { fill: #d1242f; stroke: #ffffff; stroke-width: 1; }
-.onlight { fill: #1b1f24; }
-.ondark { fill: #ffffff; }
-.hatch { stroke: #d3d9e0; stroke-width: 1.5; }
-.again { stroke: #ffffff; stroke-width: 1.5; stroke-opacity: 0.75; }
-@media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3; } .under, .soft { fill: #9198a1; } .page { fill: #0d1117; }
-  .lane { fill: #171c23; } .box { stroke: #0d1117; } .grid { stroke: #2a313a; }
-  .axis { stroke: #656d77; } .memory { fill: #33465c; stroke: #7d93ad; }
-  .state { stroke: #9198a1; } .peak { stroke: #0d1117; } .onlight { fill: #1b1f24; }
-  .hatch { stroke: #232a33; }
-}
-</style>
-<defs>
-<pattern id="idle" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><line x1="0" y1="0" x2="0" y2="6" class="hatch"/></pattern>
-<pattern id="again" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)"><line x1="0" y1="0" x2="0" y2="5" class="again"/></pattern>
-</defs>
-)svg";
+constexpr double kPixelsADigit = 5.8;
+constexpr std::string_view kDot = " &#183; ";
 
 // A band's place on the page. Ranks of a role look alike: the role is drawn once.
 struct DrawnPlace {
-  std::string name, under;
+  std::string name, under;  // of a stage: as SVG, on one line
   int role = 0;
   bool measured = false;
   double y = 0;
@@ -82,15 +54,23 @@ class Picture {
  public:
   Picture(const Schedule& schedule, const StepTimes& predicted,
           const PictureOptions& options)
-      : schedule_(schedule), predicted_(predicted), options_(options) {
+      : schedule_(schedule),
+        predicted_(predicted),
+        options_(options),
+        has_stages_(schedule.mesh.size(Axis::kPipe) > 1),
+        left_(has_stages_ ? kLeftOfStages : kLeft) {
     make_bands();
-    make_places();
+    if (has_stages_)
+      make_stages();
+    else
+      make_places();
     make_scale();
   }
 
   std::string draw() {
-    const double width = kLeft + scale_.width + kRight;
-    const double height = bottom_ + kAxis + kLegend;
+    const double width = left_ + scale_.width + kRight;
+    const Legend legend(schedule_, has_memory(), width);
+    const double height = bottom_ + kAxis + legend.height();
     const std::string size =
         text(svg_number(width), "\" height=\"", svg_number(height), "\" viewBox=\"0 0 ",
              svg_number(width), " ", svg_number(height));
@@ -98,26 +78,94 @@ class Picture {
         text("<svg xmlns=\"http://www.w3.org/2000/svg\" "
              "xmlns:xlink=\"http://www.w3.org/1999/xlink\" role=\"img\" width=\"",
              size, "\">\n"));
-    svg_.raw(text("<title>", svg_escape(title()), "</title>\n", kStyle));
+    svg_.raw(text("<title>", svg_escape(title()), "</title>\n", kPictureStyle));
+    if (has_stages_ || !inner_groups(schedule_).empty()) svg_.raw(kStageStyle);
     svg_.rect({0, 0, width, height}, "class=\"page\"");
     svg_.label(24, 34, "class=\"title\"", title());
     svg_.label(24, 55, "class=\"under\"", under_title());
     draw_grid();
     for (const auto& place : places_) draw_place(place);
-    draw_legend();
+    legend.draw(svg_, bottom_ + kAxis);
     svg_.raw("</svg>\n");
     return svg_.text();
   }
 
  private:
   void make_bands() {
-    for (size_t r = 0; r < schedule_.roles.size(); ++r) {
-      const int role = static_cast<int>(r);
-      bands_.emplace(std::pair(role, false), Band(schedule_, role, predicted_[r]));
+    for (int role = 0; role < static_cast<int>(schedule_.roles.size()); ++role) {
+      bands_.emplace(std::pair(role, false), band_of(role, predicted_));
       if (!options_.measured.empty())
-        bands_.emplace(std::pair(role, true),
-                       Band(schedule_, role, options_.measured[r]));
+        bands_.emplace(std::pair(role, true), band_of(role, options_.measured));
     }
+  }
+
+  std::unique_ptr<Band> band_of(int role, const StepTimes& times) const {
+    if (has_stages_)
+      return std::make_unique<StageBand>(schedule_, role, times[role],
+                                         step_seconds(times));
+    return std::make_unique<RankBand>(schedule_, role, times[role]);
+  }
+
+  bool has_memory() const {
+    return std::any_of(bands_.begin(), bands_.end(),
+                       [](const auto& band) { return !band.second->memory().empty(); });
+  }
+
+  // From the first stage to the last, whatever the order of roles.
+  void make_stages() {
+    std::vector<int> roles(schedule_.roles.size());
+    for (size_t r = 0; r < roles.size(); ++r) roles[r] = static_cast<int>(r);
+    std::sort(roles.begin(), roles.end(), [&](int a, int b) {
+      return schedule_.roles[a].ranks.front() < schedule_.roles[b].ranks.front();
+    });
+    double y = kTop;
+    for (const int role : roles)
+      for (bool measured : {false, true}) {
+        if (measured && options_.measured.empty()) continue;
+        places_.push_back(
+            {stage_name(role), stage_facts(role, measured), role, measured, y});
+        y += kStageName + bands_.at({role, measured})->height() + kStageGap;
+      }
+    bottom_ = y - kStageGap + 8;
+  }
+
+  std::string stage_name(int role) const {
+    const auto& ranks = schedule_.roles[role].ranks;
+    return text("stage ", schedule_.mesh.coordinate(ranks.front(), Axis::kPipe), kDot,
+                ranks.size() == 1 ? "rank " : "ranks ", ranks_text(ranks));
+  }
+
+  std::string stage_facts(int role, bool measured) const {
+    const Role& what = schedule_.roles[role];
+    std::string words;
+    if (!options_.measured.empty())
+      words += text(measured ? "measured" : "predicted", kDot);
+    const auto runs = block_runs(what);
+    for (size_t r = 0; r < runs.size(); ++r)
+      words += text(runs[r].text(), r + 1 < runs.size() ? " and " : kDot);
+    const double idle = idle_share(role, measured ? options_.measured : predicted_);
+    return words + text(slices_text(role), what.ranks.size() == 1 ? "" : " each", kDot,
+                        "idle ", format_fixed(100 * idle, 0), " %");
+  }
+
+  // The part of the whole step in which a rank of the role computes nothing.
+  double idle_share(int role, const StepTimes& times) const {
+    const double step = step_seconds(times);
+    if (step <= 0) return 0;
+    return 1 - use_of(schedule_.roles[role], times[role]).compute / step;
+  }
+
+  double idle_share_of_all() const {
+    double sum = 0;
+    for (size_t r = 0; r < schedule_.roles.size(); ++r)
+      sum += idle_share(static_cast<int>(r), predicted_) *
+             static_cast<double>(schedule_.roles[r].ranks.size());
+    return sum / schedule_.world();
+  }
+
+  std::string slices_text(int role) const {
+    const int count = schedule_.roles[role].slices;
+    return text(count, count == 1 ? " slice" : " slices");
   }
 
   void make_places() {
@@ -129,24 +177,20 @@ class Picture {
         if (!options_.measured.empty()) what = measured ? "measured" : "predicted";
         places_.push_back({measured ? "" : name, what, role, measured, y});
         const bool pair = !options_.measured.empty() && !measured;
-        y += bands_.at({role, measured}).height() + (pair ? kPairGap : kBandGap);
+        y += bands_.at({role, measured})->height() + (pair ? kPairGap : kBandGap);
       }
-    };
-    const auto slices = [&](int role) {
-      const int count = schedule_.roles[role].slices;
-      return text(count, count == 1 ? " slice" : " slices");
     };
     if (schedule_.world() <= options_.most_ranks) {
       for (int rank = 0; rank < schedule_.world(); ++rank) {
         const int role =
             static_cast<int>(&schedule_.role_of(rank) - schedule_.roles.data());
-        add(text("rank ", rank), slices(role), role);
+        add(text("rank ", rank), slices_text(role), role);
       }
     } else {
       for (int r = 0; r < static_cast<int>(schedule_.roles.size()); ++r) {
         const size_t ranks = schedule_.roles[r].ranks.size();
         add(text(ranks, ranks == 1 ? " rank" : " ranks"),
-            text(slices(r), ranks == 1 ? "" : " each"), r);
+            text(slices_text(r), ranks == 1 ? "" : " each"), r);
       }
     }
     bottom_ = y - kBandGap + 8;
@@ -157,11 +201,28 @@ class Picture {
         std::max({step_seconds(predicted_), step_seconds(options_.measured), 1e-9});
     size_t most = 0;
     for (const auto& role : schedule_.roles) most = std::max(most, role.actions.size());
-    scale_.width = std::clamp(static_cast<double>(most) * kPixelsAnAction, kLeastWidth,
-                              kMostWidth);
+    const double wanted =
+        has_stages_ ? width_for_numbers() : static_cast<double>(most) * kPixelsAnAction;
+    scale_.width = std::clamp(wanted, kLeastWidth, kMostWidth);
     for (const auto& [key, band] : bands_)
-      for (const auto& point : band.memory())
+      for (const auto& point : band->memory())
         scale_.bytes = std::max(scale_.bytes, point.bytes);
+  }
+
+  // So that most forwards have room for the number of their slice.
+  double width_for_numbers() const {
+    std::vector<double> forwards;
+    for (size_t r = 0; r < schedule_.roles.size(); ++r)
+      for (const auto& turn : slice_turns(schedule_.roles[r], predicted_[r]))
+        if (turn.kind == ActionKind::kForward)
+          forwards.push_back(turn.end - turn.begin);
+    if (forwards.empty()) return 0;
+    const auto low = forwards.begin() + static_cast<int64_t>(forwards.size() / 4);
+    std::nth_element(forwards.begin(), low, forwards.end());
+    const size_t digits =
+        std::max<size_t>(2, std::to_string(schedule_.slices - 1).size());
+    const double pixels = static_cast<double>(digits) * kPixelsADigit + 0.9;
+    return std::ceil(scale_.seconds / *low * pixels);
   }
 
   std::string title() const {
@@ -181,11 +242,16 @@ class Picture {
     if (!options_.measured.empty())
       words += text(" predicted, ", format_duration(step_seconds(options_.measured)),
                     " measured");
-    words += text("  |  peak ", format_bytes(static_cast<double>(scale_.bytes)),
-                  " a rank  |  ", schedule_.world(),
-                  schedule_.world() == 1 ? " rank, " : " ranks, ", schedule_.slices,
-                  schedule_.slices == 1 ? " slice, " : " slices, ", actions,
-                  " actions a rank");
+    if (has_stages_)
+      words += text("  |  idle ", format_fixed(100 * idle_share_of_all(), 0), " %");
+    if (has_memory())
+      words += text("  |  peak ", format_bytes(static_cast<double>(scale_.bytes)),
+                    " a rank");
+    words += "  |  ";
+    if (has_stages_) words += text(schedule_.mesh.size(Axis::kPipe), " stages, ");
+    words += text(schedule_.world(), schedule_.world() == 1 ? " rank, " : " ranks, ",
+                  schedule_.slices, schedule_.slices == 1 ? " slice, " : " slices, ",
+                  actions, " actions a rank");
     if (sum.communication > 0)
       words += text("  |  ", format_fixed(100 * sum.hidden / sum.communication, 0),
                     " % of communication under computation");
@@ -196,83 +262,51 @@ class Picture {
     const double step = nice_step(scale_.seconds, static_cast<int>(scale_.width / 95));
     const double foot = bottom_ + 6;
     for (int k = 0; k * step <= scale_.seconds * (1 + 1e-9); ++k) {
-      const double x = kLeft + scale_.x(k * step);
+      const double x = left_ + scale_.x(k * step);
       svg_.line(x, kTop - 8, x, foot, "class=\"grid\"");
       svg_.label(x, foot + 14, "class=\"soft mid\"",
                  k == 0 ? std::string("0") : format_duration(k * step));
     }
-    svg_.line(kLeft, foot, kLeft + scale_.width, foot, "class=\"axis\"");
+    svg_.line(left_, foot, left_ + scale_.width, foot, "class=\"axis\"");
+  }
+
+  void draw_name(const DrawnPlace& place) {
+    if (has_stages_) {
+      svg_.raw(text("<text x=\"24\" y=\"", svg_number(place.y + 10),
+                    "\" class=\"name\">", place.name, " <tspan class=\"part\">&#183; ",
+                    place.under, "</tspan></text>\n"));
+      return;
+    }
+    svg_.label(24, place.y + 11, "class=\"name\"", place.name);
+    svg_.label(24, place.y + (place.name.empty() ? 11 : 25), "class=\"soft\"",
+               place.under);
   }
 
   void draw_place(const DrawnPlace& place) {
     const auto key = std::pair(place.role, place.measured);
     const std::string id = text("role", place.role, place.measured ? "m" : "p");
     const std::string shift =
-        text("translate(", svg_number(kLeft), " ", svg_number(place.y), ")");
-    svg_.label(24, place.y + 11, "class=\"name\"", place.name);
-    svg_.label(24, place.y + (place.name.empty() ? 11 : 25), "class=\"soft\"",
-               place.under);
+        text("translate(", svg_number(left_), " ",
+             svg_number(place.y + (has_stages_ ? kStageName : 0)), ")");
+    draw_name(place);
     if (drawn_[key]) {
       svg_.raw(text("<use xlink:href=\"#", id, "\" transform=\"", shift, "\"/>\n"));
       return;
     }
     drawn_[key] = true;
     svg_.raw(text("<g transform=\"", shift, "\"><g id=\"", id, "\">\n"));
-    bands_.at(key).draw(svg_, scale_);
-    bands_.at(key).draw_names(svg_);
+    bands_.at(key)->draw(svg_, scale_);
+    bands_.at(key)->draw_names(svg_);
     svg_.raw("</g></g>\n");
-  }
-
-  // One swatch after another; returns where the next begins.
-  double swatch(double x, double y, const std::string& fill, const std::string& words) {
-    svg_.rect({x, y - 9, 14, 11}, text("rx=\"2\" ", fill));
-    svg_.label(x + 19, y, "class=\"soft\"", words);
-    return x + 19 + static_cast<double>(words.size()) * 5.6 + 18;
-  }
-
-  void draw_legend() {
-    const double y = bottom_ + kAxis + 20;
-    double x = 24;
-    int slices = 1;
-    for (const auto& role : schedule_.roles) slices = std::max(slices, role.slices);
-    const auto fill = [](Colour colour) {
-      return text("fill=\"", colour.text(), "\"");
-    };
-    svg_.label(x, y, "class=\"soft\"", "colours");
-    x += 52;
-    for (int s = 0; s < std::min(slices, 8); ++s)
-      x = swatch(x, y, fill(colour_of_slice(s)), text("slice ", s));
-    if (slices > 8) svg_.label(x, y, "class=\"soft\"", "and so on, again");
-    draw_kinds(y + 22);
-  }
-
-  void draw_kinds(double y) {
-    double x = 24;
-    svg_.label(x, y, "class=\"soft\"", "shades");
-    x += 52;
-    std::map<ActionKind, bool> seen;
-    for (const auto& role : schedule_.roles)
-      for (const auto& action : role.actions) seen[action.kind] = true;
-    for (const auto& [kind, there] : seen) {
-      if (kind == ActionKind::kFree || kind == ActionKind::kCommit) continue;
-      Action sample{.kind = kind, .slice = 0};
-      if (kind == ActionKind::kReduce) sample.slice = kNone;
-      const double from = x;
-      x = swatch(x, y, text("fill=\"", colour_of(sample).text(), "\""),
-                 std::string(name_of(kind)));
-      if (kind == ActionKind::kRecompute)
-        svg_.rect({from, y - 9, 14, 11}, "fill=\"url(#again)\"");
-    }
-    const double from = x;
-    x = swatch(x, y, "class=\"lane\"", "idle");
-    svg_.rect({from, y - 9, 14, 11}, "fill=\"url(#idle)\"");
-    swatch(x, y, "class=\"memory\"", "memory held (dashed: between steps)");
   }
 
   const Schedule& schedule_;
   const StepTimes& predicted_;
   const PictureOptions& options_;
-  std::map<std::pair<int, bool>, Band> bands_;  // by role, and whether measured
+  const bool has_stages_;  // bands are roles at places along a pipeline
+  const double left_;      // where time begins
+  // By role, and whether measured.
+  std::map<std::pair<int, bool>, std::unique_ptr<Band>> bands_;
   std::map<std::pair<int, bool>, bool> drawn_;
   std::vector<DrawnPlace> places_;
   Scale scale_;

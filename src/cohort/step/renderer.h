@@ -17,6 +17,9 @@ struct PictureOptions {
 // A step as a picture (SVG 1.1, no scripts, nothing from elsewhere): a band a rank, in
 // it a row a lane, time from left to right, and under it the memory the rank holds.
 // Colours are slices, shades are kinds. Light and dark pages both do.
+//
+// Bands of a pipeline are its roles, from the first stage to the last. Their cells are
+// numbered by slice, and each says how long its ranks compute nothing.
 std::string render_svg(const Schedule& schedule, const StepTimes& predicted,
                        const PictureOptions& options = {});
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "cohort/core/error.h"
-#include "cohort/step/band.h"
+#include "cohort/step/action_look.h"
 #include "cohort/step/checks/role_view.h"
 
 namespace cohort {
