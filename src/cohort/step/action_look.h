@@ -36,7 +36,7 @@ class CallMarks {
   std::string on_light_, on_dark_;
 };
 
-// Whether some block calls collectives inside; the groups, "tp" or "cp, tp".
+// Groups in which blocks call collectives inside: "tp" or "cp, tp"; empty: none does.
 std::string inner_groups(const Schedule& schedule);
 
 }  // namespace cohort

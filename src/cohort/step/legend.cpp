@@ -28,8 +28,7 @@ std::vector<ActionKind> kinds_in(const Schedule& schedule) {
   seen.erase(ActionKind::kFree);
   seen.erase(ActionKind::kCommit);
   std::vector<ActionKind> kinds(seen.begin(), seen.end());
-  if (seen.contains(ActionKind::kBackwardInput)) {
-    kinds.pop_back();  // the last of all kinds
+  if (std::erase(kinds, ActionKind::kBackwardInput) > 0) {
     kinds.insert(std::find_if(kinds.begin(), kinds.end(),
                               [](ActionKind kind) {
                                 return kind >= ActionKind::kBackwardWeight;

@@ -79,7 +79,7 @@ class Picture {
              "xmlns:xlink=\"http://www.w3.org/1999/xlink\" role=\"img\" width=\"",
              size, "\">\n"));
     svg_.raw(text("<title>", svg_escape(title()), "</title>\n", kPictureStyle));
-    if (has_stages_ || !inner_groups(schedule_).empty()) svg_.raw(kStageStyle);
+    if (needs_stage_style()) svg_.raw(kStageStyle);
     svg_.rect({0, 0, width, height}, "class=\"page\"");
     svg_.label(24, 34, "class=\"title\"", title());
     svg_.label(24, 55, "class=\"under\"", under_title());
@@ -104,6 +104,14 @@ class Picture {
       return std::make_unique<StageBand>(schedule_, role, times[role],
                                          step_seconds(times));
     return std::make_unique<RankBand>(schedule_, role, times[role]);
+  }
+
+  bool needs_stage_style() const {
+    if (has_stages_ || !inner_groups(schedule_).empty()) return true;
+    for (const auto& role : schedule_.roles)
+      for (const auto& action : role.actions)
+        if (action.kind == ActionKind::kBackwardWeight) return true;
+    return false;
   }
 
   bool has_memory() const {

@@ -273,6 +273,15 @@ TEST(StagePicture, InnerCallsAreMarkedWithoutStagesToo) {
   EXPECT_THAT(overlaps(picture), IsEmpty());
 }
 
+// Also where one place has both parts of a backward, and no call inside a block.
+TEST(StagePicture, PatternsThatAreUsedAreThere) {
+  const Schedule schedule =
+      make({.places = 1, .slices = 3, .ends = {2}, .order = test::zero_bubble});
+  const std::string svg = render_svg(schedule, unit_times(schedule, 0));
+  EXPECT_THAT(svg, HasSubstr("url(#weights)"));
+  EXPECT_THAT(svg, HasSubstr("id=\"weights\""));
+}
+
 struct CellColour {
   int red, green, blue;
 };
