@@ -13,7 +13,7 @@
 #include "cohort/engine/block_measure.h"
 #include "cohort/observe/trace.h"
 #include "cohort/step/generator.h"
-#include "cohort/step/renderer.h"
+#include "cohort/step/picture/renderer.h"
 #include "cohort/step/schedule_csv.h"
 #include "cohort/step/step_trace.h"
 

@@ -121,7 +121,8 @@ TEST(ElasticSchedule, AMirrorComesBetweenTheSumAndItsUpdate) {
   std::swap(role.actions[find(role, ActionKind::kMirror)].kind,
             role.actions[find(role, ActionKind::kReduceScatter)].kind);
   declare_by_kinds(schedule);
-  EXPECT_THAT(elastic_refusal(schedule), HasSubstr("R2: reads Sum 0, which action 9 writes"));
+  EXPECT_THAT(elastic_refusal(schedule),
+              HasSubstr("R2: reads Sum 0, which action 9 writes"));
 }
 
 }  // namespace

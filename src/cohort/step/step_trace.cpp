@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "cohort/core/error.h"
-#include "cohort/step/action_look.h"
 #include "cohort/step/checks/role_view.h"
+#include "cohort/step/picture/action_look.h"
 
 namespace cohort {
 namespace {

@@ -39,8 +39,8 @@ void check_split(const RoleView& role);
 // R10, R11, R13: parameters are whole when used, of one version for a slice, and new
 // everywhere in the end.
 void check_parameters(const RoleView& role, const StepFacts& facts);
-// R7 to R10, R12, R13: gradients, losses and states are made of all they should be, once
-// and in order, and as far as needed before the vote.
+// R7 to R10, R12, R13: gradients, losses and states are made of all they should be,
+// once and in order, and as far as needed before the vote.
 void check_provenance(const Schedule& schedule, const RoleView& role,
                       const StepFacts& facts, const CheckOptions& options);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/svg.h"
+#include "cohort/step/picture/svg.h"
 
 #include <cmath>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/testing_picture.h"
+#include "cohort/step/picture/testing_picture.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/action_look.h"
+#include "cohort/step/picture/action_look.h"
 
 #include <array>
 #include <set>

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/step/band.h"
-#include "cohort/step/memory_row.h"
+#include "cohort/step/picture/band.h"
+#include "cohort/step/picture/memory_row.h"
 #include "cohort/step/schedule.h"
 #include "cohort/step/step_times.h"
 

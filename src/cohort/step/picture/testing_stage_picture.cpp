@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/testing_stage_picture.h"
+#include "cohort/step/picture/testing_stage_picture.h"
 
-#include "cohort/step/renderer.h"
+#include "cohort/step/picture/renderer.h"
 #include "cohort/step/simulator.h"
 
 namespace cohort::test {

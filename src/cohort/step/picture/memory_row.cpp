@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/memory_row.h"
+#include "cohort/step/picture/memory_row.h"
 
 #include <algorithm>
 #include <cmath>

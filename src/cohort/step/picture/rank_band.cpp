@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/rank_band.h"
+#include "cohort/step/picture/rank_band.h"
 
 #include <algorithm>
 
 #include "cohort/core/error.h"
-#include "cohort/step/action_look.h"
+#include "cohort/step/picture/action_look.h"
 
 namespace cohort {
 namespace {

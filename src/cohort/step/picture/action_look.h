@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
+#include "cohort/step/picture/svg.h"
 #include "cohort/step/schedule.h"
 #include "cohort/step/step_times.h"
-#include "cohort/step/svg.h"
 
 namespace cohort {
 

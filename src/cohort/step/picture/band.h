@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "cohort/step/picture/svg.h"
 #include "cohort/step/simulator.h"
-#include "cohort/step/svg.h"
 
 namespace cohort {
 

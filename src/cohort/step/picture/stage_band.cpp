@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/stage_band.h"
+#include "cohort/step/picture/stage_band.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
-#include "cohort/step/action_look.h"
+#include "cohort/step/picture/action_look.h"
 
 namespace cohort {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/renderer.h"
+#include "cohort/step/picture/renderer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,10 +11,10 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
-#include "cohort/step/renderer.h"
+#include "cohort/step/picture/renderer.h"
+#include "cohort/step/picture/testing_picture.h"
+#include "cohort/step/picture/testing_stage_picture.h"
 #include "cohort/step/simulator.h"
-#include "cohort/step/testing_picture.h"
-#include "cohort/step/testing_stage_picture.h"
 
 namespace cohort {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cohort/step/picture/svg.h"
 #include "cohort/step/schedule.h"
-#include "cohort/step/svg.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/renderer.h"
+#include "cohort/step/picture/renderer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,13 +8,13 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
-#include "cohort/step/action_look.h"
 #include "cohort/step/checks/role_view.h"
-#include "cohort/step/legend.h"
-#include "cohort/step/picture_style.h"
-#include "cohort/step/rank_band.h"
-#include "cohort/step/stage_band.h"
-#include "cohort/step/svg.h"
+#include "cohort/step/picture/action_look.h"
+#include "cohort/step/picture/legend.h"
+#include "cohort/step/picture/picture_style.h"
+#include "cohort/step/picture/rank_band.h"
+#include "cohort/step/picture/stage_band.h"
+#include "cohort/step/picture/svg.h"
 
 namespace cohort {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/legend.h"
+#include "cohort/step/picture/legend.h"
 
 #include <algorithm>
 #include <set>
 
 #include "cohort/core/error.h"
-#include "cohort/step/action_look.h"
+#include "cohort/step/picture/action_look.h"
 
 namespace cohort {
 namespace {
