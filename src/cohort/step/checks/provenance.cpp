@@ -256,7 +256,7 @@ class Provenance {
 
   // No update before the step is known good.
   void check_known_good(const Action& action) const {
-    for (const auto [kind, what] : {std::pair(ActionKind::kNorm, What::kNorm),
+    for (const auto& [kind, what] : {std::pair(ActionKind::kNorm, What::kNorm),
                                     std::pair(ActionKind::kVote, What::kVote)})
       if (action.kind != kind && !role_.all(kind).empty() && !reads(action, {what}))
         refuse("R9",
