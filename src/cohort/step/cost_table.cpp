@@ -2,6 +2,7 @@
 #include "cohort/step/cost_table.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <sstream>
 
@@ -15,6 +16,9 @@ namespace {
 constexpr std::string_view kHeader = "what,name,fixed_us,per_sample_us,gb_per_s,hidden";
 constexpr size_t kCells = 6;
 
+const std::string kBetweenNodes = "@nodes";
+constexpr std::array<std::string_view, 4> kCallNames = {"AllReduce", "AllGather",
+                                                        "ReduceScatter", "AllToAll"};
 const LinkCost kNoCost;
 
 // Six digits are more than any clock is worth.
@@ -88,6 +92,10 @@ class CostReader {
       block(cells[1]).backward = compute;
     else if (what == "recompute")
       block(cells[1]).recompute = compute;
+    else if (what == "backward_input")
+      block(cells[1]).backward_input = compute;
+    else if (what == "backward_weight")
+      block(cells[1]).backward_weight = compute;
     else if (what == "update")
       costs_.update = link;
     else if (what == "copy")
@@ -100,19 +108,33 @@ class CostReader {
       costs_.links[link_name(cells[1])] = link;
     else if (what == "samples")
       costs_.samples = number(cells[1], 1);
+    else if (what == "ranks_per_node")
+      costs_.ranks_per_node = count(cells[1]);
     else
-      refuse(
-          what,
-          "forward, backward, recompute, free, commit, update, copy, link or samples");
+      refuse(what,
+             "forward, backward, backward_input, backward_weight, recompute, free, "
+             "commit, update, copy, link, samples or ranks_per_node");
   }
 
-  // GROUP, or GROUP/Kind.
+  int count(const std::string& cell) const {
+    const auto value = try_parse_int(cell);
+    if (!value || *value < 1 || *value > std::numeric_limits<int>::max())
+      refuse(cell, "a whole number from 1");
+    return static_cast<int>(*value);
+  }
+
+  // NAME, NAME/Kind, and either with @nodes.
   const std::string& link_name(const std::string& cell) const {
-    const auto slash = cell.find('/');
-    if (cell.empty() || slash == 0) refuse(cell, "a group, GROUP/Kind, or *");
-    if (slash == std::string::npos) return cell;
-    const std::string kind = cell.substr(slash + 1);
-    std::vector<std::string> legal;
+    std::string_view name = cell;
+    if (name.ends_with(kBetweenNodes)) name.remove_suffix(kBetweenNodes.size());
+    const auto slash = name.find('/');
+    if (name.empty() || slash == 0 || name.find('@') != std::string_view::npos)
+      refuse(cell,
+             "a group, a link such as 0>1, or *; then /Kind, then @nodes, where one is "
+             "meant");
+    if (slash == std::string_view::npos) return cell;
+    const std::string kind(name.substr(slash + 1));
+    std::vector<std::string> legal(kCallNames.begin(), kCallNames.end());
     for (int k = 0; k < kActionKinds; ++k)
       legal.emplace_back(name_of(static_cast<ActionKind>(k)));
     if (std::find(legal.begin(), legal.end(), kind) == legal.end())
@@ -137,40 +159,52 @@ class CostReader {
 
 }  // namespace
 
+const LinkCost* CostTable::find(const Route& route, std::string_view call) const {
+  const auto row = [&](std::string key) -> const LinkCost* {
+    const auto found = links.find(key);
+    return found == links.end() ? nullptr : &found->second;
+  };
+  const auto find_behind = [&](const std::string& level) -> const LinkCost* {
+    const auto rows_of = [&](const std::string& name) {
+      const LinkCost* const own = row(name + '/' + std::string(call) + level);
+      return own ? own : row(name + level);
+    };
+    for (const auto& name : route.names)
+      if (const LinkCost* const found = rows_of(name)) return found;
+    return rows_of("*");
+  };
+  const LinkCost* found = route.crosses_nodes ? find_behind(kBetweenNodes) : nullptr;
+  return found ? found : find_behind("");
+}
+
 const LinkCost& CostTable::link(const std::string& group, ActionKind kind) const {
-  for (const auto& name : {text(group, "/", name_of(kind)), group, std::string("*")}) {
-    const auto found = links.find(name);
-    if (found != links.end()) return found->second;
-  }
-  return kNoCost;
+  const LinkCost* const found = find({{group}}, name_of(kind));
+  return found ? *found : kNoCost;
 }
 
-bool CostTable::hidden(const std::string& group) const {
-  bool named = false;
-  for (const auto& [name, cost] : links) {
-    if (name != group && !name.starts_with(group + "/")) continue;
-    named = true;
-    if (!cost.hidden) return false;
-  }
-  const auto any = links.find("*");
-  return named || any == links.end() || any->second.hidden;
-}
-
-void require_costs_of(const Schedule& schedule, const CostTable& costs) {
-  int most = -1;
-  for (const auto& role : schedule.roles) {
-    for (const auto& action : role.actions) {
-      most = std::max(most, action.block);
-      const Group* const group = schedule.group_of(action.lane);
-      if (group && &costs.link(group->name, action.kind) == &kNoCost)
-        throw ConfigError(text("[step.costs] no row for ", name_of(action.kind),
-                               " of group ", group->name, "; legal: a row link,",
-                               group->name, " or link,*"));
+bool CostTable::hidden(const Route& route) const {
+  std::vector<std::string> names = route.names;
+  names.emplace_back("*");
+  // By the rows of the first of these names that has any.
+  const auto hidden_behind = [&](const std::string& level) {
+    for (const auto& name : names) {
+      bool named = false, hidden = true;
+      for (const auto& [key, cost] : links) {
+        if (key.ends_with(kBetweenNodes) == level.empty()) continue;
+        if (key != name + level && !key.starts_with(name + '/')) continue;
+        named = true;
+        hidden &= cost.hidden;
+      }
+      if (named) return hidden;
     }
-  }
-  if (static_cast<size_t>(most + 1) != costs.blocks.size())
-    throw ConfigError(text("[step.costs] ", costs.blocks.size(),
-                           " blocks; legal: those of the step, which has ", most + 1));
+    return true;
+  };
+  if (!route.crosses_nodes) return hidden_behind("");
+  // Unless a row is for all its calls, some of them have those of one node.
+  const bool covered = std::any_of(names.begin(), names.end(), [&](const auto& name) {
+    return links.contains(name + kBetweenNodes);
+  });
+  return hidden_behind(kBetweenNodes) && (covered || hidden_behind(""));
 }
 
 CostTable guess_costs(std::span<const BlockSpec> blocks, double samples,
@@ -200,20 +234,44 @@ CostTable guess_costs(std::span<const BlockSpec> blocks, double samples,
 }
 
 double ring_factor(ActionKind kind, int ranks) {
-  if (kind == ActionKind::kMirror) return 1;  // one peer has all of it
   const double part = static_cast<double>(ranks - 1) / ranks;
-  return kind == ActionKind::kReduce || kind == ActionKind::kFoldBuffers ? 2 * part
-                                                                         : part;
+  switch (kind) {
+    case ActionKind::kMirror:  // one peer has all of it
+    case ActionKind::kSend:
+    case ActionKind::kRecv:
+    case ActionKind::kBroadcast:
+      return 1;
+    case ActionKind::kReduce:
+    case ActionKind::kFoldBuffers:
+      return 2 * part;
+    default:
+      return part;
+  }
+}
+
+double ring_factor(InnerCall::Op op, int ranks) {
+  const double part = static_cast<double>(ranks - 1) / ranks;
+  return op == InnerCall::Op::kAllReduce ? 2 * part : part;
+}
+
+std::string_view call_name(InnerCall::Op op) {
+  return kCallNames[static_cast<size_t>(op)];
 }
 
 std::string to_csv(const CostTable& costs) {
   std::ostringstream out;
   out << kHeader << "\nsamples," << digits(costs.samples) << ",,,,\n";
+  if (costs.ranks_per_node > 0)
+    out << "ranks_per_node," << costs.ranks_per_node << ",,,,\n";
   for (size_t b = 0; b < costs.blocks.size(); ++b) {
     const std::string block = std::to_string(b);
     write_compute(out, "forward", block, costs.blocks[b].forward);
     write_compute(out, "backward", block, costs.blocks[b].backward);
     write_compute(out, "recompute", block, costs.blocks[b].recompute);
+    if (const auto& input = costs.blocks[b].backward_input)
+      write_compute(out, "backward_input", block, *input);
+    if (const auto& weight = costs.blocks[b].backward_weight)
+      write_compute(out, "backward_weight", block, *weight);
   }
   write_compute(out, "free", "", costs.free);
   write_compute(out, "commit", "", costs.commit);

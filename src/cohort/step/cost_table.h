@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,8 +27,17 @@ struct BlockCost {
   ComputeCost forward;
   ComputeCost backward;
   ComputeCost recompute;
+  // Where backward is cut in two; without a cost of its own, each is half of backward.
+  std::optional<ComputeCost> backward_input = {}, backward_weight = {};
 
+  ComputeCost input() const { return backward_input.value_or(half_of_backward()); }
+  ComputeCost weight() const { return backward_weight.value_or(half_of_backward()); }
   bool operator==(const BlockCost&) const = default;
+
+ private:
+  ComputeCost half_of_backward() const {
+    return {backward.fixed / 2, backward.per_sample / 2};
+  }
 };
 
 // Seconds for bytes: latency + bytes / bytes_per_second.
@@ -43,24 +53,34 @@ struct LinkCost {
   bool operator==(const LinkCost&) const = default;
 };
 
+// Where bytes go: the rows that may say what that costs.
+struct Route {
+  // Of a group, its own; of a link "0>1" and, for all links, "pp".
+  std::vector<std::string> names;  // most particular first
+  bool crosses_nodes = false;      // somewhere in the world
+};
+
 // What actions cost, given or measured.
 struct CostTable {
   double samples = 1;  // of a slice
+  // Ranks are placed on nodes in their order, so many on each. 0: one node has all.
+  int ranks_per_node = 0;
   std::vector<BlockCost> blocks;
   LinkCost update;  // per byte of weights
   LinkCost copy;    // between a device and its host
   ComputeCost free, commit;
-  // By group and kind ("dp/Gather"), where kinds differ, by group ("dp"), or for all
-  // groups that are not there ("*"). The most particular one counts.
+  // By name and call ("dp/Gather"), where calls differ, by name ("dp"), or for all
+  // names that are not there ("*/Gather", "*"). What crosses nodes looks first for the
+  // same with "@nodes" behind it. The most particular one counts.
   std::map<std::string, LinkCost> links;
 
+  // Null: there is no row. `call` is the name of a kind, or of a call inside a block.
+  const LinkCost* find(const Route& route, std::string_view call) const;
   const LinkCost& link(const std::string& group, ActionKind kind) const;
-  // Whether a group's communication works beside computation.
-  bool hidden(const std::string& group) const;
+  // Whether communication there works beside computation.
+  bool hidden(const Route& route) const;
+  bool hidden(const std::string& group) const { return hidden(Route{{group}}); }
 };
-
-// ConfigError, with what is wrong, unless the table has the step's blocks and groups.
-void require_costs_of(const Schedule& schedule, const CostTable& costs);
 
 // Assumptions about a machine on which nothing was measured: a rank is a CPU core, and
 // ranks share its memory.
@@ -76,6 +96,10 @@ CostTable guess_costs(std::span<const BlockSpec> blocks, double samples,
 
 // Bytes each rank of a group must move for a byte of the operation, on a ring.
 double ring_factor(ActionKind kind, int ranks);
+double ring_factor(InnerCall::Op op, int ranks);
+
+// "AllReduce": what a row calls it.
+std::string_view call_name(InnerCall::Op op);
 
 // Columns what,name,fixed_us,per_sample_us,gb_per_s,hidden; docs/step.md has them.
 // ConfigError with the line for a text that is no table.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cohort/core/error.h"
+#include "cohort/step/action_costs.h"
 #include "cohort/step/checks/role_view.h"
 #include "cohort/step/meetings.h"
 
@@ -12,38 +13,6 @@ namespace cohort {
 namespace {
 
 constexpr double kUnknown = -1;
-const std::string kPipeLinks = "pp";  // the row of their cost
-
-double cost_of(const Schedule& schedule, const Action& action, const CostTable& costs) {
-  const auto block = static_cast<size_t>(action.block);
-  const bool known = action.block >= 0 && block < costs.blocks.size();
-  const auto bytes = static_cast<double>(action.bytes);
-  switch (action.kind) {
-    case ActionKind::kForward:
-      return known ? costs.blocks[block].forward.seconds(costs.samples) : 0;
-    case ActionKind::kBackward:
-      return known ? costs.blocks[block].backward.seconds(costs.samples) : 0;
-    case ActionKind::kRecompute:
-      return known ? costs.blocks[block].recompute.seconds(costs.samples) : 0;
-    case ActionKind::kUpdate:
-      return costs.update.seconds(bytes);
-    case ActionKind::kOffload:
-    case ActionKind::kFetch:
-      return costs.copy.seconds(bytes);
-    case ActionKind::kFree:
-      return costs.free.seconds(costs.samples);
-    case ActionKind::kCommit:
-      return costs.commit.seconds(costs.samples);
-    default:
-      break;
-  }
-  if (schedule.is_copy(action.lane)) return costs.copy.seconds(bytes);
-  if (const Group* group = schedule.group_of(action.lane))
-    return costs.link(group->name, action.kind)
-        .seconds(bytes * ring_factor(action.kind, schedule.size_of(*group)));
-  if (action.lane == kComputeLane) return 0;
-  return costs.link(kPipeLinks, action.kind).seconds(bytes);
-}
 
 // A call of a role in a group or on a link, from its issue to its end.
 struct Call {
@@ -56,13 +25,12 @@ struct Call {
 class Simulator {
  public:
   Simulator(const Schedule& schedule, const CostTable& costs)
-      : schedule_(schedule), costs_(costs), roles_(schedule.roles.size()) {
+      : schedule_(schedule), costs_(schedule, costs), roles_(schedule.roles.size()) {
     const size_t lanes = schedule.channels.size();
     const auto meetings = meetings_in_lanes(schedule);
-    for (int lane = 0; lane < schedule.lanes(); ++lane) {
-      const Group* const group = schedule.group_of(lane);
-      hidden_.push_back(costs.hidden(group ? group->name : kPipeLinks));
-    }
+    const auto inner_meetings = meetings_in_groups(schedule);
+    for (int lane = 0; lane < schedule.lanes(); ++lane)
+      hidden_.push_back(costs_.hidden(lane));
     for (size_t r = 0; r < roles_.size(); ++r) {
       roles_[r].times.assign(schedule.roles[r].actions.size(), {kUnknown, kUnknown});
       roles_[r].ordinal.assign(schedule.roles[r].actions.size(), 0);
@@ -70,6 +38,9 @@ class Simulator {
       roles_[r].calls.resize(lanes);
       roles_[r].resolved.assign(lanes, 0);
       roles_[r].peers = meetings[r];
+      roles_[r].inner_peers = inner_meetings[r];
+      roles_[r].came.resize(schedule.groups.size());
+      roles_[r].met.assign(schedule.groups.size(), 0);
     }
   }
 
@@ -104,6 +75,13 @@ class Simulator {
     std::vector<std::vector<Call>> calls;  // by lane
     std::vector<size_t> resolved;          // by lane: calls with an end
     std::vector<std::set<int>> peers;      // by lane: roles it meets
+    // Calls inside blocks.
+    std::vector<std::set<int>> inner_peers;  // by group: roles it meets
+    std::vector<std::vector<double>> came;   // by group: when it came to each call
+    std::vector<size_t> met;                 // by group: calls that are done
+    size_t call = 0;                         // of the action it is in
+    double began = kUnknown;                 // that action, if it is in one
+    double now = 0;                          // how far it is there
   };
 
   bool hidden(size_t lane) const { return hidden_[lane]; }
@@ -113,12 +91,14 @@ class Simulator {
     State& state = roles_[r];
     const auto& actions = schedule_.roles[r].actions;
     const size_t from = state.next;
+    moved_inside_ = false;
     for (; state.next < actions.size(); ++state.next)
       if (!begin(state, actions[state.next])) break;
-    return state.next > from;
+    return state.next > from || moved_inside_;
   }
 
   bool begin(State& state, const Action& action) {
+    if (state.began != kUnknown) return go_on(state, action);
     double ready = 0;
     bool known = true;
     for (int wait : action.waits) {
@@ -138,10 +118,37 @@ class Simulator {
       calls.push_back({.action = static_cast<int>(state.next), .asked = ready});
       return true;
     }
-    const double start = std::max(ready, state.free[action.lane]);
-    const double end = start + cost_of(schedule_, action, costs_);
-    state.times[state.next] = {start, end};
-    state.free[action.lane] = end;
+    state.began = state.now = std::max(ready, state.free[action.lane]);
+    state.call = 0;
+    if (!action.calls.empty()) come(state, action);
+    return go_on(state, action);
+  }
+
+  // Computes until the next call inside the block: each ends an equal part of it.
+  void come(State& state, const Action& action) {
+    state.now += costs_.seconds(action) / static_cast<double>(action.calls.size());
+    state.came[action.calls[state.call].group].push_back(state.now);
+    moved_inside_ = true;
+  }
+
+  // As far as peers have come to the same calls; true: to the end of the action.
+  bool go_on(State& state, const Action& action) {
+    while (state.call < action.calls.size()) {
+      const InnerCall& call = action.calls[state.call];
+      const size_t k = state.met[call.group];
+      for (const int peer : state.inner_peers[call.group]) {
+        const auto& came = roles_[peer].came[call.group];
+        if (k >= came.size()) return false;
+        state.now = std::max(state.now, came[k]);
+      }
+      state.now += costs_.seconds(call);
+      ++state.met[call.group];
+      if (++state.call < action.calls.size()) come(state, action);
+    }
+    if (action.calls.empty()) state.now += costs_.seconds(action);
+    state.times[state.next] = {state.began, state.now};
+    state.free[action.lane] = state.now;
+    state.began = kUnknown;
     return true;
   }
 
@@ -185,16 +192,17 @@ class Simulator {
   void finish(State& state, size_t lane, double start) {
     Call& call = state.calls[lane][state.resolved[lane]++];
     const auto& actions = schedule_.roles[&state - roles_.data()].actions;
-    call.end = start + cost_of(schedule_, actions[call.action], costs_);
+    call.end = start + costs_.seconds(actions[call.action]);
     state.times[call.action] = {start, call.end};
     if (!hidden(lane))
       state.free[kComputeLane] = std::max(state.free[kComputeLane], call.end);
   }
 
   const Schedule& schedule_;
-  const CostTable& costs_;
+  const ActionCosts costs_;
   std::vector<State> roles_;
-  std::vector<bool> hidden_;  // by lane
+  std::vector<bool> hidden_;   // by lane
+  bool moved_inside_ = false;  // a role came to a call inside a block
 };
 
 // Time in which any of some spans runs, each with its overlaps counted once.

@@ -19,7 +19,7 @@ struct MemoryPoint {
 
 // How a rank of a role spends a step.
 struct RoleUse {
-  double compute = 0;        // seconds in which lane 0 is busy
+  double compute = 0;        // seconds lane 0 is busy, calls inside blocks too
   double communication = 0;  // in which some group's lane is
   double hidden = 0;         // of those, under computation
 };
@@ -32,8 +32,10 @@ struct Simulation {
 };
 
 // When every action of every role runs on a machine with these costs. Lanes of a rank
-// work side by side; a collective begins when all its ranks have come to it; ranks of a
-// role are equally fast. The schedule must be one that the checker accepts.
+// work side by side; a collective begins when all its ranks have come to it, a transfer
+// when both ends have; ranks of a role are equally fast. A block computes an equal part
+// of its time before each call inside it, and goes on when the call is done. The
+// schedule must be one that the checker accepts.
 Simulation simulate(const Schedule& schedule, const CostTable& costs);
 
 // What such times mean, whether they were predicted or measured.

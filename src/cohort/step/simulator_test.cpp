@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/step/action_costs.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/cost_fit.h"
 #include "cohort/step/generator.h"
