@@ -186,5 +186,26 @@ TEST(CostFit, UnknownInnerCallsArePartOfTheBlock) {
   EXPECT_NEAR(simulate(schedule, fitted).step, run.step, 1e-11);
 }
 
+// With the call's row from elsewhere, the block's row is for its computation alone.
+TEST(CostFit, KnownInnerCallsAreTakenOffTheBlock) {
+  const Schedule schedule = make(Pipeline{
+      .places = 1, .tensor = 3, .slices = 2, .ends = {2}, .order = test::gpipe});
+  const CostTable truth = costs_of({"all", "tp"});
+  const Simulation run = simulate(schedule, truth);
+  const CostTable fitted = fit_costs(
+      std::vector<ObservedStep>{{schedule, run.times, 1}}, costs_of({"tp/AllReduce"}));
+  EXPECT_NEAR(fitted.blocks[1].forward.seconds(1), 11e-6, 1e-12);
+  EXPECT_NEAR(fitted.blocks[1].backward.seconds(1), 22e-6, 1e-12);
+  EXPECT_EQ(fitted.links.at("tp/AllReduce"), truth.links.at("tp"));
+  EXPECT_NEAR(simulate(schedule, fitted).step, run.step, 1e-11);
+}
+
+TEST(CostFit, ALinkIsALineThroughItsCalls) {
+  const std::vector<TimedCall> calls = {{1e3, 3e-6}, {1e6, 1.002e-3}, {1e6, 1.002e-3}};
+  const LinkCost link = fit_link(calls);
+  EXPECT_NEAR(link.latency, 2e-6, 1e-12);
+  EXPECT_NEAR(link.bytes_per_second, 1e9, 1);
+}
+
 }  // namespace
 }  // namespace cohort
