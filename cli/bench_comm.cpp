@@ -5,7 +5,9 @@
 #include <cstdio>
 
 #include "cli/exit_code.h"
+#include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file.h"
 #include "cohort/core/json.h"
 #include "cohort/core/nearest.h"
 #include "cohort/launch/agent.h"
@@ -28,15 +30,26 @@ int run_rank(const BenchCommArgs& args) {
   const World world = world_from_env();
   ConnectOptions options;
   const auto store = join(world, options);
+  bool hidden = true;
   const auto make = [&](const std::string& backend) {
     options.backend = backend;
-    return connect(world, *store, options);
+    auto comm = connect(world, *store, options);
+    hidden = dynamic_cast<PeerMemory*>(comm.get()) == nullptr;
+    return comm;
   };
   if (world.rank == 0 && !args.json) std::fputs(format_header().c_str(), stdout);
+  std::vector<BenchCommRow> rows;
   measure_comm(args, make, [&](const BenchCommRow& row) {
     std::fputs(format_row(row, args.json).c_str(), stdout);
     std::fflush(stdout);
+    rows.push_back(row);
   });
+  if (world.rank == 0 && !args.costs_out.empty())
+    write_file_atomically(
+        args.costs_out,
+        text("# bench comm, ", args.ranks, " ranks, ", args.backends[0], "\n",
+             to_csv(link_costs(rows, args.link, hidden))),
+        ErrorKind::kConfig);
   return 0;
 }
 
@@ -58,6 +71,13 @@ void check_bench_comm(const BenchCommArgs& args) {
                            args.backends.size(), " backends, ", args.ops.size(),
                            " operations; legal: at least one of each"));
   }
+  if (!args.costs_out.empty() && (args.backends.size() > 1 || args.bytes.size() < 2))
+    throw ConfigError(text("[bench.comm] --costs-out with ", args.backends.size(),
+                           " backends and ", args.bytes.size(),
+                           " sizes; legal: one backend, and two sizes or more"));
+  if (args.link.empty() || args.link.find_first_of(",/@#\n") != std::string::npos)
+    throw ConfigError(text("[bench.comm] --link '", args.link,
+                           "'; legal: the name of a group, such as tp, or *"));
 }
 
 int run_bench_comm(const BenchCommArgs& args) {

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cohort/comm/world.h"
+#include "cohort/step/cost_table.h"
 
 namespace cohort::cli {
 
@@ -20,7 +22,17 @@ struct BenchCommArgs {
   std::vector<int64_t> bytes = {4'000, 100'000'000};
   bool json = false;
   double turn_seconds = 0.06;  // about how long a measurement's turn takes
+  std::string costs_out;       // file for the rows as links of a table of costs
+  std::string link = "*";      // what those links are called there
 };
+
+inline constexpr const char* kBenchCommHelp =
+    "p50, p99 and mean in microseconds, rates in GB/s (of the median) as\n"
+    "nccl-tests defines them.\n\n"
+    "Examples:\n  cohort bench comm -n 2 --backend shm,gloo --bytes 4K,100M\n"
+    "  cohort bench comm --op all_gather,broadcast --bytes 1M --json\n"
+    "  cohort bench comm --backend shm --op all_reduce,exchange --costs-out "
+    "links.csv\n";
 
 // Starts the ranks and prints a row a measurement. Returns the exit code. Throws
 // ConfigError for an operation or size that cannot be measured.
@@ -51,6 +63,12 @@ void measure_comm(const BenchCommArgs& args, const MakeCommunicator& make,
 
 // Bytes on the bus for each byte of the operation: nccl-tests' PERFORMANCE.md.
 double bus_factor(const std::string& op, int ranks);
+
+// Links of a table of costs (docs/step.md), lines through the medians of one backend:
+// a row for each operation, one for all collectives, and "pp" for exchanges. `hidden`:
+// they work beside computation.
+CostTable link_costs(std::span<const BenchCommRow> rows, const std::string& link,
+                     bool hidden);
 void check_bench_comm(const BenchCommArgs& args);
 std::string format_row(const BenchCommRow& row, bool json);
 std::string format_header();

@@ -50,6 +50,45 @@ TEST(BenchCommTest, MeasuresEveryOperationAndTheLimit) {
   EXPECT_TRUE(seen.contains("limit all_reduce shared"));
 }
 
+// A sum everywhere takes 5 us and 1 us for each 1000 bytes that a rank moves; between
+// two ranks those are the bytes themselves.
+TEST(BenchCommTest, RowsBecomeLinksOfATableOfCosts) {
+  const auto row = [](const char* backend, const char* op, int64_t bytes,
+                      const char* memory, double p50) {
+    return BenchCommRow{backend, op, bytes, 2, memory, p50, p50, p50, 0, 0};
+  };
+  const std::vector<BenchCommRow> rows = {
+      row("shm", "all_reduce", 4000, "shared", 9),
+      row("shm", "all_reduce", 4000, "ordinary", 99),
+      row("limit", "all_reduce", 4000, "shared", 1),
+      row("shm", "all_reduce", 100'000, "shared", 105),
+      row("shm", "exchange", 4000, "shared", 6),
+      row("shm", "exchange", 100'000, "shared", 102),
+      row("shm", "barrier", 0, "ordinary", 1)};
+  const CostTable costs = link_costs(rows, "tp", /*hidden=*/false);
+  EXPECT_EQ(to_csv(costs),
+            "what,name,fixed_us,per_sample_us,gb_per_s,hidden\n"
+            "link,pp,2,,1,false\n"
+            "link,tp,5,,1,false\n"
+            "link,tp/AllReduce,5,,1,false\n"
+            "link,tp/Mirror,2,,1,false\n"
+            "link,tp/Reduce,5,,1,false\n");
+  EXPECT_EQ(to_csv(costs_from_csv(to_csv(costs))), to_csv(costs));
+}
+
+TEST(BenchCommTest, CostsNeedOneBackendTwoSizesAndAName) {
+  BenchCommArgs args{.backends = {"shm"}, .costs_out = "links.csv"};
+  check_bench_comm(args);
+  args.link = "tp/AllReduce";
+  EXPECT_THROW(check_bench_comm(args), ConfigError);
+  args.link = "tp";
+  args.bytes = {4'000};
+  EXPECT_THROW(check_bench_comm(args), ConfigError);
+  args.bytes = {4'000, 8'000};
+  args.backends = {"shm", "gloo"};
+  EXPECT_THROW(check_bench_comm(args), ConfigError);
+}
+
 TEST(BenchCommTest, RatesAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor("all_reduce", 4), 1.5);
   EXPECT_DOUBLE_EQ(bus_factor("all_gather", 4), 0.75);

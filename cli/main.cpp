@@ -147,11 +147,11 @@ void add_bench_comm(CLI::App& app, BenchArgs& args, Command& command) {
       ->delimiter(',')
       ->capture_default_str();
   sub->add_flag("--json", args.comm.json, "One JSON object a row");
-  sub->footer(
-      "p50, p99 and mean in microseconds, rates in GB/s (of the median) as\n"
-      "nccl-tests defines them.\n\n"
-      "Examples:\n  cohort bench comm -n 2 --backend shm,gloo --bytes 4K,100M\n"
-      "  cohort bench comm --op all_gather,broadcast --bytes 1M --json\n");
+  sub->add_option("--costs-out", args.comm.costs_out,
+                  "Write them as links of a table of costs");
+  sub->add_option("--link", args.comm.link, "With --costs-out: their name, such as tp")
+      ->capture_default_str();
+  sub->footer(kBenchCommHelp);
   sub->callback([&] {
     command = [&] {
       args.comm.ranks = parse_ranks(args.ranks);

@@ -12,6 +12,7 @@
 #include "cohort/core/file.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/observe/trace.h"
+#include "cohort/step/action_costs.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/picture/renderer.h"
 #include "cohort/step/schedule_csv.h"
@@ -130,8 +131,14 @@ StepView view_step(const StepArgs& args) {
 
 void complete(const StepArgs& args, StepView& view) {
   if (!args.costs.empty()) {
-    view.costs = costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
-    view.costs_from = args.costs;
+    CostTable given = costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
+    if (given.blocks.empty()) {
+      take_links(given, view.costs);
+      view.costs_from = text("links of ", args.costs, "; else ", view.costs_from);
+    } else {
+      view.costs = std::move(given);
+      view.costs_from = args.costs;
+    }
     require_costs_of(view.schedule, view.costs);
   }
   if (view.samples > 0) view.costs.samples = view.samples;

@@ -92,6 +92,28 @@ TEST_F(StepCommand, CostsFromAFileServeAnotherBatch) {
               AllOf(HasSubstr("[step.costs]"), HasSubstr("blocks; legal")));
 }
 
+// Blocks are run here; links, all of them, are those of the file.
+TEST_F(StepCommand, ATableOfLinksAloneReplacesTheGuess) {
+  StepArgs args = small_mlp();
+  args.costs = path("links.csv");
+  const auto costs_with = [&](const std::string& rows) {
+    write_file_atomically(args.costs,
+                          "what,name,fixed_us,per_sample_us,gb_per_s,hidden\n" + rows);
+    return view_step(args).costs;
+  };
+  const CostTable costs = costs_with("ranks_per_node,2,,,,\nlink,dp@nodes,70,,,\n");
+  EXPECT_EQ(costs.links.size(), 1u);
+  EXPECT_EQ(costs.ranks_per_node, 2);
+  EXPECT_GT(costs.blocks.at(0).forward.per_sample, 0);
+  EXPECT_GT(costs.update.latency, 0);
+  EXPECT_THAT(view_step(args).costs_from,
+              AllOf(HasSubstr("links.csv"), HasSubstr("blocks run here")));
+  costs_with("link,tp,5,,,\nlink,*,5,,,\n");
+  write_file_atomically(
+      args.costs, "what,name,fixed_us,per_sample_us,gb_per_s,hidden\nlink,tp,5,,,\n");
+  EXPECT_THAT(refusal(args), HasSubstr("no row for Reduce of group dp"));
+}
+
 TEST_F(StepCommand, RefusesInOneLine) {
   StepArgs args = small_mlp();
   args.set.push_back("memory.limit=1K");

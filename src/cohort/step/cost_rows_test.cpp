@@ -93,6 +93,24 @@ TEST(CostRows, WrongOnesAreRefusedInOneLine) {
   EXPECT_THAT(refused_row("backward_wait,0,1,1,,\n"), HasSubstr("backward_weight"));
 }
 
+// What was measured of links serves any model.
+TEST(CostRows, ATableOfLinksAloneIsTakenIntoAnother) {
+  const std::string csv = kRowHeader +
+                          "ranks_per_node,4,,,,\nupdate,,7,,,true\n"
+                          "link,dp,1,,1,true\nlink,pp@nodes,2,,2,false\n";
+  const CostTable links = costs_from_csv(csv);
+  EXPECT_EQ(to_csv(links), csv);
+  CostTable costs = costs_from_csv(
+      kRowHeader + "samples,3,,,,\nforward,0,1,1,,\ncopy,,4,,,\nlink,*,9,,,\n");
+  take_links(links, costs);
+  EXPECT_EQ(costs.samples, 3);
+  EXPECT_EQ(costs.blocks.size(), 1u);
+  EXPECT_EQ(costs.copy.latency, 4e-6);
+  EXPECT_EQ(costs.update.latency, 7e-6);
+  EXPECT_EQ(costs.ranks_per_node, 4);
+  EXPECT_EQ(costs.links, links.links);
+}
+
 TEST(CostRows, KindsMayHaveARowForAllGroups) {
   const CostTable costs =
       costs_from_csv(kRowHeader + "link,*,1,,,\nlink,*/Gather,2,,,\nlink,dp,3,,,\n");

@@ -259,8 +259,11 @@ std::string_view call_name(InnerCall::Op op) {
 }
 
 std::string to_csv(const CostTable& costs) {
+  const bool links_alone = costs.blocks.empty();
   std::ostringstream out;
-  out << kHeader << "\nsamples," << digits(costs.samples) << ",,,,\n";
+  out << kHeader << '\n';
+  if (!links_alone || costs.samples != 1)
+    out << "samples," << digits(costs.samples) << ",,,,\n";
   if (costs.ranks_per_node > 0)
     out << "ranks_per_node," << costs.ranks_per_node << ",,,,\n";
   for (size_t b = 0; b < costs.blocks.size(); ++b) {
@@ -273,12 +276,24 @@ std::string to_csv(const CostTable& costs) {
     if (const auto& weight = costs.blocks[b].backward_weight)
       write_compute(out, "backward_weight", block, *weight);
   }
-  write_compute(out, "free", "", costs.free);
-  write_compute(out, "commit", "", costs.commit);
-  write_link(out, "update", "", costs.update);
-  write_link(out, "copy", "", costs.copy);
+  const auto is_there = [&](const auto& cost) {
+    return !links_alone || !(cost == std::decay_t<decltype(cost)>());
+  };
+  if (is_there(costs.free)) write_compute(out, "free", "", costs.free);
+  if (is_there(costs.commit)) write_compute(out, "commit", "", costs.commit);
+  if (is_there(costs.update)) write_link(out, "update", "", costs.update);
+  if (is_there(costs.copy)) write_link(out, "copy", "", costs.copy);
   for (const auto& [group, cost] : costs.links) write_link(out, "link", group, cost);
   return out.str();
+}
+
+void take_links(const CostTable& given, CostTable& costs) {
+  costs.links = given.links;
+  costs.ranks_per_node = given.ranks_per_node;
+  if (given.free != ComputeCost()) costs.free = given.free;
+  if (given.commit != ComputeCost()) costs.commit = given.commit;
+  if (given.update != LinkCost()) costs.update = given.update;
+  if (given.copy != LinkCost()) costs.copy = given.copy;
 }
 
 CostTable costs_from_csv(std::string_view text) { return CostReader().read(text); }

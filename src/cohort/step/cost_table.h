@@ -106,4 +106,8 @@ std::string_view call_name(InnerCall::Op op);
 std::string to_csv(const CostTable& costs);
 CostTable costs_from_csv(std::string_view text);
 
+// For a table without blocks: its links, all of them, and what else it has; the rest
+// of the other stays.
+void take_links(const CostTable& given, CostTable& costs);
+
 }  // namespace cohort
