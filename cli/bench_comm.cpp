@@ -71,11 +71,14 @@ void check_bench_comm(const BenchCommArgs& args) {
                            args.backends.size(), " backends, ", args.ops.size(),
                            " operations; legal: at least one of each"));
   }
-  if (!args.costs_out.empty() && (args.backends.size() > 1 || args.bytes.size() < 2))
-    throw ConfigError(text("[bench.comm] --costs-out with ", args.backends.size(),
-                           " backends and ", args.bytes.size(),
-                           " sizes; legal: one backend, and two sizes or more"));
-  if (args.link.empty() || args.link.find_first_of(",/@#\n") != std::string::npos)
+  if (!args.costs_out.empty() &&
+      (args.ranks < 2 || args.backends.size() > 1 || args.bytes.size() < 2))
+    throw ConfigError(text("[bench.comm] --costs-out with ", args.ranks, " ranks, ",
+                           args.backends.size(), " backends and ", args.bytes.size(),
+                           " sizes; legal: two ranks and two sizes or more, and one "
+                           "backend"));
+  if (args.link.empty() || args.link == "pp" ||
+      args.link.find_first_of(",/@#\n") != std::string::npos)
     throw ConfigError(text("[bench.comm] --link '", args.link,
                            "'; legal: the name of a group, such as tp, or *"));
 }

@@ -87,6 +87,9 @@ TEST(BenchCommTest, CostsNeedOneBackendTwoSizesAndAName) {
   args.bytes = {4'000, 8'000};
   args.backends = {"shm", "gloo"};
   EXPECT_THROW(check_bench_comm(args), ConfigError);
+  args.backends = {"shm"};
+  args.ranks = 1;
+  EXPECT_THROW(check_bench_comm(args), ConfigError);
 }
 
 TEST(BenchCommTest, RatesAreThoseOfNcclTests) {

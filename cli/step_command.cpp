@@ -21,6 +21,8 @@
 namespace cohort::cli {
 namespace {
 
+constexpr std::string_view kGuessedLinks = "; links guessed";
+
 // Where nothing is known of the blocks: a forward of a millisecond each.
 CostTable plain_costs(const Schedule& schedule) {
   int blocks = 0;
@@ -67,7 +69,7 @@ void make_step(const StepArgs& args, StepView& view) {
   view.costs = guess_costs(specs, view.samples);
   for (size_t b = 0; b < specs.size(); ++b) view.costs.blocks[b] = measures[b].seconds;
   view.costs_from =
-      "blocks run here on a few samples, in float32 with 1 thread; links guessed";
+      text("blocks run here on a few samples, in float32 with 1 thread", kGuessedLinks);
 }
 
 std::string title_of(const StepView& view) {
@@ -134,7 +136,9 @@ void complete(const StepArgs& args, StepView& view) {
     CostTable given = costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
     if (given.blocks.empty()) {
       take_links(given, view.costs);
-      view.costs_from = text("links of ", args.costs, "; else ", view.costs_from);
+      std::string_view others = view.costs_from;
+      if (others.ends_with(kGuessedLinks)) others.remove_suffix(kGuessedLinks.size());
+      view.costs_from = text("links of ", args.costs, "; else ", others);
     } else {
       view.costs = std::move(given);
       view.costs_from = args.costs;

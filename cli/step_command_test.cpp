@@ -104,11 +104,11 @@ TEST_F(StepCommand, ATableOfLinksAloneReplacesTheGuess) {
   const CostTable costs = costs_with("ranks_per_node,2,,,,\nlink,dp@nodes,70,,,\n");
   EXPECT_EQ(costs.links.size(), 1u);
   EXPECT_EQ(costs.ranks_per_node, 2);
-  EXPECT_GT(costs.blocks.at(0).forward.per_sample, 0);
+  EXPECT_FALSE(costs.blocks.empty());
   EXPECT_GT(costs.update.latency, 0);
-  EXPECT_THAT(view_step(args).costs_from,
-              AllOf(HasSubstr("links.csv"), HasSubstr("blocks run here")));
-  costs_with("link,tp,5,,,\nlink,*,5,,,\n");
+  EXPECT_EQ(view_step(args).costs_from,
+            "links of " + args.costs +
+                "; else blocks run here on a few samples, in float32 with 1 thread");
   write_file_atomically(
       args.costs, "what,name,fixed_us,per_sample_us,gb_per_s,hidden\nlink,tp,5,,,\n");
   EXPECT_THAT(refusal(args), HasSubstr("no row for Reduce of group dp"));

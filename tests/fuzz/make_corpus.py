@@ -276,6 +276,10 @@ def costs_seeds():
     yield "blocks", (head + "forward,1000000,1,1,,\n").encode()
     yield "numbers", (head + "forward,0,1e308,inf,,\nlink,dp/Gather,nan,,0,2\n").encode()
     yield "header", head.encode()
+    yield "cluster", (head + "ranks_per_node,4,,,,\nbackward_input,0,1,2,,\n"
+                      "backward_weight,0,0,0,,\nlink,0>1,2,,20,false\n"
+                      "link,*/AllReduce@nodes,9,,,true\nlink,pp@nodes,9,,1,\n").encode()
+    yield "links", (head + "update,,1,,,\nlink,dp@nodes/Gather,1,,1,\n").encode()
 
 
 def events_seeds():
