@@ -178,7 +178,11 @@ class Bench {
     const int slices = exact ? 8 : comm_.size();
     Schedule schedule =
         generate(specs_of(*chains_.back()), layout,
-                 {.slices = slices, .exact = exact, .joins_at = joins_at(comm_)});
+                 {.slices = slices,
+                  .exact = exact,
+                  .optimizer_states = static_cast<int>(rule_->states().size()),
+                  .shares_memory = dynamic_cast<PeerMemory*>(&comm_) != nullptr,
+                  .joins_at = joins_at(comm_)});
     const Source source = make_source(bench_, comm_, slices);
     executors_.push_back(
         std::make_unique<Executor>(*chains_.back(), std::move(schedule), *rule_, comm_,

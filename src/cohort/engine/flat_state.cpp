@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/engine/sum.h"
 #include "cohort/step/generator.h"
+#include "cohort/step/memory_plan.h"
 
 namespace cohort {
 namespace {
@@ -60,10 +61,19 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
   for (size_t i = 0; i < buckets_.size(); ++i) {
     BucketState& state = buckets_[i];
     fill(static_cast<int>(i), schedule, world, shard);
-    for (size_t k = 0; state.trained && k < rule.states().size(); ++k) {
-      state.states.push_back(shard.allocate({state.count}, at::kFloat));
+    const auto of = [&](Buffer::Holds holds) {
+      return planned(schedule, holds, static_cast<int>(i));
+    };
+    const auto moments = of(Buffer::Holds::kMoment);
+    const auto mirrored = of(Buffer::Holds::kMirrorMoment);
+    const size_t count = state.trained ? rule.states().size() : 0;
+    COHORT_CHECK(moments.size() >= count, "the step was planned for ", moments.size(),
+                 " states of the optimizer, which has ", count);
+    for (size_t k = 0; k < count; ++k) {
+      state.states.push_back(shard.allocate({moments[k]->numel}, moments[k]->dtype));
       if (state.mirror)
-        state.mirror->states.push_back(at::zeros({state.count}, at::kFloat));
+        state.mirror->states.push_back(
+            at::zeros({mirrored[k]->numel}, mirrored[k]->dtype));
     }
   }
 }
@@ -110,10 +120,15 @@ void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
 void FlatState::fill(int bucket, const Schedule& schedule, Communicator* world,
                      Communicator& shard) {
   BucketState& state = buckets_[bucket];
-  const auto dtype = schedule.precision.compute;
-  const bool wide = dtype == at::kFloat;
-  Tensor full = wide && schedule.shard < 3 ? shard.allocate({state.numel}, at::kFloat)
-                                           : at::zeros({state.numel}, at::kFloat);
+  const auto allocate = [&](Buffer::Holds holds) {
+    const auto found = planned(schedule, holds, bucket);
+    return found.empty() ? Tensor()
+                         : shard.allocate({found[0]->numel}, found[0]->dtype);
+  };
+  state.master = allocate(Buffer::Holds::kMaster);
+  state.whole = allocate(Buffer::Holds::kWhole);
+  const bool apart = state.master.defined(), kept = state.whole.defined();
+  Tensor full = apart ? at::zeros({state.numel}, at::kFloat) : state.whole;
   for (const auto& place : places_) {
     if (place.bucket != bucket || !world || world->rank() != 0) continue;
     if (!place.parameter.has_storage() || !place.parameter.storage().data())
@@ -124,29 +139,25 @@ void FlatState::fill(int bucket, const Schedule& schedule, Communicator* world,
   if (world) world->broadcast(full, 0).wait();
 
   const Tensor share = full.narrow(0, state.begin, state.count);
-  if (wide && schedule.shard < 3) {
-    state.whole = full;
-    state.master = share;
-  } else {
-    state.master = shard.allocate({state.count}, at::kFloat);
+  if (apart)
     state.master.copy_(share);
-    state.whole = schedule.shard < 3 ? shard.allocate({state.numel}, dtype)
-                                     : at::empty({state.numel}, dtype);
-    if (schedule.shard < 3) state.whole.copy_(full);
-  }
-  if (schedule.shard == 3) {
-    state.travels = state.master;
-    if (!wide) {
-      state.travels = shard.allocate({state.count}, dtype);
+  else
+    state.master = share;
+  if (kept && apart) state.whole.copy_(full);
+  if (!kept) {
+    state.whole = at::empty({state.numel}, schedule.precision.compute);
+    state.travels = allocate(Buffer::Holds::kTravelling);
+    if (state.travels.defined())
       state.travels.copy_(share);
-    }
+    else
+      state.travels = state.master;
   }
   if (schedule.buckets[bucket].joined)
     state.joined = dynamic_cast<PeerMemory&>(shard).join(state.travels);
   if (state.mirror) fill_mirror(state, full, shard);
   for (const auto& place : places_)
     if (place.bucket == bucket) place.parameter.set_data(view(state.whole, place));
-  if (schedule.shard == 3) set_memory(state.whole, {nullptr, at::kCPU}, 0);
+  if (!kept) set_memory(state.whole, {nullptr, at::kCPU}, 0);
 }
 
 void FlatState::fill_mirror(BucketState& state, const Tensor& full,

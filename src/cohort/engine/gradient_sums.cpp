@@ -8,23 +8,10 @@
 
 #include "cohort/core/error.h"
 #include "cohort/engine/replicas.h"
+#include "cohort/step/memory_plan.h"
 #include "cohort/step/slices.h"
 
 namespace cohort {
-namespace {
-
-// The most sums a rank is left with at once, while it pushes its slices.
-int stack_height(SliceRange range, int slices) {
-  SliceTree tree(slices);
-  size_t most = 1;
-  for (int s = range.begin; s < range.end; ++s) {
-    tree.push({0, s});
-    most = std::max(most, tree.nodes().size());
-  }
-  return static_cast<int>(most);
-}
-
-}  // namespace
 
 bool GradientSums::can_visit(const RankGroups& groups) {
   return groups.shard->size() > 1 && !groups.replicate &&
@@ -36,7 +23,6 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
     : level_(groups.shard->size() > 1 ? schedule.shard : 0),
       seals_(options.seals && schedule.exact && schedule.elastic),
       exact_(schedule.exact),
-      mirrors_(has_mirrors(schedule)),
       slices_(schedule.slices),
       mesh_(schedule.mesh),
       rank_(groups.dp->rank()),
@@ -64,14 +50,13 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
     for (auto& seals : sums.peer_seals)
       seals[0].close_as(share_count(bucket), begin, hash);
   };
-  if (in_rounds()) allocate_ring(schedule);
+  for (const Buffer* slot : planned(schedule, Buffer::Holds::kSlot))
+    ring_.push_back(shard_->allocate({slot->numel}, slot->dtype));
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (!state.buckets()[i].trained) continue;
-    const int64_t numel = state.buckets()[i].numel;
     buckets_[i].tree = SliceTree(slices_);
     buckets_[i].slot = schedule.buckets[i].slot;
-    if (!in_rounds()) allocate_local(buckets_[i], numel);
-    if (level_ > 0) allocate_share(buckets_[i], numel, options.visits);
+    allocate(schedule, static_cast<int>(i), options.visits);
   }
   if (peers_) map_peers();
   if (seals_) make_seals();
@@ -91,49 +76,38 @@ void GradientSums::make_folds() {
   fold_replicas_ = std::make_unique<TreeFold>(slices_, nodes);
 }
 
-void GradientSums::allocate_local(BucketSums& sums, int64_t numel) {
-  const bool wide = precision_.compute == precision_.accumulate;
-  if (!exact_ || !wide) sums.leaf = shard_->allocate({numel}, precision_.compute);
-  int buffers = !wide && rounds_ > 1 ? 1 : 0;
-  if (exact_) {
-    buffers = 1;
-    for (const int rank : mesh_.members(rank_, kDataAxes)) {
-      const SliceRange range = mesh_.slices(rank, slices_);
-      buffers = std::max(
-          buffers, wide ? buffers_for(range, slices_) : stack_height(range, slices_));
-    }
+void GradientSums::allocate(const Schedule& schedule, int bucket, bool visits) {
+  BucketSums& sums = buckets_[bucket];
+  const auto all = [&](Buffer::Holds holds) {
+    return planned(schedule, holds, bucket);
+  };
+  const auto first = [&](Buffer::Holds holds) {
+    const auto found = all(holds);
+    return found.empty() ? Tensor()
+                         : shard_->allocate({found[0]->numel}, found[0]->dtype);
+  };
+  sums.leaf = first(Buffer::Holds::kLeaf);
+  for (const Buffer* partial : all(Buffer::Holds::kPartial))
+    sums.sums.push_back(shard_->allocate({partial->numel}, partial->dtype));
+  // As many as the group needs that needs most: others leave some of the last.
+  const auto stacks = all(Buffer::Holds::kStack);
+  for (size_t next = 0, m = 0; next < stacks.size(); ++m) {
+    const int member = static_cast<int>(m);
+    const bool last = member + 1 == shard_->size();
+    auto& stack = sums.stacks.emplace_back();
+    for (int i = stack_height(slices_of_member(member), slices_);
+         next < stacks.size() && (last || i > 0); --i, ++next)
+      stack.push_back(at::empty({stacks[next]->numel}, stacks[next]->dtype));
   }
-  for (int i = 0; i < buffers; ++i)
-    sums.sums.push_back(shard_->allocate({numel}, precision_.accumulate));
-}
-
-void GradientSums::allocate_share(BucketSums& sums, int64_t numel, bool visits) {
-  const int64_t count = numel / shard_->size();
-  const bool once = rounds_ == 1 || !in_rounds();
-  if (exact_ && in_rounds())
-    for (int m = 0; m < shard_->size(); ++m) {
-      auto& stack = sums.stacks.emplace_back();
-      for (int i = stack_height(slices_of_member(m), slices_); i > 0; --i)
-        stack.push_back(at::empty({count}, at::kFloat));
-    }
-  if (exact_ && replicate_)
-    sums.partials = at::empty({static_cast<int64_t>(fold_->left().size()), count});
-  if (visits && (once || exact_)) return;
-  const bool wide = exact_ || rounds_ > 1;
-  sums.share = shard_->allocate({count}, wide ? at::kFloat : precision_.reduce);
-  if (mirrors_) sums.mirrored = shard_->allocate({count}, sums.share.scalar_type());
-}
-
-void GradientSums::allocate_ring(const Schedule& schedule) {
-  int slots = 0;
-  int64_t largest = 0;
-  for (const auto& bucket : schedule.buckets) {
-    if (!bucket.trained) continue;
-    slots = std::max(slots, bucket.slot + 1);
-    largest = std::max(largest, bucket.numel);
-  }
-  for (int i = 0; i < slots; ++i)
-    ring_.push_back(shard_->allocate({largest}, precision_.compute));
+  if (const auto nodes = all(Buffer::Holds::kNodes); !nodes.empty())
+    sums.partials = at::empty({nodes[0]->numel}, nodes[0]->dtype)
+                        .view({-1, share_count(bucket)})
+                        .narrow(0, 0, static_cast<int64_t>(fold_->left().size()));
+  sums.share = first(Buffer::Holds::kSum);
+  sums.mirrored = first(Buffer::Holds::kMirrorSum);
+  // A step whose updates use sums as they are made, in an executor that does not.
+  const bool needs = level_ > 0 && !visits && !sums.share.defined();
+  if (needs) sums.share = shard_->allocate({share_count(bucket)}, sum_type(schedule));
 }
 
 void GradientSums::map_peers() {

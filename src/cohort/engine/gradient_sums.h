@@ -128,9 +128,7 @@ class GradientSums {
   using Pointers = std::vector<const float*>;
 
   void make_folds();
-  void allocate_ring(const Schedule& schedule);
-  void allocate_local(BucketSums& sums, int64_t numel);
-  void allocate_share(BucketSums& sums, int64_t numel, bool visits);
+  void allocate(const Schedule& schedule, int bucket, bool visits);
   void map_peers();
   void make_seals();
   StretchSeal seal_here(const Tensor& buffer, int64_t share) const;
@@ -164,7 +162,6 @@ class GradientSums {
   int level_;
   bool seals_;
   bool exact_;
-  bool mirrors_;
   int slices_;
   const Mesh mesh_;
   const int rank_;  // of the world

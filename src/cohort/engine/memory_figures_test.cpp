@@ -9,6 +9,7 @@
 #include "cohort/core/memory.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/engine/executor.h"
+#include "cohort/engine/gradient_sums.h"
 #include "cohort/nn/models.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/checker.h"
@@ -181,6 +182,66 @@ TEST_P(MemoryFigures, OfUnevenBlocksAreThoseOfTheChecker) {
   const auto [shard, elastic] = GetParam();
   test::run_ranks({.backend = "local", .size = 3}, [&](Communicator& comm) {
     compare_uneven_blocks(shard, elastic, comm);
+  });
+}
+
+struct PlannedCase {
+  int shard, replicate, slices;
+  bool exact, elastic, shares;
+  at::ScalarType compute;
+};
+
+std::vector<PlannedCase> planned_cases() {
+  std::vector<PlannedCase> cases;
+  for (int shard : {0, 1, 2, 3})
+    for (int replicate : {1, 2})
+      for (int slices : {4, 7})
+        for (int bits = 0; bits < 16; ++bits) {
+          if (shard == 0 && replicate > 1) continue;
+          cases.push_back({shard, replicate, slices, (bits & 1) != 0, (bits & 2) != 0,
+                           (bits & 4) != 0, bits & 8 ? at::kBFloat16 : at::kFloat});
+        }
+  return cases;
+}
+
+// What the state, and the sums that change it, take: neither more nor less than the
+// plan says. Gathered parameters come with the first step.
+void compare_with_plan(const PlannedCase& c, Communicator& comm) {
+  Chain chain = make_cnn({}, {});
+  const auto rule = make_update_rule({.name = "adamw"});
+  Schedule schedule = generate(
+      specs_of(chain), {.dp = comm.size(), .shard = c.shard, .replicate = c.replicate},
+      {.slices = c.slices,
+       .bucket_bytes = 1 << 16,
+       .elastic = c.elastic,
+       .exact = c.exact,
+       .precision = {.compute = c.compute},
+       .optimizer_states = static_cast<int>(rule->states().size()),
+       .shares_memory = c.shares});
+  int64_t planned_bytes = 0;
+  for (const auto& buffer : schedule.buffers)
+    if (buffer.holds != Buffer::Holds::kGathered) planned_bytes += buffer.bytes();
+  std::unique_ptr<Communicator> shard, replicate;
+  RankGroups groups{&comm, &comm, nullptr};
+  if (c.replicate > 1) {
+    const Mesh& mesh = schedule.mesh;
+    shard = comm.split(mesh.coordinate(comm.rank(), Axis::kReplicate));
+    replicate = comm.split(mesh.coordinate(comm.rank(), Axis::kCut));
+    groups = {&comm, shard.get(), replicate.get()};
+  }
+  MemoryCounter counter;
+  const TensorMemoryScope scope(counter);
+  const FlatState state(chain, schedule, *rule, {}, &comm, *groups.shard);
+  const GradientSums sums(schedule, state, groups, {.visits = !schedule.keeps_sums});
+  EXPECT_EQ(counter.current(), planned_bytes)
+      << "shard " << c.shard << " replicate " << c.replicate << " slices " << c.slices
+      << " exact " << c.exact << " elastic " << c.elastic << " shares " << c.shares
+      << " compute " << c.compute;
+}
+
+TEST(MemoryPlan, IsWhatIsAllocated) {
+  test::run_ranks({.backend = "local", .size = 4}, [&](Communicator& comm) {
+    for (const auto& c : planned_cases()) compare_with_plan(c, comm);
   });
 }
 

@@ -47,8 +47,11 @@ Schedule schedule_of(const Chain& chain, int ranks, const ShardedOptions& option
   if (options.level < 0 || options.level > 2)
     throw ConfigError(text("[engine] Sharded: level ", options.level,
                            "; legal: 0, 1, 2 (3 needs a Chain)"));
+  const auto rule = make_update_rule(options.update);
   return generate(specs_of(chain), {.dp = ranks, .shard = options.level},
-                  {.slices = ranks, .bucket_bytes = options.bucket_bytes});
+                  {.slices = ranks,
+                   .bucket_bytes = options.bucket_bytes,
+                   .optimizer_states = static_cast<int>(rule->states().size())});
 }
 
 }  // namespace

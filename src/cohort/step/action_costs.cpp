@@ -61,7 +61,7 @@ const LinkCost* ActionCosts::find(const Action& action) const {
 }
 
 const LinkCost* ActionCosts::find(const InnerCall& call) const {
-  return costs_.find(groups_[call.group], call_name(call.op));
+  return costs_.find(groups_[call.group], name_of(call.op));
 }
 
 double ActionCosts::seconds(const InnerCall& call) const {
@@ -132,7 +132,7 @@ void require_costs_of(const Schedule& schedule, const CostTable& costs) {
       most = std::max(most, action.block);
       for (const auto& call : action.calls) {
         const std::string& group = schedule.groups[call.group].name;
-        if (!rows.find(call)) refuse(call_name(call.op), "of group " + group, group);
+        if (!rows.find(call)) refuse(name_of(call.op), "of group " + group, group);
       }
       const Channel::Kind kind = schedule.channels[action.lane].kind;
       const bool group = kind == Channel::Kind::kGroup;

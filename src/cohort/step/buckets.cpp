@@ -2,11 +2,9 @@
 #include "cohort/step/buckets.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 
 #include "cohort/step/generator.h"
-#include "cohort/step/slice_tree.h"
 
 namespace cohort {
 namespace {
@@ -35,13 +33,6 @@ int64_t owned_numel(const BlockSpec& spec, int block, bool trained,
   return sum;
 }
 
-int64_t largest_bucket(const Schedule& schedule, bool (*counts)(const Bucket&)) {
-  int64_t largest = 0;
-  for (const auto& bucket : schedule.buckets)
-    if (counts(bucket)) largest = std::max(largest, bucket.numel);
-  return largest;
-}
-
 int64_t evenly(int64_t numel, int parts) {
   const int64_t unit = kChunk * parts;
   return (numel + unit - 1) / unit * unit;
@@ -65,12 +56,6 @@ void add_buckets(std::span<const BlockSpec> blocks, const BucketOptions& options
   }
   for (size_t i = first; i < buckets.size(); ++i)
     buckets[i].numel = evenly(buckets[i].numel, options.parts);
-}
-
-int shard_ranks(const Schedule& schedule) { return schedule.mesh.size(Axis::kCut); }
-
-int most_slices(const Schedule& schedule) {
-  return schedule.mesh.rounds(schedule.slices);
 }
 
 }  // namespace
@@ -108,82 +93,6 @@ std::vector<int> last_to_add(std::span<const std::vector<int>> uses, size_t buck
   for (int b = static_cast<int>(uses.size()) - 1; b >= 0; --b)
     for (int bucket : uses[b]) last[bucket] = b;
   return last;
-}
-
-int assign_slots(std::span<const std::vector<int>> uses, std::vector<Bucket>& buckets) {
-  const std::vector<int> last = last_to_add(uses, buckets.size());
-  std::vector<bool> has_slot(buckets.size(), false);
-  std::deque<int> retired;
-  int slots = 0;
-  for (int b = static_cast<int>(uses.size()) - 1; b >= 0; --b) {
-    for (int i : uses[b]) {
-      if (!buckets[i].trained || has_slot[i]) continue;
-      has_slot[i] = true;
-      const bool again = retired.size() >= 2;
-      buckets[i].slot = again ? retired.front() : slots++;
-      if (again) retired.pop_front();
-    }
-    for (int i : uses[b])
-      if (buckets[i].trained && last[i] == b) retired.push_back(buckets[i].slot);
-  }
-  return slots;
-}
-
-int64_t state_bytes(const Schedule& schedule, const Bucket& bucket,
-                    int optimizer_states) {
-  const int64_t numel = bucket.numel;
-  const int64_t share = numel / (schedule.shard > 0 ? shard_ranks(schedule) : 1);
-  const bool wide = schedule.precision.compute == at::kFloat;
-  int64_t bytes = 0;
-  if (schedule.shard < 3) bytes += numel * size_of(schedule.precision.compute);
-  if (schedule.shard == 3 || !wide) bytes += share * kFloatBytes;  // masters
-  if (schedule.shard == 3 && !wide)                                // what is gathered
-    bytes += share * size_of(schedule.precision.compute);
-  if (!bucket.trained) return bytes;
-  bytes += share * kFloatBytes * optimizer_states;
-  const bool several = schedule.exact || most_slices(schedule) > 1;
-  const bool kept = schedule.keeps_sums || (several && schedule.shard > 1);
-  if (schedule.shard > 0 && shard_ranks(schedule) > 1 && kept)
-    bytes += share * size_of(sum_type(schedule));
-  return bytes;
-}
-
-int64_t mirror_bytes(const Schedule& schedule, const Bucket& bucket,
-                     int optimizer_states) {
-  if (!has_mirrors(schedule)) return 0;
-  const int64_t share = bucket.numel / shard_ranks(schedule);
-  int64_t bytes = share * kFloatBytes;  // masters
-  if (bucket.trained)
-    bytes += share * (kFloatBytes * optimizer_states + size_of(sum_type(schedule)));
-  return bytes;
-}
-
-at::ScalarType sum_type(const Schedule& schedule) {
-  const bool several = schedule.exact || most_slices(schedule) > 1;
-  return several ? schedule.precision.accumulate : schedule.precision.reduce;
-}
-
-int64_t gathered_bytes(const Schedule& schedule, int bucket) {
-  if (schedule.buckets[bucket].joined) return 0;
-  return largest_bucket(schedule, [](const Bucket&) { return true; }) *
-         size_of(schedule.precision.compute);
-}
-
-int64_t gradient_bytes(const Schedule& schedule, const Bucket& bucket) {
-  if (schedule.shard > 1 && shard_ranks(schedule) > 1)
-    return largest_bucket(schedule, [](const Bucket& b) { return b.trained; }) *
-           size_of(schedule.precision.compute);
-  const int64_t leaf = bucket.numel * size_of(schedule.precision.compute);
-  const bool wide = schedule.precision.compute == schedule.precision.accumulate;
-  const int64_t sum = bucket.numel * size_of(schedule.precision.accumulate);
-  if (schedule.exact) {
-    int most = 1;
-    for (const int rank : schedule.mesh.members(0, kDataAxes))
-      most = std::max(most, buffers_for(schedule.mesh.slices(rank, schedule.slices),
-                                        schedule.slices));
-    return wide ? most * sum : leaf + std::max(1, most - 1) * sum;
-  }
-  return wide || most_slices(schedule) == 1 ? leaf : leaf + sum;
 }
 
 }  // namespace cohort

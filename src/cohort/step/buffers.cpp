@@ -8,20 +8,61 @@
 namespace cohort {
 namespace {
 
+bool is_gradient(const Value& value) {
+  return value.what == What::kLeaf || value.what == What::kPartial;
+}
+
+// By bucket, the last action of a slice that adds to its gradient.
+std::map<int, size_t> last_adders(const std::vector<Action>& actions, int slice) {
+  std::map<int, size_t> last;
+  for (size_t i = 0; i < actions.size(); ++i)
+    if (actions[i].slice == slice && actions[i].block != kNone)
+      for (const auto& access : actions[i].writes)
+        if (is_gradient(access.value)) last[access.value.of] = i;
+  return last;
+}
+
+// The slots of buckets, as the first slice of a list needs them; all slices are alike.
+int assign_slots(Schedule& schedule, int distance) {
+  const auto& actions = schedule.roles[0].actions;
+  const auto last = last_adders(actions, 0);
+  std::vector<bool> has_slot(schedule.buckets.size(), false);
+  std::deque<int> retired;
+  int slots = 0;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (actions[i].slice != 0 || actions[i].block == kNone) continue;
+    std::vector<int> ended;
+    for (const auto& access : actions[i].writes) {
+      if (!is_gradient(access.value)) continue;
+      const int bucket = access.value.of;
+      int& slot = schedule.buckets[bucket].slot;
+      if (!has_slot[bucket]) {
+        has_slot[bucket] = true;
+        const bool again = static_cast<int>(retired.size()) >= distance;
+        slot = again ? retired.front() : slots++;
+        if (again) retired.pop_front();
+      }
+      if (last.at(bucket) == i) ended.push_back(slot);
+    }
+    retired.insert(retired.end(), ended.begin(), ended.end());
+  }
+  return slots;
+}
+
+// The buffers of one list.
 class BufferAssigner {
  public:
-  explicit BufferAssigner(const Schedule& schedule) : schedule_(schedule) {
-    for (const auto& bucket : schedule.buckets)
-      next_ = std::max(next_, bucket.slot + 1);
-  }
+  BufferAssigner(const Schedule& schedule, int slots)
+      : schedule_(schedule), next_(slots) {}
 
   void assign(Action& action) {
-    const bool gathers = action.kind == ActionKind::kGather && schedule_.shard == 3;
-    if (gathers) take(action.buckets[0]);
+    if (action.kind == ActionKind::kGather && schedule_.shard == 3)
+      take(action.buckets[0]);
     for (auto* accesses : {&action.reads, &action.writes})
       for (auto& access : *accesses) access.buffer = buffer_of(access.value);
     if (action.kind == ActionKind::kFree) give_back(action.buckets[0]);
   }
+  int used() const { return next_; }
 
  private:
   int buffer_of(const Value& value) const {
@@ -46,16 +87,41 @@ class BufferAssigner {
   }
 
   const Schedule& schedule_;
-  int next_ = 0;
+  int next_;
   std::map<int, int> held_;  // by bucket: the buffer of its whole parameters
   std::deque<int> free_;     // such buffers, longest free first
 };
 
+bool takes_turns(const Schedule& schedule) {
+  for (const auto& role : schedule.roles)
+    for (const auto& action : role.actions)
+      for (const auto& access : action.writes)
+        if (access.value.what == What::kLeaf) return true;
+  return false;
+}
+
 }  // namespace
 
-void assign_buffers(const Schedule& schedule, std::vector<Action>& actions) {
-  BufferAssigner assigner(schedule);
-  for (auto& action : actions) assigner.assign(action);
+// Any buffer may serve any bucket, so each fits the largest.
+void assign_buffers(Schedule& schedule, int distance) {
+  const int found = assign_slots(schedule, distance);
+  const int slots = takes_turns(schedule) ? found : 0;
+  int used = slots;
+  for (auto& role : schedule.roles) {
+    BufferAssigner assigner(schedule, slots);
+    for (auto& action : role.actions) assigner.assign(action);
+    used = std::max(used, assigner.used());
+  }
+  int64_t trained = 0, any = 0;
+  for (const auto& bucket : schedule.buckets) {
+    any = std::max(any, bucket.numel);
+    if (bucket.trained) trained = std::max(trained, bucket.numel);
+  }
+  for (int i = 0; i < used; ++i)
+    schedule.buffers.push_back(
+        {.holds = i < slots ? Buffer::Holds::kSlot : Buffer::Holds::kGathered,
+         .dtype = schedule.precision.compute,
+         .numel = i < slots ? trained : any});
 }
 
 }  // namespace cohort

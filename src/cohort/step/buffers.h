@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <vector>
-
 #include "cohort/step/schedule.h"
 
 namespace cohort {
 
-// Gives values of a list that take turns in memory a buffer each: gradients that are
-// reduced slice by slice the slot of their bucket, which is the same on all ranks;
-// gathered parameters the one that is free longest, or another.
-void assign_buffers(const Schedule& schedule, std::vector<Action>& actions);
+// Gives values that take turns in memory a buffer each, in all lists of a schedule that
+// has none, and lists these buffers first:
+// - gradients that are reduced slice by slice the slot of their bucket, the same on all
+//   ranks. A slot is used again when `distance` reductions were started after its own,
+//   so that they may overlap;
+// - gathered parameters the buffer that is free longest, or another.
+void assign_buffers(Schedule& schedule, int distance);
 
 }  // namespace cohort

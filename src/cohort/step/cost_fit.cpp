@@ -100,7 +100,7 @@ struct Lines {
                        const Action& action, double seconds) {
     for (const auto& call : action.calls) {
       const LinkCost* const cost = known.find(call);
-      inner[text(schedule.groups[call.group].name, "/", call_name(call.op))] =
+      inner[text(schedule.groups[call.group].name, "/", name_of(call.op))] =
           cost ? *cost : LinkCost();
       seconds -= known.seconds(call);
     }

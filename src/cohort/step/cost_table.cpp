@@ -17,8 +17,6 @@ constexpr std::string_view kHeader = "what,name,fixed_us,per_sample_us,gb_per_s,
 constexpr size_t kCells = 6;
 
 const std::string kBetweenNodes = "@nodes";
-constexpr std::array<std::string_view, 4> kCallNames = {"AllReduce", "AllGather",
-                                                        "ReduceScatter", "AllToAll"};
 const LinkCost kNoCost;
 
 // Six digits are more than any clock is worth.
@@ -134,7 +132,9 @@ class CostReader {
              "meant");
     if (slash == std::string_view::npos) return cell;
     const std::string kind(name.substr(slash + 1));
-    std::vector<std::string> legal(kCallNames.begin(), kCallNames.end());
+    std::vector<std::string> legal;
+    for (int op = 0; op < InnerCall::kOps; ++op)
+      legal.emplace_back(name_of(static_cast<InnerCall::Op>(op)));
     for (int k = 0; k < kActionKinds; ++k)
       legal.emplace_back(name_of(static_cast<ActionKind>(k)));
     if (std::find(legal.begin(), legal.end(), kind) == legal.end())
@@ -252,10 +252,6 @@ double ring_factor(ActionKind kind, int ranks) {
 double ring_factor(InnerCall::Op op, int ranks) {
   const double part = static_cast<double>(ranks - 1) / ranks;
   return op == InnerCall::Op::kAllReduce ? 2 * part : part;
-}
-
-std::string_view call_name(InnerCall::Op op) {
-  return kCallNames[static_cast<size_t>(op)];
 }
 
 std::string to_csv(const CostTable& costs) {

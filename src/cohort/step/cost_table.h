@@ -98,9 +98,6 @@ CostTable guess_costs(std::span<const BlockSpec> blocks, double samples,
 double ring_factor(ActionKind kind, int ranks);
 double ring_factor(InnerCall::Op op, int ranks);
 
-// "AllReduce": what a row calls it.
-std::string_view call_name(InnerCall::Op op);
-
 // Columns what,name,fixed_us,per_sample_us,gb_per_s,hidden; docs/step.md has them.
 // ConfigError with the line for a text that is no table.
 std::string to_csv(const CostTable& costs);

@@ -11,6 +11,8 @@
 
 namespace cohort::csv {
 
+// Files of the first kind have takes and frees; the others have records in their
+// comments, and calls, reads and writes.
 enum Column {
   kRoleColumn,
   kRanks,
@@ -27,17 +29,25 @@ enum Column {
   kFrees,
   kScratch,
   kNeeds,
+  kCalls,
+  kReads,
+  kWrites,
   kWaits,
   kStart,
   kEnd,
 };
-inline constexpr int kAlways = kStart;  // columns that every file has
-inline constexpr std::array<std::string_view, 18> kColumns = {
-    "role",  "ranks",   "slices", "id",      "kind",     "lane",
-    "group", "block",   "slice",  "buckets", "bytes",    "takes",
-    "frees", "scratch", "needs",  "waits",   "start_us", "end_us"};
+inline constexpr std::array<std::string_view, 21> kColumns = {
+    "role",  "ranks", "slices",  "id",     "kind",  "lane",     "group",
+    "block", "slice", "buckets", "bytes",  "takes", "frees",    "scratch",
+    "needs", "calls", "reads",   "writes", "waits", "start_us", "end_us"};
 
-// A group as files have it.
+inline bool is_of_version(int column, int version) {
+  if (column == kTakes || column == kFrees) return version == 1;
+  if (column == kCalls || column == kReads || column == kWrites) return version == 2;
+  return column < kStart;
+}
+
+// A group as the first kind of files has it.
 struct FileGroup {
   std::string name;
   int size = 1;
@@ -49,6 +59,11 @@ struct FileGroup {
 inline std::string group_text(const Schedule& schedule, const Group& group) {
   return FileGroup{group.name, schedule.size_of(group), stride_of(schedule, group)}
       .text();
+}
+
+// What a row says of its lane in the other files: a group or a link, by its name.
+inline std::string lane_text(const Schedule& schedule, int lane) {
+  return lane == kComputeLane ? "" : schedule.name_of_lane(lane);
 }
 
 }  // namespace cohort::csv

@@ -97,6 +97,7 @@ void Declarer::recompute(Action& action) {
 void Declarer::backward(Action& action) {
   const auto [block, slice] = std::pair(action.block, action.slice);
   versions_.read(action, What::kFlight, block, slice);
+  versions_.read(action, What::kAct, block, slice);
   if (block + 1 < facts_.blocks) versions_.read(action, What::kActGrad, block, slice);
   read_parameters(action);
   if (block > 0) versions_.make(action, What::kActGrad, block - 1, slice);

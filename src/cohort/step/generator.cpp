@@ -6,7 +6,10 @@
 
 #include "cohort/core/error.h"
 #include "cohort/step/buckets.h"
+#include "cohort/step/buffers.h"
+#include "cohort/step/derive.h"
 #include "cohort/step/generators/generators.h"
+#include "cohort/step/memory_plan.h"
 
 namespace cohort {
 namespace {
@@ -103,7 +106,6 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
                 .options = options,
                 .uses = uses,
                 .last_to_add = last_to_add(uses, schedule.buckets.size()),
-                .slots = assign_slots(uses, schedule.buckets),
                 .rounds = schedule.mesh.rounds(options.slices)};
   plan.copy_lane = schedule.lanes() - 1;
   if (schedule.shard == 3) plan.gather_lane = plan.copy_lane;  // of one rank
@@ -112,6 +114,14 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
   plan.shard_lane = plan.gather_lane = schedule.groups.size() > 1 ? 2 : 1;
   plan.replicate_lane = schedule.groups.size() > 1 ? 3 : kComputeLane;
   return plan;
+}
+
+// So many reductions may be under way before a gradient waits for memory.
+constexpr int kReductionsAtOnce = 2;
+
+void plan_memory(Schedule& schedule, const GeneratorOptions& options) {
+  assign_buffers(schedule, kReductionsAtOnce);
+  plan_state(schedule, options.optimizer_states);
 }
 
 }  // namespace
@@ -152,6 +162,8 @@ Schedule generate(std::span<const BlockSpec> blocks, const Layout& layout,
       roles.push_back({.ranks = ranks, .slices = slices, .actions = list.take()});
     }
     schedule.roles = std::move(roles);
+    plan_memory(schedule, options);
+    for (auto& role : schedule.roles) derive_waits(role.actions, schedule.lanes());
     return schedule;
   }
   throw BugError(text("[step] no generator for ", layout.text()));

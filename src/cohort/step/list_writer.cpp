@@ -6,8 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/step/buckets.h"
-#include "cohort/step/buffers.h"
-#include "cohort/step/derive.h"
+#include "cohort/step/memory_plan.h"
 
 namespace cohort {
 namespace {
@@ -33,72 +32,41 @@ ListWriter::ListWriter(const StepPlan& plan, int slices)
     : plan_(plan),
       slices_(slices),
       declarer_(facts_of(plan)),
-      updated_(plan.schedule.buckets.size(), false),
-      has_memory_(plan.schedule.buckets.size(), false),
-      slot_used_(static_cast<size_t>(plan.slots), false) {}
+      updated_(plan.schedule.buckets.size(), false) {}
 
-int ListWriter::add(Action action) {
+void ListWriter::add(Action action) {
   declarer_.declare(action);
+  for (auto& access : action.writes) access.bytes = activation_bytes(action, access);
   actions_.push_back(std::move(action));
-  return static_cast<int>(actions_.size()) - 1;
 }
 
-std::vector<Action> ListWriter::take() {
-  assign_buffers(plan_.schedule, actions_);
-  derive_waits(actions_, plan_.schedule.lanes());
-  return std::move(actions_);
+// What is kept from forward to backward; of a block that is recomputed the output
+// alone, until then.
+int64_t ListWriter::activation_bytes(const Action& action, const Access& access) const {
+  if (action.block == kNone) return 0;
+  const BlockSpec& spec = plan_.blocks[action.block];
+  if (access.value.what == What::kAct) return spec.output_bytes;
+  if (access.value.what != What::kFlight) return 0;
+  if (action.kind == ActionKind::kRecompute) return spec.activation_bytes;
+  if (plan_.options.recompute.has(action.block)) return 0;
+  return std::max<int64_t>(0, spec.activation_bytes - spec.output_bytes);
 }
 
-void ListWriter::forward(int block, int slice) {
-  const BlockSpec& spec = plan_.blocks[block];
-  const bool forward_only = plan_.options.forward_only;
-  const bool keeps = !forward_only && !plan_.options.recompute.has(block);
-  const bool first = block == 0, last = block + 1 == blocks();
-  add({.kind = ActionKind::kForward,
+void ListWriter::compute(ActionKind kind, int block, int slice) {
+  add({.kind = kind,
        .block = block,
        .slice = slice,
        .buckets = plan_.uses[block],
-       .takes = keeps ? spec.activation_bytes : spec.output_bytes,
-       .frees = (forward_only && !first ? plan_.blocks[block - 1].output_bytes : 0) +
-                (forward_only && last ? spec.output_bytes : 0),
-       .scratch = spec.scratch_bytes});
+       .scratch = plan_.blocks[block].scratch_bytes});
+}
+
+void ListWriter::forward(int block, int slice) {
+  compute(ActionKind::kForward, block, slice);
 }
 
 void ListWriter::backward(int block, int slice) {
-  const BlockSpec& spec = plan_.blocks[block];
-  int64_t held = spec.activation_bytes;
-  if (plan_.options.recompute.has(block)) {
-    held += spec.output_bytes;
-    add({.kind = ActionKind::kRecompute,
-         .block = block,
-         .slice = slice,
-         .buckets = plan_.uses[block],
-         .takes = spec.activation_bytes,
-         .scratch = spec.scratch_bytes});
-  }
-  Action action{.kind = ActionKind::kBackward,
-                .block = block,
-                .slice = slice,
-                .buckets = plan_.uses[block],
-                .frees = held,
-                .scratch = spec.scratch_bytes};
-  for (const int bucket : action.buckets)
-    if (plan_.schedule.buckets[bucket].trained && takes_turns())
-      take_gradient(action, bucket);
-  add(std::move(action));
-}
-
-// From level 2 on a gradient has memory only from the first backward that adds to it
-// until its reduction: gradients take turns in pieces, each of which stays to the end
-// of the last reduction.
-void ListWriter::take_gradient(Action& action, int bucket) {
-  if (has_memory_[bucket]) return;
-  has_memory_[bucket] = true;
-  const int slot = plan_.schedule.buckets[bucket].slot;
-  if (slot_used_[slot]) return;
-  slot_used_[slot] = true;
-  action.takes += gradient_of(bucket);
-  gradients_taken_ += gradient_of(bucket);
+  if (plan_.options.recompute.has(block)) compute(ActionKind::kRecompute, block, slice);
+  compute(ActionKind::kBackward, block, slice);
 }
 
 void ListWriter::reduce_loss() {
@@ -122,16 +90,11 @@ void ListWriter::reduce_scatter(int bucket, int slice) {
   if (plan_.shard_lane == kComputeLane) return;
   const Bucket& what = plan_.schedule.buckets[bucket];
   const int64_t width = size_of(plan_.schedule.precision.reduce);
-  Action action{.kind = ActionKind::kReduceScatter,
-                .lane = plan_.shard_lane,
-                .slice = slice,
-                .buckets = {bucket},
-                .bytes = what.numel * width};
-  if (takes_turns()) take_gradient(action, bucket);
-  if (last_reduction_ != kNone) actions_[last_reduction_].frees = 0;
-  action.frees = gradients_taken_;
-  has_memory_[bucket] = false;
-  last_reduction_ = add(std::move(action));
+  add({.kind = ActionKind::kReduceScatter,
+       .lane = plan_.shard_lane,
+       .slice = slice,
+       .buckets = {bucket},
+       .bytes = what.numel * width});
   if (slice != kNone && slice + 1 != plan_.rounds) return;
   mirror(std::exchange(next_to_mirror_, bucket));
   if (plan_.replicate_lane == kComputeLane) return;
@@ -149,26 +112,21 @@ void ListWriter::mirror(int bucket) {
        .bytes = share(bucket) * size_of(sum_type(plan_.schedule))});
 }
 
+// Of whole parameters that were updated in shares a copy of the share travels, unless
+// the reduction has written it everywhere.
 void ListWriter::gather(int bucket, int slice) {
   const int64_t width = size_of(plan_.schedule.precision.compute);
-  const int64_t gathered = gathered_bytes(plan_.schedule, bucket);
-  // Of whole parameters that were updated in shares a copy of the share travels, unless
-  // the reduction has written it everywhere.
-  const int64_t copy = plan_.schedule.keeps_sums ? share(bucket) * width : 0;
+  const bool copies = plan_.schedule.shard < 3 && plan_.schedule.keeps_sums;
   add({.kind = ActionKind::kGather,
        .lane = plan_.gather_lane,
        .slice = slice,
        .buckets = {bucket},
        .bytes = plan_.schedule.buckets[bucket].numel * width,
-       .takes = is_cut() ? gathered : copy,
-       .frees = is_cut() ? 0 : copy});
+       .scratch = copies ? share(bucket) * width : 0});
 }
 
 void ListWriter::free_parameters(int bucket, int slice) {
-  add({.kind = ActionKind::kFree,
-       .slice = slice,
-       .buckets = {bucket},
-       .frees = gathered_bytes(plan_.schedule, bucket)});
+  add({.kind = ActionKind::kFree, .slice = slice, .buckets = {bucket}});
 }
 
 bool ListWriter::may_overlap_updates() const {
@@ -228,13 +186,6 @@ void ListWriter::commit() {
   if (plan_.options.vote) commit.needs.push_back(ActionKind::kVote);
   if (has_statistics()) commit.needs.push_back(ActionKind::kFoldBuffers);
   if (!plan_.options.elastic) fold_buffers();
-  for (const auto& bucket : plan_.schedule.buckets) {
-    const int states = plan_.options.optimizer_states;
-    commit.takes += state_bytes(plan_.schedule, bucket, states) +
-                    mirror_bytes(plan_.schedule, bucket, states);
-    if (bucket.trained && !takes_turns())
-      commit.takes += gradient_bytes(plan_.schedule, bucket);
-  }
   for (int i = 0; i < buckets() && !plan_.options.forward_only; ++i)
     if (plan_.schedule.buckets[i].trained) commit.buckets.push_back(i);
   if (has_mirrors(plan_.schedule) && !commit.buckets.empty())
@@ -246,10 +197,6 @@ int64_t ListWriter::share(int bucket) const {
   const int64_t numel = plan_.schedule.buckets[bucket].numel;
   if (plan_.schedule.shard == 0 || plan_.shard_lane == kComputeLane) return numel;
   return numel / plan_.schedule.mesh.size(Axis::kCut);
-}
-
-int64_t ListWriter::gradient_of(int bucket) const {
-  return gradient_bytes(plan_.schedule, plan_.schedule.buckets[bucket]);
 }
 
 }  // namespace cohort

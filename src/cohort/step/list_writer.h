@@ -17,7 +17,6 @@ struct StepPlan {
   const GeneratorOptions& options;
   std::vector<std::vector<int>> uses;  // buckets, by block
   std::vector<int> last_to_add;        // by bucket: block
-  int slots = 0;                       // pieces of memory gradients take turns in
   int rounds = 1;                      // slices of the rank that has most
 
   int dp_lane = kComputeLane;  // kComputeLane: nobody to talk to
@@ -28,7 +27,7 @@ struct StepPlan {
 };
 
 // The list of actions of one role, written one after another. Generators say in which
-// order; the writer knows what each action reads, writes, moves and holds.
+// order; the writer knows what each action reads, writes and moves.
 class ListWriter {
  public:
   ListWriter(const StepPlan& plan, int slices);
@@ -66,37 +65,27 @@ class ListWriter {
   // The block whose backward is the last to add to a bucket's gradient.
   int last_to_add(int bucket) const { return plan_.last_to_add[bucket]; }
 
-  // All of it, each action with what it waits for.
-  std::vector<Action> take();
+  std::vector<Action> take() { return std::move(actions_); }
 
  private:
-  int add(Action action);
+  void add(Action action);
+  void compute(ActionKind kind, int block, int slice);
+  int64_t activation_bytes(const Action& action, const Access& access) const;
   // Hands the sum of a share to the next rank. One bucket late, so that no rank waits
   // for its reduction while there is backward to compute.
   void mirror(int bucket);
   void fold_buffers();
   bool has_statistics() const;
   int64_t share(int bucket) const;
-  int64_t gradient_of(int bucket) const;
-  void take_gradient(Action& action, int bucket);
   void offload(int bucket);
   void fetch(int bucket);
-
-  bool is_cut() const { return plan_.schedule.shard == 3; }
-  bool takes_turns() const {
-    return plan_.schedule.shard >= 2 && plan_.shard_lane != kComputeLane;
-  }
 
   const StepPlan& plan_;
   int slices_;
   std::vector<Action> actions_;
   Declarer declarer_;
-  int next_to_mirror_ = kNone;    // the bucket whose sum is on its way
-  std::vector<bool> updated_;     // by bucket
-  std::vector<bool> has_memory_;  // by bucket: its gradient of this slice
-  std::vector<bool> slot_used_;
-  int64_t gradients_taken_ = 0;  // bytes of the pieces of memory they take turns in
-  int last_reduction_ = kNone;   // that left shards of a sum
+  int next_to_mirror_ = kNone;  // the bucket whose sum is on its way
+  std::vector<bool> updated_;   // by bucket
 };
 
 }  // namespace cohort

@@ -17,6 +17,14 @@ constexpr std::array<std::string_view, kActionKinds> kNames = {
     "Recv",    "Norm",          "Vote",           "Update",    "FoldBuffers",  "Commit",
     "Offload", "Fetch",         "Snapshot",       "Load",      "BackwardInput"};
 
+constexpr std::array<std::string_view, kBufferKinds> kBufferNames = {
+    "slot",          "gathered",      "received",   "whole",  "master", "travelling",
+    "moment",        "leaf",          "partial",    "sum",    "stack",  "nodes",
+    "mirror_master", "mirror_moment", "mirror_sum", "unknown"};
+
+constexpr std::array<std::string_view, InnerCall::kOps> kCallNames = {
+    "AllReduce", "AllGather", "ReduceScatter", "AllToAll"};
+
 void write_action(std::ostream& out, int index, const Action& action) {
   out << index << ' ' << name_of(action.kind) << " lane " << action.lane;
   if (action.block != kNone) out << " block " << action.block;
@@ -34,6 +42,14 @@ void write_action(std::ostream& out, int index, const Action& action) {
 }  // namespace
 
 std::string_view name_of(ActionKind kind) { return kNames[static_cast<size_t>(kind)]; }
+
+std::string_view name_of(InnerCall::Op op) {
+  return kCallNames[static_cast<size_t>(op)];
+}
+
+std::string_view name_of(Buffer::Holds holds) {
+  return kBufferNames[static_cast<size_t>(holds)];
+}
 
 const Role& Schedule::role_of(int rank) const {
   for (const auto& role : roles)

@@ -62,6 +62,7 @@ inline constexpr int kComputeLane = 0;
 // A collective inside a block, where it computes.
 struct InnerCall {
   enum class Op : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll };
+  static constexpr int kOps = 4;
   int group = kNone;
   Op op = Op::kAllReduce;
   int64_t bytes = 0;
@@ -69,12 +70,13 @@ struct InnerCall {
   bool operator==(const InnerCall&) const = default;
 };
 
+std::string_view name_of(InnerCall::Op op);
+
 // The pair (loss sum, count) is reduced like a bucket; this is its number.
 inline constexpr int kLossBucket = -1;
 
 // An action begins when its lane has finished the one before it and everything it
-// waits for is done. What it takes of memory counts from its beginning; what it frees
-// is free when another action has waited for it.
+// waits for is done.
 struct Action {
   ActionKind kind;
   int lane = kComputeLane;
@@ -83,9 +85,7 @@ struct Action {
   // Whose parameters it uses, or what it moves; of Commit: all that the step updates.
   std::vector<int> buckets;
   int64_t bytes = 0;    // moved, for communication and copies; weights of Update
-  int64_t takes = 0;    // bytes that stay when it is done; of Commit: between steps
-  int64_t frees = 0;    // bytes given back when it is done
-  int64_t scratch = 0;  // bytes needed only while it runs
+  int64_t scratch = 0;  // bytes needed only while it runs: measured, or estimated
   // What a step must have done before its Commit, beyond the updates: Norm, Vote,
   // FoldBuffers, Mirror.
   std::vector<ActionKind> needs;
@@ -118,6 +118,37 @@ struct Bucket {
   // along the pipeline, too.
   AxisSet sum = kDataAxes;
 };
+
+// Memory that a rank takes before its first step and keeps: what is allocated is this.
+struct Buffer {
+  enum class Holds : uint8_t {
+    kSlot,          // gradients that take turns
+    kGathered,      // whole parameters that take turns
+    kReceived,      // what comes over a link
+    kWhole,         // parameters, as they are computed with
+    kMaster,        // float32 weights, where they lie apart
+    kTravelling,    // a share of the parameters, to be gathered
+    kMoment,        // of the optimizer
+    kLeaf,          // the gradient of a slice
+    kPartial,       // a sum of slices
+    kSum,           // over ranks
+    kStack,         // partial sums of a share, of one rank's slices
+    kNodes,         // those that a group is left with
+    kMirrorMaster,  // the same of the neighbour's share
+    kMirrorMoment,
+    kMirrorSum,
+    kUnknown,  // of an old file: all that a rank keeps
+  };
+  Holds holds = Holds::kUnknown;
+  int bucket = kNone;  // kNone: several take turns
+  at::ScalarType dtype = at::kByte;
+  int64_t numel = 0;
+
+  int64_t bytes() const { return numel * size_of(dtype); }
+  bool operator==(const Buffer&) const = default;
+};
+inline constexpr int kBufferKinds = 16;
+std::string_view name_of(Buffer::Holds holds);
 
 // Ranks with equal lists share a role (law 6).
 struct Role {
@@ -153,6 +184,7 @@ struct Schedule {
   std::vector<Channel> channels;    // by lane
   std::vector<std::string> blocks;  // names
   std::vector<Bucket> buckets;
+  std::vector<Buffer> buffers;
   std::vector<Role> roles;
 
   int world() const { return mesh.world(); }

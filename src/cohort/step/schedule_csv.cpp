@@ -7,6 +7,7 @@
 #include "cohort/core/format.h"
 #include "cohort/step/checks/role_view.h"
 #include "cohort/step/csv_columns.h"
+#include "cohort/step/schedule_records.h"
 
 namespace cohort::csv {
 namespace {
@@ -25,14 +26,6 @@ std::string bucket_text(int bucket) {
   return bucket == kLossBucket ? "loss" : std::to_string(bucket);
 }
 
-std::string groups_of(const Schedule& schedule, const Action& action) {
-  if (action.kind == ActionKind::kCommit)
-    return list_text(schedule.groups,
-                     [&](const Group& group) { return group_text(schedule, group); });
-  const Group* const group = schedule.group_of(action.lane);
-  return group ? group_text(schedule, *group) : "";
-}
-
 void write_comments(std::ostream& out, const Schedule& schedule) {
   out << "# a step of " << schedule.world() << " ranks and " << schedule.slices
       << " slices, shard level " << schedule.shard << (schedule.exact ? ", exact" : "")
@@ -43,9 +36,7 @@ void write_comments(std::ostream& out, const Schedule& schedule) {
         name.begin(), name.end(), [](char c) { return c < ' '; }, ' ');
     out << "# block " << b << ": " << name << '\n';
   }
-  for (size_t b = 0; b < schedule.buckets.size(); ++b)
-    out << "# bucket " << b << ": " << schedule.buckets[b].numel << " elements"
-        << (schedule.buckets[b].trained ? "" : ", frozen") << '\n';
+  write_records(out, schedule);
 }
 
 void write_row(std::ostream& out, const Schedule& schedule, const Action& action) {
@@ -54,12 +45,15 @@ void write_row(std::ostream& out, const Schedule& schedule, const Action& action
     out << ',';
   };
   out << name_of(action.kind) << ',' << action.lane << ','
-      << groups_of(schedule, action) << ',';
+      << lane_text(schedule, action.lane) << ',';
   number(action.block);
   number(action.slice);
   out << list_text(action.buckets, bucket_text) << ',' << action.bytes << ','
-      << action.takes << ',' << action.frees << ',' << action.scratch << ','
+      << action.scratch << ','
       << list_text(action.needs, [](ActionKind need) { return name_of(need); }) << ','
+      << list_text(action.calls, call_text) << ','
+      << list_text(action.reads, access_text) << ','
+      << list_text(action.writes, access_text) << ','
       << list_text(action.waits, [](int wait) { return std::to_string(wait); });
 }
 
@@ -72,8 +66,9 @@ std::string to_csv(const Schedule& schedule, const StepTimes& times) {
   using namespace csv;
   std::ostringstream out;
   write_comments(out, schedule);
-  const size_t columns = times.empty() ? kAlways : kColumns.size();
-  for (size_t c = 0; c < columns; ++c) out << (c > 0 ? "," : "") << kColumns[c];
+  for (int c = 0; c < static_cast<int>(kColumns.size()); ++c)
+    if (c >= kStart ? !times.empty() : is_of_version(c, 2))
+      out << (c > 0 ? "," : "") << kColumns[c];
   out << '\n';
   for (size_t r = 0; r < schedule.roles.size(); ++r) {
     const Role& role = schedule.roles[r];

@@ -5,8 +5,10 @@
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
 #include "cohort/step/csv_columns.h"
+#include "cohort/step/csv_memory.h"
 #include "cohort/step/declare.h"
 #include "cohort/step/schedule_csv.h"
+#include "cohort/step/schedule_records.h"
 
 namespace cohort::csv {
 namespace {
@@ -42,21 +44,40 @@ class CsvReader {
   }
 
  private:
-  // The next line that is neither empty nor a comment.
+  // The next line that is neither empty nor a comment. Some comments are records.
   bool next_line() {
     while (!rest_.empty()) {
       line_ = rest_.substr(0, rest_.find('\n'));
       rest_.remove_prefix(std::min(rest_.size(), line_.size() + 1));
       ++number_;
       line_ = trim(line_);
+      if (line_.starts_with("#@ ")) take_record(line_.substr(3));
       if (!line_.empty() && line_[0] != '#') return true;
     }
     return false;
   }
 
-  static std::string join_columns() {
+  // A file is of the second kind if its first record says so.
+  void take_record(std::string_view record) {
+    if (!columns_.empty())
+      throw ConfigError(text("[step.csv] line ", number_,
+                             ": a record behind the header; legal: before it"));
+    if (version_ == 1 && !record.starts_with("version "))
+      throw ConfigError(text("[step.csv] line ", number_,
+                             ": a record before that of the version; legal: #@ "
+                             "version number=2"));
+    version_ = 2;
+    try {
+      read_record(record, file_.schedule);
+    } catch (const RecordError& error) {
+      throw ConfigError(text("[step.csv] line ", number_, ": ", error.what));
+    }
+  }
+
+  std::string join_columns() const {
     std::string all;
-    for (int c = 0; c < kAlways; ++c) all += text(c > 0 ? "," : "", kColumns[c]);
+    for (int c = 0; c < kStart; ++c)
+      if (is_of_version(c, version_)) all += text(all.empty() ? "" : ",", kColumns[c]);
     return all;
   }
 
@@ -77,15 +98,16 @@ class CsvReader {
     for (const auto& name : split(line_, ',')) {
       const auto found = std::find(kColumns.begin(), kColumns.end(), name);
       const auto column = static_cast<int>(found - kColumns.begin());
-      if (found == kColumns.end() || has(column))
+      const bool legal = column >= kStart || is_of_version(column, version_);
+      if (found == kColumns.end() || !legal || has(column))
         throw ConfigError(
             text("[step.csv] line ", number_, ": column '", shown(name), "'; nearest: ",
                  nearest(shown(name), std::span<const std::string_view>(kColumns)),
                  "; legal: ", join_columns(), ", each once"));
       columns_.push_back(column);
     }
-    for (int c = 0; c < kAlways; ++c)
-      if (!has(c))
+    for (int c = 0; c < kStart; ++c)
+      if (is_of_version(c, version_) && !has(c))
         throw ConfigError(text("[step.csv] line ", number_, ": column ", kColumns[c],
                                " is missing; legal: ", join_columns()));
     if (has(kStart) != has(kEnd))
@@ -113,16 +135,37 @@ class CsvReader {
     for (const auto& item : split(cells_[kBuckets], ';'))
       action.buckets.push_back(item == "loss" ? kLossBucket : index(kBuckets, item));
     action.bytes = number(kBytes, 0, kHuge);
-    action.takes = number(kTakes, 0, kHuge);
-    action.frees = number(kFrees, 0, kHuge);
     action.scratch = number(kScratch, 0, kHuge);
+    if (version_ == 1)
+      memory_.back().push_back(
+          {number(kTakes, 0, kMostHeld), number(kFrees, 0, kMostHeld)});
+    else
+      read_declared(action);
     for (const auto& item : split(cells_[kNeeds], ';'))
       action.needs.push_back(read_kind(kNeeds, item));
     for (const auto& item : split(cells_[kWaits], ';'))
       action.waits.push_back(index(kWaits, item));
-    read_group(action);
+    if (version_ == 1) read_group(action);
     if (has(kStart)) file_.times.back().push_back({seconds(kStart), seconds(kEnd)});
     file_.schedule.roles.back().actions.push_back(std::move(action));
+  }
+
+  void read_declared(Action& action) {
+    const auto accesses = [&](int column, std::vector<Access>& all) {
+      for (const auto& item : split(cells_[column], ';')) {
+        const auto access = parse_access(item);
+        if (!access) refuse(column, item, "values with ';', as in Act3/1.2@5=4000");
+        all.push_back(*access);
+      }
+    };
+    accesses(kReads, action.reads);
+    accesses(kWrites, action.writes);
+    for (const auto& item : split(cells_[kCalls], ';')) {
+      const auto call = parse_call(item);
+      if (!call) refuse(kCalls, item, "calls with ';', as in 0:AllReduce:4000");
+      action.calls.push_back(*call);
+    }
+    lanes_.push_back({number_, action.lane, cells_[kGroup]});
   }
 
   // Rows of a role follow one another, and say the same of it.
@@ -136,6 +179,7 @@ class CsvReader {
       ranks_cell_ = cells_[kRanks];
       if (has(kStart)) file_.times.emplace_back();
       has_groups_.push_back(false);
+      memory_.emplace_back();
     } else if (cells_[kRanks] != ranks_cell_) {
       refuse(kRanks, cells_[kRanks],
              text("'", ranks_cell_, "', as in the role's first row"));
@@ -246,9 +290,32 @@ class CsvReader {
   }
 
   void finish() {
-    Schedule& schedule = file_.schedule;
-    if (schedule.roles.empty())
+    if (file_.schedule.roles.empty())
       throw ConfigError("[step.csv] no action; legal: one row an action");
+    version_ == 1 ? finish_old() : check_lanes();
+  }
+
+  void check_lanes() {
+    const Schedule& schedule = file_.schedule;
+    for (const auto& row : lanes_) {
+      number_ = row.line;
+      if (row.lane >= schedule.lanes())
+        refuse(kLane, std::to_string(row.lane),
+               text("one of ", schedule.lanes(), " channels"));
+      const Channel& channel = schedule.channels[row.lane];
+      if (channel.kind == Channel::Kind::kGroup &&
+          channel.group >= static_cast<int>(schedule.groups.size()))
+        throw ConfigError(text("[step.csv] channel ", row.lane, " is of group ",
+                               channel.group, "; legal: one of ",
+                               schedule.groups.size()));
+      const std::string legal = lane_text(schedule, row.lane);
+      if (row.cell != legal)
+        refuse(kGroup, row.cell, text("'", legal, "', the channel of lane ", row.lane));
+    }
+  }
+
+  void finish_old() {
+    Schedule& schedule = file_.schedule;
     for (size_t r = 0; r < has_groups_.size(); ++r)
       if (!has_groups_[r])
         throw ConfigError(text("[step.csv] role ", r, " has no Commit; legal: one"));
@@ -267,6 +334,7 @@ class CsvReader {
           text("[step.csv] ", slices, " slices; legal: at most ", kMostIndex));
     schedule.slices = static_cast<int>(slices);
     declare_by_kinds(schedule);
+    apply_memory(schedule, memory_);
   }
 
   void place_group(const FileGroup& group) {
@@ -298,6 +366,7 @@ class CsvReader {
   }
 
   static constexpr int64_t kHuge = int64_t{1} << 60;
+  static constexpr int64_t kMostHeld = int64_t{1} << 58;
   static constexpr int kMostIndex = 1 << 30;
   // A day: what is more would not come back to the nanosecond.
   static constexpr double kMostMicroseconds = 86'400e6;
@@ -310,8 +379,10 @@ class CsvReader {
   int64_t ranks_left_ = kMostRanks;
   std::vector<FileGroup> groups_;
   int groups_line_ = 0;
-  std::vector<bool> has_groups_;  // by role
-  std::vector<GroupCell> pending_;
+  std::vector<bool> has_groups_;                // by role
+  std::vector<GroupCell> pending_, lanes_;      // cells of the group of a row
+  std::vector<std::vector<OldMemory>> memory_;  // by role, action
+  int version_ = 1;
   ScheduleFile file_;
 };
 

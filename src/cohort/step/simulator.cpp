@@ -8,6 +8,7 @@
 #include "cohort/step/action_costs.h"
 #include "cohort/step/checks/role_view.h"
 #include "cohort/step/meetings.h"
+#include "cohort/step/memory_plan.h"
 
 namespace cohort {
 namespace {
@@ -233,7 +234,8 @@ Simulation simulate(const Schedule& schedule, const CostTable& costs) {
   result.step = step_seconds(result.times);
   for (size_t r = 0; r < schedule.roles.size(); ++r) {
     result.roles.push_back(use_of(schedule.roles[r], result.times[r]));
-    result.memory.push_back(memory_over_time(schedule.roles[r], result.times[r]));
+    result.memory.push_back(
+        memory_over_time(schedule, schedule.roles[r], result.times[r]));
   }
   return result;
 }
@@ -263,9 +265,10 @@ RoleUse use_of(const Role& role, const std::vector<ActionTime>& times) {
   return use;
 }
 
-std::vector<MemoryPoint> memory_over_time(const Role& role,
+std::vector<MemoryPoint> memory_over_time(const Schedule& schedule, const Role& role,
                                           const std::vector<ActionTime>& times) {
   const auto& actions = role.actions;
+  const ValueMemory memory = value_memory(role);
   std::vector<double> freed(actions.size(), kUnknown);  // first begin of who waited
   std::map<int, size_t> last;
   const auto waited = [&](size_t earlier, size_t i) {
@@ -278,16 +281,12 @@ std::vector<MemoryPoint> memory_over_time(const Role& role,
     if (before != last.end()) waited(before->second, i);
     last[actions[i].lane] = i;
   }
-  std::vector<MemoryPoint> changes;
+  std::vector<MemoryPoint> changes = {{0, kept_bytes(schedule, role)}};
   for (size_t i = 0; i < actions.size(); ++i) {
-    if (actions[i].kind == ActionKind::kCommit) {
-      changes.push_back({0, actions[i].takes});
-      continue;
-    }
-    changes.push_back({times[i].begin, actions[i].takes + actions[i].scratch});
+    changes.push_back({times[i].begin, memory.takes[i] + actions[i].scratch});
     changes.push_back({times[i].end, -actions[i].scratch});
     changes.push_back(
-        {freed[i] == kUnknown ? times[i].end : freed[i], -actions[i].frees});
+        {freed[i] == kUnknown ? times[i].end : freed[i], -memory.frees[i]});
   }
   std::erase_if(changes, [](const MemoryPoint& p) { return p.bytes == 0; });
   std::stable_sort(changes.begin(), changes.end(), [](const auto& a, const auto& b) {

@@ -41,7 +41,7 @@ Simulation simulate(const Schedule& schedule, const CostTable& costs);
 // What such times mean, whether they were predicted or measured.
 double step_seconds(const StepTimes& times);
 RoleUse use_of(const Role& role, const std::vector<ActionTime>& times);
-std::vector<MemoryPoint> memory_over_time(const Role& role,
+std::vector<MemoryPoint> memory_over_time(const Schedule& schedule, const Role& role,
                                           const std::vector<ActionTime>& times);
 
 }  // namespace cohort

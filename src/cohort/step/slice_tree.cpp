@@ -48,6 +48,16 @@ std::vector<TreeNode> partials_of(SliceRange range, int slices) {
   return tree.nodes();
 }
 
+int stack_height(SliceRange range, int slices) {
+  SliceTree tree(slices);
+  size_t most = 1;
+  for (int s = range.begin; s < range.end; ++s) {
+    tree.push({0, s});
+    most = std::max(most, tree.nodes().size());
+  }
+  return static_cast<int>(most);
+}
+
 int buffers_for(SliceRange range, int slices) {
   SliceTree tree(slices);
   int most = 1;

@@ -42,7 +42,10 @@ class SliceTree {
 // The sums a rank is left with that adds up slices `range` alone.
 std::vector<TreeNode> partials_of(SliceRange range, int slices);
 
-// The most sums such a rank ever holds at once, with the slice it computes.
+// The most sums such a rank is left with at once, while it adds.
+int stack_height(SliceRange range, int slices);
+
+// The same, with the slice it computes.
 int buffers_for(SliceRange range, int slices);
 
 }  // namespace cohort

@@ -370,6 +370,10 @@ Schedule make(const Pipeline& pipe) {
     derive_waits(role.actions, schedule.lanes());
     schedule.roles.push_back(std::move(role));
   }
+  const int most = *std::max_element(pipe.ends.begin(), pipe.ends.end());
+  const int turns = schedule.mesh.rounds(pipe.slices) + 1;
+  schedule.buffers.assign(static_cast<size_t>(2 * most * turns),
+                          {.holds = Buffer::Holds::kReceived, .numel = kActBytes});
   return schedule;
 }
 

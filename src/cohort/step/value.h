@@ -52,11 +52,14 @@ struct Value {
 // What is there when a step begins.
 bool is_given(const Value& value);
 
-// A value, and the memory that it is read from or written to. Without a buffer it has
-// memory of its own.
+// A value, and the memory that it is read from or written to: a buffer of the schedule,
+// or memory of its own.
 struct Access {
   Value value;
   int buffer = kNone;
+  // Taken by whoever makes it, of its own, until nobody uses it any more: measured on a
+  // device, or estimated.
+  int64_t bytes = 0;
 
   bool operator==(const Access&) const = default;
 };

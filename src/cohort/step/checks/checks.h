@@ -50,6 +50,6 @@ void check_collectives(const Schedule& schedule);
 // What an executor without a pipeline can do.
 void check_limits(const RoleView& role, const StepFacts& facts);
 
-RolePeak find_peak(const RoleView& role);
+RolePeak find_peak(const Schedule& schedule, const RoleView& role);
 
 }  // namespace cohort

@@ -164,9 +164,22 @@ class Form {
   void check_bytes(const Action& action) const {
     const int64_t most =
         (int64_t{1} << 60) / static_cast<int64_t>(role_.actions.size());
-    for (int64_t bytes : {action.bytes, action.takes, action.frees, action.scratch})
+    for (int64_t bytes : {action.bytes, action.scratch})
       if (bytes < 0 || bytes > most)
         refuse(text("has ", bytes, " bytes; legal: 0 to ", most));
+    for (const auto* accesses : {&action.reads, &action.writes})
+      for (const auto& access : *accesses) check_access(access);
+  }
+
+  void check_access(const Access& access) const {
+    const auto buffers = static_cast<int>(schedule_.buffers.size());
+    if (access.buffer != kNone && (access.buffer < 0 || access.buffer >= buffers))
+      refuse(text("R3: has ", access.value.text(), " in buffer ", access.buffer,
+                  "; legal: one of ", buffers));
+    const int64_t most = (int64_t{1} << 58) / (role_.actions.size() + 1);
+    if (access.bytes < 0 || access.bytes > most)
+      refuse(text("takes ", access.bytes, " bytes for ", access.value.text(),
+                  "; legal: 0 to ", most));
   }
 
   const Schedule& schedule_;
@@ -210,6 +223,14 @@ void check_channels(const Schedule& schedule) {
     throw ConfigError("[step.check] no channels; legal: one that computes, and more");
 }
 
+void check_buffers(const Schedule& schedule) {
+  int64_t bytes = 0;
+  for (const auto& buffer : schedule.buffers) bytes += buffer.bytes();
+  if (bytes > int64_t{1} << 60)
+    throw ConfigError(text("[step.check] ", bytes, " bytes of buffers; legal: at most ",
+                           int64_t{1} << 60));
+}
+
 void check_ranks(const Schedule& schedule) {
   const int world = schedule.world();
   if (world < 1 || world > kMostWorld || schedule.roles.empty())
@@ -242,6 +263,7 @@ void check_form(const Schedule& schedule) {
   check_ranks(schedule);
   check_groups(schedule);
   check_channels(schedule);
+  check_buffers(schedule);
   int rounds = 1;
   for (const auto& role : schedule.roles) rounds = std::max(rounds, role.slices);
   for (size_t i = 0; i < schedule.roles.size(); ++i)

@@ -257,7 +257,7 @@ class Provenance {
   // No update before the step is known good.
   void check_known_good(const Action& action) const {
     for (const auto& [kind, what] : {std::pair(ActionKind::kNorm, What::kNorm),
-                                    std::pair(ActionKind::kVote, What::kVote)})
+                                     std::pair(ActionKind::kVote, What::kVote)})
       if (action.kind != kind && !role_.all(kind).empty() && !reads(action, {what}))
         refuse("R9",
                text("does not read the ", ::cohort::name_of(what), " of the step"));
@@ -346,7 +346,8 @@ class Provenance {
   }
 
   void check_loss(const Origin& loss) const {
-    const bool last_place = here_.contains(facts_.blocks - 1);
+    const bool last_place = schedule_.mesh.size(Axis::kPipe) == 1 ||
+                            here_.contains(facts_.blocks - 1);
     for (int slice = 0; last_place && slice < role_.role().slices; ++slice)
       if (!loss.parts.contains({0, slice}))
         refuse("R13", text("does not read the loss of slice ", slice));

@@ -6,13 +6,15 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
+#include "cohort/step/memory_plan.h"
 
 namespace cohort {
 
-MemoryRow::MemoryRow(const Role& role, const std::vector<ActionTime>& times,
-                     double height)
-    : points_(memory_over_time(role, times)), height_(height) {
-  if (!role.actions.empty()) between_steps_ = role.actions.back().takes;
+MemoryRow::MemoryRow(const Schedule& schedule, const Role& role,
+                     const std::vector<ActionTime>& times, double height)
+    : points_(memory_over_time(schedule, role, times)),
+      height_(height),
+      between_steps_(kept_bytes(schedule, role)) {
   for (const auto& time : times) end_ = std::max(end_, time.end);
 }
 

@@ -14,7 +14,8 @@ namespace cohort {
 // bytes has none, and the row no height.
 class MemoryRow {
  public:
-  MemoryRow(const Role& role, const std::vector<ActionTime>& times, double height);
+  MemoryRow(const Schedule& schedule, const Role& role,
+            const std::vector<ActionTime>& times, double height);
 
   bool is_known() const { return !points_.empty(); }
   double height() const { return is_known() ? height_ : 0; }

@@ -24,7 +24,7 @@ RankBand::RankBand(const Schedule& schedule, int role,
     : schedule_(schedule),
       role_(schedule.roles[role]),
       times_(times),
-      memory_(role_, times, kMemoryHeight) {
+      memory_(schedule, role_, times, kMemoryHeight) {
   double y = 0;
   for (int lane = 0; lane < schedule.lanes(); ++lane) {
     const bool used =

@@ -96,7 +96,7 @@ StageBand::StageBand(const Schedule& schedule, int role,
       step_seconds_(step_seconds),
       runs_(block_runs(role_)),
       turns_(slice_turns(role_, times)),
-      memory_(role_, times, kCurveHeight) {
+      memory_(schedule, role_, times, kCurveHeight) {
   const size_t runs = std::max<size_t>(runs_.size(), 1);
   double y = 0;
   for (size_t r = 0; r < runs; ++r) {

@@ -321,8 +321,8 @@ TEST(StagePicture, SlicesAndKindsAreToldApart) {
 
 // Files without bytes are drawn, too: there is no curve then.
 TEST(StagePicture, NoMemoryIsNoRow) {
-  const Schedule schedule =
-      make({.ends = {1, 2}, .order = test::one_forward_one_backward});
+  Schedule schedule = make({.ends = {1, 2}, .order = test::one_forward_one_backward});
+  schedule.buffers.clear();
   const ShownPicture picture =
       read_picture(render_svg(schedule, unit_times(schedule, kTransfer)));
   EXPECT_THAT(picture.words_of("soft"), Not(Contains("memory")));

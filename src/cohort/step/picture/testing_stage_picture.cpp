@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/step/picture/testing_stage_picture.h"
 
+#include <set>
+
 #include "cohort/step/picture/renderer.h"
 #include "cohort/step/simulator.h"
 
@@ -17,24 +19,20 @@ std::vector<int> even_stages(int stages, int blocks) {
 // backward of its weights. Ranks hold a state.
 void give_memory(Schedule& schedule) {
   constexpr int64_t kKept = 48'000'000, kState = 90'000'000;
+  std::set<int> buckets;
   for (auto& role : schedule.roles)
-    for (auto& action : role.actions) switch (action.kind) {
-        case ActionKind::kForward:
-          action.takes = kKept;
-          break;
-        case ActionKind::kBackward:
-          action.frees = kKept;
-          break;
-        case ActionKind::kBackwardInput:
-        case ActionKind::kBackwardWeight:
-          action.frees = kKept / 2;
-          break;
-        case ActionKind::kCommit:
-          action.takes = kState * static_cast<int64_t>(action.buckets.size());
-          break;
-        default:
-          break;
+    for (auto& action : role.actions) {
+      for (auto& access : action.writes) {
+        if (access.value.what == What::kFlight && action.kind == ActionKind::kForward)
+          access.bytes = kKept;
+        if (access.value.what == What::kDeferred) access.bytes = kKept / 2;
       }
+      if (action.kind == ActionKind::kCommit)
+        buckets.insert(action.buckets.begin(), action.buckets.end());
+    }
+  for (const int bucket : buckets)
+    schedule.buffers.push_back(
+        {.holds = Buffer::Holds::kWhole, .bucket = bucket, .numel = kState});
 }
 
 }  // namespace

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/memory_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "cohort/step/slice_tree.h"
+
+namespace cohort {
+namespace {
+
+using Holds = Buffer::Holds;
+
+class StatePlanner {
+ public:
+  StatePlanner(Schedule& schedule, int optimizer_states)
+      : schedule_(schedule),
+        states_(optimizer_states),
+        cut_(schedule.mesh.size(Axis::kCut)),
+        wide_(schedule.precision.compute == at::kFloat),
+        several_(schedule.exact || schedule.mesh.rounds(schedule.slices) > 1) {}
+
+  void plan(int bucket) {
+    bucket_ = bucket;
+    const Bucket& what = schedule_.buckets[bucket];
+    numel_ = what.numel;
+    share_ = schedule_.shard > 0 ? numel_ / cut_ : numel_;
+    plan_parameters();
+    if (what.trained) {
+      add(Holds::kMoment, at::kFloat, share_, states_);
+      if (!in_turns()) plan_gradient();
+      if (schedule_.shard > 0 && cut_ > 1) plan_sums();
+    }
+    if (!has_mirrors(schedule_)) return;
+    add(Holds::kMirrorMaster, at::kFloat, share_);
+    if (what.trained) add(Holds::kMirrorMoment, at::kFloat, share_, states_);
+  }
+
+ private:
+  void add(Holds holds, at::ScalarType dtype, int64_t numel, int times = 1) {
+    for (int i = 0; i < times; ++i)
+      schedule_.buffers.push_back({holds, bucket_, dtype, numel});
+  }
+
+  bool in_turns() const { return schedule_.shard > 1 && cut_ > 1; }
+
+  void plan_parameters() {
+    const auto dtype = schedule_.precision.compute;
+    const bool whole = schedule_.shard < 3;
+    if (whole) add(Holds::kWhole, dtype, numel_);
+    if (!whole || !wide_) add(Holds::kMaster, at::kFloat, share_);
+    if (!whole && !wide_) add(Holds::kTravelling, dtype, share_);
+  }
+
+  // Where gradients are born, and where slices add up.
+  void plan_gradient() {
+    const Precision& precision = schedule_.precision;
+    const bool in_place = precision.compute == precision.accumulate;
+    if (!schedule_.exact || !in_place) add(Holds::kLeaf, precision.compute, numel_);
+    int sums = !in_place && several_ ? 1 : 0;
+    if (schedule_.exact) {
+      sums = 1;
+      for (const int rank : schedule_.mesh.members(0, kDataAxes)) {
+        const SliceRange range = schedule_.mesh.slices(rank, schedule_.slices);
+        sums = std::max(sums, in_place ? buffers_for(range, schedule_.slices)
+                                       : stack_height(range, schedule_.slices));
+      }
+    }
+    add(Holds::kPartial, precision.accumulate, numel_, sums);
+  }
+
+  void plan_sums() {
+    if (schedule_.exact && in_turns()) plan_stacks();
+    if (schedule_.exact && schedule_.mesh.size(Axis::kReplicate) > 1)
+      add(Holds::kNodes, at::kFloat, share_ * most_nodes());
+    const bool at_once = !several_ || !in_turns() || schedule_.exact;
+    if (!schedule_.keeps_sums && at_once) return;  // used as they are made
+    add(Holds::kSum, sum_type(schedule_), share_);
+    if (has_mirrors(schedule_)) add(Holds::kMirrorSum, sum_type(schedule_), share_);
+  }
+
+  // For each rank of the group, whichever group it is.
+  void plan_stacks() {
+    for (int m = 0; m < cut_; ++m) {
+      int most = 0;
+      for (int g = 0; g < schedule_.mesh.size(Axis::kReplicate); ++g)
+        most = std::max(most, stack_height(slices_of_member(g, m), schedule_.slices));
+      add(Holds::kStack, at::kFloat, share_, most);
+    }
+  }
+
+  SliceRange slices_of_member(int group, int member) const {
+    const Mesh& mesh = schedule_.mesh;
+    const int first = mesh.with(0, Axis::kReplicate, group);
+    return mesh.slices(mesh.with(first, Axis::kCut, member), schedule_.slices);
+  }
+
+  int64_t most_nodes() const {
+    size_t most = 0;
+    for (int g = 0; g < schedule_.mesh.size(Axis::kReplicate); ++g) {
+      SliceTree tree(schedule_.slices);
+      for (int m = 0; m < cut_; ++m)
+        for (const TreeNode& node :
+             partials_of(slices_of_member(g, m), schedule_.slices))
+          tree.push(node);
+      most = std::max(most, tree.nodes().size());
+    }
+    return static_cast<int64_t>(most);
+  }
+
+  Schedule& schedule_;
+  int states_;
+  int cut_;
+  bool wide_, several_;
+  int bucket_ = 0;
+  int64_t numel_ = 0, share_ = 0;
+};
+
+}  // namespace
+
+void plan_state(Schedule& schedule, int optimizer_states) {
+  StatePlanner planner(schedule, optimizer_states);
+  for (int i = 0; i < static_cast<int>(schedule.buckets.size()); ++i) planner.plan(i);
+}
+
+at::ScalarType sum_type(const Schedule& schedule) {
+  const bool several = schedule.exact || schedule.mesh.rounds(schedule.slices) > 1;
+  return several ? schedule.precision.accumulate : schedule.precision.reduce;
+}
+
+std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds,
+                                   int bucket) {
+  std::vector<const Buffer*> found;
+  for (const auto& buffer : schedule.buffers)
+    if (buffer.holds == holds && buffer.bucket == bucket) found.push_back(&buffer);
+  return found;
+}
+
+std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds) {
+  return planned(schedule, holds, kNone);
+}
+
+ValueMemory value_memory(const Role& role) {
+  ValueMemory memory{std::vector<int64_t>(role.actions.size()),
+                     std::vector<int64_t>(role.actions.size())};
+  std::map<Value, std::pair<size_t, int64_t>> held;  // last user, bytes
+  for (size_t i = 0; i < role.actions.size(); ++i) {
+    for (const auto& access : role.actions[i].writes)
+      if (access.bytes > 0) {
+        held[access.value.any_version()].second += access.bytes;
+        memory.takes[i] += access.bytes;
+      }
+    for (const auto* accesses : {&role.actions[i].reads, &role.actions[i].writes})
+      for (const auto& access : *accesses)
+        if (const auto it = held.find(access.value.any_version()); it != held.end())
+          it->second.first = i;
+  }
+  for (const auto& [value, use] : held) memory.frees[use.first] += use.second;
+  return memory;
+}
+
+std::vector<bool> kept_buffers(const Schedule& schedule, const Role& role) {
+  std::set<int> buckets, received;
+  for (const auto& action : role.actions) {
+    buckets.insert(action.buckets.begin(), action.buckets.end());
+    for (const auto& access : action.writes) received.insert(access.buffer);
+  }
+  std::vector<bool> kept;
+  for (size_t i = 0; i < schedule.buffers.size(); ++i) {
+    const Buffer& buffer = schedule.buffers[i];
+    const bool comes = buffer.holds == Holds::kReceived;
+    kept.push_back(comes ? received.contains(static_cast<int>(i))
+                         : buffer.bucket == kNone || buckets.contains(buffer.bucket));
+  }
+  return kept;
+}
+
+int64_t kept_bytes(const Schedule& schedule, const Role& role) {
+  const auto kept = kept_buffers(schedule, role);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < kept.size(); ++i)
+    if (kept[i]) bytes += schedule.buffers[i].bytes();
+  return bytes;
+}
+
+}  // namespace cohort

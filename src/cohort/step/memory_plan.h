@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+// What a rank keeps for each bucket of a data-parallel step, behind the buffers that
+// are listed already.
+void plan_state(Schedule& schedule, int optimizer_states);
+
+// In which shares of the summed gradient are kept.
+at::ScalarType sum_type(const Schedule& schedule);
+
+// The buffers of a bucket that hold something, in the order of the plan.
+std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds,
+                                   int bucket);
+// Those that take turns.
+std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds);
+
+// Bytes that values with memory of their own take, by action: whoever makes one takes
+// them, whoever uses it last gives them back when it is done.
+struct ValueMemory {
+  std::vector<int64_t> takes, frees;
+};
+ValueMemory value_memory(const Role& role);
+
+// By buffer: whether a rank of the role keeps it. Those of buckets are with whoever
+// uses the bucket, what comes over links with whoever receives it.
+std::vector<bool> kept_buffers(const Schedule& schedule, const Role& role);
+int64_t kept_bytes(const Schedule& schedule, const Role& role);
+
+}  // namespace cohort

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/schedule_records.h"
+
+#include <algorithm>
+#include <map>
+
+#include "cohort/core/error.h"
+#include "cohort/core/parse.h"
+
+namespace cohort::csv {
+namespace {
+
+constexpr int64_t kMostNumber = int64_t{1} << 60;
+constexpr int64_t kMostSize = 1 << 20;  // of a mesh, and of what is listed
+constexpr std::array<Axis, kAxes> kMeshAxes = {
+    Axis::kPipe, Axis::kReplicate, Axis::kCut, Axis::kContext, Axis::kTensor};
+constexpr std::array<std::pair<at::ScalarType, std::string_view>, 6> kTypes = {
+    {{at::kFloat, "float32"},
+     {at::kDouble, "float64"},
+     {at::kBFloat16, "bfloat16"},
+     {at::kHalf, "float16"},
+     {at::kLong, "int64"},
+     {at::kByte, "uint8"}}};
+
+std::string_view type_name(at::ScalarType dtype) {
+  for (const auto& [type, name] : kTypes)
+    if (type == dtype) return name;
+  throw BugError(text("[step.csv] no name for ", dtype));
+}
+
+std::string axes_text(AxisSet axes) {
+  std::string out;
+  for (const Axis axis : kMeshAxes)
+    if (axes.has(axis)) out += text(out.empty() ? "" : "+", name_of(axis));
+  return out;
+}
+
+std::string numbers_text(const std::vector<int>& numbers) {
+  std::string out;
+  for (const int number : numbers) out += text(out.empty() ? "" : ";", number);
+  return out;
+}
+
+std::string channel_text(const Channel& channel) {
+  switch (channel.kind) {
+    case Channel::Kind::kCompute:
+      return "kind=compute";
+    case Channel::Kind::kGroup:
+      return text("kind=group,group=", channel.group);
+    case Channel::Kind::kLink:
+      return text("kind=link,from=", channel.from, ",to=", channel.to);
+    case Channel::Kind::kCopy:
+      break;
+  }
+  return "kind=copy";
+}
+
+// The cells of one record, by name.
+class Cells {
+ public:
+  explicit Cells(std::string_view line) {
+    for (const auto& cell : split(line, ',')) {
+      const auto equals = cell.find('=');
+      if (equals == std::string::npos) throw RecordError{quoted(cell, "NAME=VALUE")};
+      if (!cells_.emplace(cell.substr(0, equals), cell.substr(equals + 1)).second)
+        throw RecordError{quoted(cell, "each name once")};
+    }
+  }
+
+  static std::string quoted(std::string_view found, const std::string& legal) {
+    std::string shown(found.substr(0, 40));
+    for (char& c : shown)
+      if (c < ' ' || c > '~') c = '?';
+    return text("'", shown, "'; legal: ", legal);
+  }
+
+  std::string take(const std::string& name) {
+    const auto it = cells_.find(name);
+    if (it == cells_.end())
+      throw RecordError{text("no ", name, "; legal: ", name, "=VALUE")};
+    std::string value = std::move(it->second);
+    cells_.erase(it);
+    return value;
+  }
+  bool has(const std::string& name) const { return cells_.contains(name); }
+
+  int64_t number(const std::string& name, int64_t low, int64_t high) {
+    const std::string cell = take(name);
+    const auto value = try_parse_int(cell);
+    if (!value || *value < low || *value > high)
+      throw RecordError{quoted(cell, text(name, "=a number from ", low, " to ", high))};
+    return *value;
+  }
+  int small(const std::string& name) {
+    return static_cast<int>(number(name, 0, kMostSize));
+  }
+  bool flag(const std::string& name) { return number(name, 0, 1) == 1; }
+
+  std::vector<int> numbers(const std::string& name) {
+    std::vector<int> all;
+    const std::string cell = take(name);
+    for (const auto& item : split(cell, ';')) {
+      const auto value = try_parse_int(item);
+      if (!value || *value < 0 || *value > kMostSize)
+        throw RecordError{quoted(cell, text(name, "=numbers with ';'"))};
+      all.push_back(static_cast<int>(*value));
+    }
+    return all;
+  }
+
+  template <typename T, typename Names>
+  T choice(const std::string& name, const Names& names) {
+    const std::string cell = take(name);
+    std::string legal;
+    for (const auto& [value, spelled] : names) {
+      if (spelled == cell) return value;
+      legal += text(legal.empty() ? "" : ", ", spelled);
+    }
+    throw RecordError{quoted(cell, legal)};
+  }
+  at::ScalarType dtype(const std::string& name) {
+    return choice<at::ScalarType>(name, kTypes);
+  }
+
+  AxisSet axes(const std::string& name) {
+    AxisSet set;
+    const std::string cell = take(name);
+    for (const auto& item : split(cell, '+')) {
+      const auto it = std::find_if(kMeshAxes.begin(), kMeshAxes.end(),
+                                   [&](Axis axis) { return name_of(axis) == item; });
+      if (it == kMeshAxes.end())
+        throw RecordError{quoted(cell, "axes with '+', as in replicate+cut")};
+      set = set | AxisSet{*it};
+    }
+    return set;
+  }
+
+  void end() const {
+    if (!cells_.empty())
+      throw RecordError{quoted(cells_.begin()->first, "no such name in this record")};
+  }
+
+ private:
+  std::map<std::string, std::string> cells_;
+};
+
+Mesh read_mesh(Cells& cells) {
+  std::array<int, kAxes> sizes;
+  int64_t world = 1;
+  for (size_t i = 0; i < kAxes; ++i) {
+    const std::string name(name_of(kMeshAxes[i]));
+    sizes[i] = static_cast<int>(cells.number(name, 1, kMostSize));
+    world *= sizes[i];
+    if (world > kMostSize)
+      throw RecordError{
+          text("a world of ", world, " ranks; legal: at most ", kMostSize)};
+  }
+  return Mesh(sizes);
+}
+
+Channel read_channel(Cells& cells) {
+  const std::string kind = cells.take("kind");
+  if (kind == "compute") return {.kind = Channel::Kind::kCompute};
+  if (kind == "copy") return {.kind = Channel::Kind::kCopy};
+  if (kind == "group")
+    return {.kind = Channel::Kind::kGroup, .group = cells.small("group")};
+  if (kind == "link")
+    return {.kind = Channel::Kind::kLink,
+            .from = cells.small("from"),
+            .to = cells.small("to")};
+  throw RecordError{Cells::quoted(kind, "compute, group, link or copy")};
+}
+
+void read_step(Cells& cells, Schedule& schedule) {
+  schedule.slices = static_cast<int>(cells.number("slices", 1, int64_t{1} << 30));
+  schedule.shard = static_cast<int>(cells.number("shard", 0, 3));
+  schedule.exact = cells.flag("exact");
+  schedule.elastic = cells.flag("elastic");
+  schedule.keeps_sums = cells.flag("keeps_sums");
+  schedule.precision = {cells.dtype("compute"), cells.dtype("reduce"),
+                        cells.dtype("accumulate")};
+}
+
+Group read_group(Cells& cells) {
+  Group group{.name = cells.take("name"), .axes = cells.axes("axes")};
+  if (group.name.empty()) throw RecordError{"no name; legal: name=NAME"};
+  if (cells.has("places")) group.places = cells.numbers("places");
+  return group;
+}
+
+Bucket read_bucket(Cells& cells) {
+  Bucket bucket;
+  bucket.numel = cells.number("numel", 0, kMostNumber / 8);
+  bucket.trained = cells.flag("trained");
+  bucket.dtype = cells.dtype("dtype");
+  bucket.slot = cells.small("slot");
+  bucket.joined = cells.flag("joined");
+  bucket.sum = cells.axes("sum");
+  bucket.blocks = cells.numbers("blocks");
+  return bucket;
+}
+
+Buffer read_buffer(Cells& cells) {
+  std::vector<std::pair<Buffer::Holds, std::string_view>> kinds;
+  for (int k = 0; k < kBufferKinds; ++k) {
+    const auto holds = static_cast<Buffer::Holds>(k);
+    kinds.emplace_back(holds, name_of(holds));
+  }
+  Buffer buffer;
+  buffer.holds = cells.choice<Buffer::Holds>("holds", kinds);
+  if (cells.has("bucket")) buffer.bucket = cells.small("bucket");
+  buffer.dtype = cells.dtype("dtype");
+  buffer.numel = cells.number("numel", 0, kMostNumber / 8);
+  return buffer;
+}
+
+}  // namespace
+
+void write_records(std::ostream& out, const Schedule& schedule) {
+  const Precision& precision = schedule.precision;
+  out << "#@ version number=2\n#@ mesh ";
+  for (size_t i = 0; i < kAxes; ++i)
+    out << (i > 0 ? "," : "") << name_of(kMeshAxes[i]) << '='
+        << schedule.mesh.size(kMeshAxes[i]);
+  out << "\n#@ step slices=" << schedule.slices << ",shard=" << schedule.shard
+      << ",exact=" << schedule.exact << ",elastic=" << schedule.elastic
+      << ",keeps_sums=" << schedule.keeps_sums
+      << ",compute=" << type_name(precision.compute)
+      << ",reduce=" << type_name(precision.reduce)
+      << ",accumulate=" << type_name(precision.accumulate) << '\n';
+  for (const auto& group : schedule.groups) {
+    out << "#@ group name=" << group.name << ",axes=" << axes_text(group.axes);
+    if (!group.places.empty()) out << ",places=" << numbers_text(group.places);
+    out << '\n';
+  }
+  for (const auto& channel : schedule.channels)
+    out << "#@ channel " << channel_text(channel) << '\n';
+  for (const auto& bucket : schedule.buckets)
+    out << "#@ bucket numel=" << bucket.numel << ",trained=" << bucket.trained
+        << ",dtype=" << type_name(bucket.dtype) << ",slot=" << bucket.slot
+        << ",joined=" << bucket.joined << ",sum=" << axes_text(bucket.sum)
+        << ",blocks=" << numbers_text(bucket.blocks) << '\n';
+  for (const auto& buffer : schedule.buffers) {
+    out << "#@ buffer holds=" << name_of(buffer.holds);
+    if (buffer.bucket != kNone) out << ",bucket=" << buffer.bucket;
+    out << ",dtype=" << type_name(buffer.dtype) << ",numel=" << buffer.numel << '\n';
+  }
+}
+
+void read_record(std::string_view line, Schedule& schedule) {
+  const auto space = line.find(' ');
+  const std::string_view kind = line.substr(0, space);
+  Cells cells(space == line.npos ? std::string_view() : line.substr(space + 1));
+  if (kind == "version")
+    cells.number("number", 2, 2);
+  else if (kind == "mesh")
+    schedule.mesh = read_mesh(cells);
+  else if (kind == "step")
+    read_step(cells, schedule);
+  else if (kind == "group")
+    schedule.groups.push_back(read_group(cells));
+  else if (kind == "channel")
+    schedule.channels.push_back(read_channel(cells));
+  else if (kind == "bucket")
+    schedule.buckets.push_back(read_bucket(cells));
+  else if (kind == "buffer")
+    schedule.buffers.push_back(read_buffer(cells));
+  else
+    throw RecordError{
+        Cells::quoted(kind, "version, mesh, step, group, channel, bucket or buffer")};
+  cells.end();
+}
+
+std::string access_text(const Access& access) {
+  const Value& value = access.value;
+  std::string out(name_of(value.what));
+  if (value.of != kNone) out += std::to_string(value.of);
+  if (value.slice != kNone) out += text('/', value.slice);
+  if (value.version != 0) out += text('.', value.version);
+  if (access.buffer != kNone) out += text('@', access.buffer);
+  if (access.bytes != 0) out += text('=', access.bytes);
+  return out;
+}
+
+std::optional<Access> parse_access(std::string_view cell) {
+  const auto letter = [](char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; };
+  size_t end = 0;
+  while (end < cell.size() && letter(cell[end])) ++end;
+  Access access;
+  int what = 0;
+  while (what < kWhats && name_of(static_cast<What>(what)) != cell.substr(0, end))
+    ++what;
+  if (what == kWhats) return std::nullopt;
+  access.value.what = static_cast<What>(what);
+  cell.remove_prefix(end);
+  // The number behind a mark, if the mark is there.
+  const auto take = [&](std::string_view mark, int64_t most, int64_t otherwise) {
+    if (!cell.starts_with(mark)) return otherwise;
+    cell.remove_prefix(mark.size());
+    size_t digits = 0;
+    while (digits < cell.size() && cell[digits] >= '0' && cell[digits] <= '9') ++digits;
+    const auto value = try_parse_int(std::string(cell.substr(0, digits)));
+    cell.remove_prefix(digits);
+    return value && *value <= most ? *value : int64_t{-1};
+  };
+  constexpr int64_t kMostIndex = 1 << 30;
+  const bool numbered = !cell.empty() && cell[0] >= '0' && cell[0] <= '9';
+  const int64_t of = numbered ? take("", kMostIndex, kNone) : kNone;
+  const int64_t slice = take("/", kMostIndex, kNone);
+  const int64_t version = take(".", kMostIndex, 0);
+  const int64_t buffer = take("@", kMostSize, kNone);
+  const int64_t bytes = take("=", kMostNumber, 0);
+  if (!cell.empty() || of == -1 || slice == -1 || version == -1 || buffer == -1 ||
+      bytes == -1)
+    return std::nullopt;
+  access.value.of = static_cast<int>(of);
+  access.value.slice = static_cast<int>(slice);
+  access.value.version = static_cast<int>(version);
+  access.buffer = static_cast<int>(buffer);
+  access.bytes = bytes;
+  return access;
+}
+
+std::string call_text(const InnerCall& call) {
+  return text(call.group, ":", name_of(call.op), ":", call.bytes);
+}
+
+std::optional<InnerCall> parse_call(std::string_view cell) {
+  const auto parts = split(cell, ':');
+  if (parts.size() != 3) return std::nullopt;
+  const auto group = try_parse_int(parts[0]), bytes = try_parse_int(parts[2]);
+  int op = 0;
+  while (op < InnerCall::kOps && name_of(static_cast<InnerCall::Op>(op)) != parts[1])
+    ++op;
+  if (!group || *group < 0 || *group > kMostSize || !bytes || *bytes < 0 ||
+      *bytes > kMostNumber || op == InnerCall::kOps)
+    return std::nullopt;
+  return InnerCall{.group = static_cast<int>(*group),
+                   .op = static_cast<InnerCall::Op>(op),
+                   .bytes = *bytes};
+}
+
+}  // namespace cohort::csv
