@@ -6,41 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/step/action.h"
 #include "cohort/step/mesh.h"
 #include "cohort/step/tensor_spec.h"
-#include "cohort/step/value.h"
 
 namespace cohort {
-
-// Every technique of distributed training is an order of these.
-enum class ActionKind : uint8_t {
-  kForward,
-  kBackward,
-  kBackwardWeight,
-  kRecompute,
-  kGather,
-  kFree,
-  kReduce,
-  kReduceScatter,
-  kMirror,
-  kAllToAll,
-  kBroadcast,
-  kSend,
-  kRecv,
-  kNorm,
-  kVote,
-  kUpdate,
-  kFoldBuffers,
-  kCommit,
-  kOffload,
-  kFetch,
-  kSnapshot,
-  kLoad,
-  kBackwardInput,  // of a block alone; kBackwardWeight follows, kBackward is both
-};
-inline constexpr int kActionKinds = 23;
-
-std::string_view name_of(ActionKind kind);
 
 // What runs one after another, in the order of the list. A lane is the number of a
 // channel of the schedule; the first one computes.
@@ -56,43 +26,6 @@ struct Channel {
   int from = kNone, to = kNone;
 
   bool operator==(const Channel&) const = default;
-};
-inline constexpr int kComputeLane = 0;
-
-// A collective inside a block, where it computes.
-struct InnerCall {
-  enum class Op : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll };
-  static constexpr int kOps = 4;
-  int group = kNone;
-  Op op = Op::kAllReduce;
-  int64_t bytes = 0;
-
-  bool operator==(const InnerCall&) const = default;
-};
-
-std::string_view name_of(InnerCall::Op op);
-
-// The pair (loss sum, count) is reduced like a bucket; this is its number.
-inline constexpr int kLossBucket = -1;
-
-// An action begins when its lane has finished the one before it and everything it
-// waits for is done.
-struct Action {
-  ActionKind kind;
-  int lane = kComputeLane;
-  int block = kNone;
-  int slice = kNone;  // counted within the rank
-  // Whose parameters it uses, or what it moves; of Commit: all that the step updates.
-  std::vector<int> buckets;
-  int64_t bytes = 0;    // moved, for communication and copies; weights of Update
-  int64_t scratch = 0;  // bytes needed only while it runs: measured, or estimated
-  // What a step must have done before its Commit, beyond the updates: Norm, Vote,
-  // FoldBuffers, Mirror.
-  std::vector<ActionKind> needs;
-  std::vector<InnerCall> calls;  // in their order
-  // Generators declare them; what it waits for follows (derive.h).
-  std::vector<Access> reads, writes;
-  std::vector<int> waits;  // earlier actions of this list, by index
 };
 
 // Ranks that communicate: those that differ along some axes alone. The world has as
