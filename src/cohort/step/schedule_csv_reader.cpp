@@ -95,6 +95,10 @@ class CsvReader {
   }
 
   void read_header() {
+    if (version_ == 1 && line_.find(kColumns[kReads]) != line_.npos)
+      throw ConfigError(text("[step.csv] line ", number_,
+                             ": no records before this header; legal: those that the "
+                             "file was written with, #@ version number=2 first"));
     for (const auto& name : split(line_, ',')) {
       const auto found = std::find(kColumns.begin(), kColumns.end(), name);
       const auto column = static_cast<int>(found - kColumns.begin());

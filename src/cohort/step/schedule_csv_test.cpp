@@ -7,6 +7,7 @@
 #include <random>
 
 #include "cohort/core/error.h"
+#include "cohort/core/file.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/testing_old_files.h"
@@ -159,12 +160,29 @@ TEST(ScheduleCsv, RecordsAreChecked) {
   EXPECT_THAT(says("cut=2", "cut=0"), HasSubstr("'0'; legal: cut=a number from 1"));
   EXPECT_THAT(says("holds=slot", "holds=slit"), HasSubstr("'slit'; legal: slot,"));
   EXPECT_THAT(says("#@ version number=2\n", ""), HasSubstr("before that of the"));
+  EXPECT_THAT(refusal(csv.substr(csv.find("\nrole"))), HasSubstr("no records before"));
   EXPECT_THAT(says("kind=copy", "kind=group,group=7"),
               HasSubstr("channel 2 is of group 7; legal: one of 1"));
   EXPECT_THAT(says("Act0/0", "Ict0/0"), HasSubstr("column writes: 'Ict0/0=10'"));
   EXPECT_THAT(says("@0", "@900"), HasSubstr("buffer 900; legal: one of"));
   EXPECT_THAT(says("ReduceScatter,1,dp", "ReduceScatter,1,pp"),
               HasSubstr("column group: 'pp'; legal: 'dp'"));
+}
+
+// With COHORT_UPDATE_PICTURES set, writes it instead.
+TEST(ScheduleCsv, TheExampleIsWhatIsWritten) {
+  const char* const source = std::getenv("COHORT_SOURCE");
+  if (!source) GTEST_SKIP() << "COHORT_SOURCE is not set: ctest sets it";
+  const std::string path =
+      text(source, "/examples/schedules/one_forward_one_backward.csv");
+  const std::string csv = to_csv(test::make({.places = 4,
+                                             .slices = 8,
+                                             .ends = {1, 2, 3, 4},
+                                             .order = test::one_forward_one_backward}));
+  if (std::getenv("COHORT_UPDATE_PICTURES")) write_file_atomically(path, csv);
+  EXPECT_EQ(read_file(path, ErrorKind::kConfig), csv)
+      << path << " is not what is written; COHORT_UPDATE_PICTURES=1 writes it";
+  EXPECT_EQ(refusal(csv), "accepted");
 }
 
 TEST(ScheduleCsv, TimesSurvive) {
