@@ -102,6 +102,73 @@ void for_each_mutant(const Schedule& schedule, const MutantOptions& options,
   }
 }
 
+namespace {
+
+// All that can be altered in one action, by name.
+using Alteration = std::pair<std::string, std::function<void(Action&)>>;
+
+void alter_accesses(const Schedule& schedule, const char* name,
+                    std::vector<Access> Action::*list, const Action& action,
+                    std::vector<Alteration>& all) {
+  for (size_t k = 0; k < (action.*list).size(); ++k) {
+    const Access& access = (action.*list)[k];
+    const auto add = [&](const char* what, std::function<void(Access&)> change) {
+      all.emplace_back(text(what, " of ", name, " ", access.value.text()),
+                       [=](Action& a) { change((a.*list)[k]); });
+    };
+    add("version", [](Access& a) { ++a.value.version; });
+    if (access.value.version > 0)
+      add("older version", [](Access& a) { --a.value.version; });
+    if (access.value.slice != kNone) add("slice", [](Access& a) { ++a.value.slice; });
+    const auto buffers = static_cast<int>(schedule.buffers.size());
+    if (access.buffer != kNone && buffers > 1)
+      add("buffer", [=](Access& a) { a.buffer = (a.buffer + 1) % buffers; });
+  }
+}
+
+std::vector<Alteration> alterations_of(const Schedule& schedule, const Action& action) {
+  std::vector<Alteration> all;
+  alter_accesses(schedule, "read", &Action::reads, action, all);
+  alter_accesses(schedule, "written", &Action::writes, action, all);
+  const auto kind = schedule.channels[action.lane].kind;
+  for (int lane = 0; lane < schedule.lanes(); ++lane)
+    if (lane != action.lane && schedule.channels[lane].kind == kind)
+      all.emplace_back(text("lane ", lane), [=](Action& a) { a.lane = lane; });
+  for (size_t w = 0; w < action.waits.size(); ++w)
+    all.emplace_back(text("no wait for ", action.waits[w]), [=](Action& a) {
+      a.waits.erase(a.waits.begin() + static_cast<int64_t>(w));
+    });
+  return all;
+}
+
+}  // namespace
+
+void for_each_altered(const Schedule& schedule, const MutantOptions& options,
+                      const std::function<void(const Mutant& mutant)>& visit) {
+  Mutant mutant{.schedule = schedule};
+  std::mt19937_64 random(options.seed);
+  for (size_t r = 0; r < schedule.roles.size(); ++r) {
+    std::vector<std::pair<size_t, Alteration>> all;
+    for (size_t i = 0; i < schedule.roles[r].actions.size(); ++i)
+      for (auto& one : alterations_of(schedule, schedule.roles[r].actions[i]))
+        all.emplace_back(i, std::move(one));
+    if (options.most_exchanges > 0 &&
+        static_cast<int64_t>(all.size()) > options.most_exchanges) {
+      std::shuffle(all.begin(), all.end(), random);
+      all.resize(static_cast<size_t>(options.most_exchanges));
+    }
+    for (const auto& [i, one] : all) {
+      Action& action = mutant.schedule.roles[r].actions[i];
+      const Action before = action;
+      one.second(action);
+      mutant.what =
+          text("role ", r, ": action ", i, " ", name_of(before.kind), ", ", one.first);
+      visit(mutant);
+      action = before;
+    }
+  }
+}
+
 MutantVerdicts judge_mutants(const Schedule& schedule, const MutantOptions& options,
                              const CheckOptions& check_options) {
   MutantVerdicts verdicts;

@@ -31,6 +31,12 @@ struct Mutant {
 void for_each_mutant(const Schedule& schedule, const MutantOptions& options,
                      const std::function<void(const Mutant& mutant)>& visit);
 
+// The same list with one thing changed that an action says: another version or buffer
+// of a value that it reads or writes, another slice of it, another lane of its own
+// kind, one wait less. Each of them, or `most_exchanges` of a role drawn with `seed`.
+void for_each_altered(const Schedule& schedule, const MutantOptions& options,
+                      const std::function<void(const Mutant& mutant)>& visit);
+
 struct MutantVerdicts {
   int64_t refused = 0;
   std::vector<Mutant> accepted;

@@ -20,9 +20,17 @@ const Access* moved(const Action& action) {
   return moved.size() == 1 ? &moved[0] : nullptr;
 }
 
+// Where gradients lie that others may read.
+int slot_of(const Action& action) {
+  for (const auto* accesses : {&action.reads, &action.writes})
+    for (const auto& access : *accesses)
+      if (access.value.what == What::kLeaf) return access.buffer;
+  return kNone;
+}
+
 bool equal(const Action& a, const Action& b) {
   return a.kind == b.kind && a.buckets == b.buckets && a.slice == b.slice &&
-         a.bytes == b.bytes;
+         a.bytes == b.bytes && slot_of(a) == slot_of(b);
 }
 
 bool match(const Action& send, const Action& recv) {

@@ -34,7 +34,7 @@ class Declared {
       case ActionKind::kReduce:
       case ActionKind::kReduceScatter:
         if (bucket != kLossBucket) require_written(action, {What::kSum, bucket});
-        return;
+        return check_leaves(action, bucket);
       case ActionKind::kMirror:
         require_read(action, {What::kSum, bucket});
         return require_written(action, {What::kMirrored, bucket});
@@ -58,12 +58,23 @@ class Declared {
       role_.refuse(at_, text("R2: does not write ", value.text()));
   }
 
+  // A call for one slice takes that one's gradients.
+  void check_leaves(const Action& action, int bucket) const {
+    for (const auto* accesses : {&action.reads, &action.writes})
+      for (const auto& access : *accesses)
+        if (access.value.what == What::kLeaf &&
+            access.value.any_version() != Value{What::kLeaf, bucket, action.slice})
+          role_.refuse(at_, text("R2: uses ", access.value.text(), "; legal: ",
+                                 Value{What::kLeaf, bucket, action.slice}.text()));
+  }
+
   void check_forward(const Action& action) const {
     const bool first = action.block == 0;
     require_read(action, {first ? What::kInput : What::kAct,
                           first ? kNone : action.block - 1, action.slice});
     for (int bucket : action.buckets) require_read(action, {What::kWhole, bucket});
     const bool again = action.kind == ActionKind::kRecompute;
+    if (again) require_read(action, {What::kFlight, action.block, action.slice});
     require_written(action,
                     {again ? What::kFlight : What::kAct, action.block, action.slice});
     if (!again && action.block + 1 == facts_.blocks)

@@ -27,6 +27,7 @@ class Flow {
   // read it since.
   struct Held {
     Value value;
+    int buffer = kNone;
     int writer = kNone;
     std::vector<int> readers;
   };
@@ -44,6 +45,9 @@ class Flow {
       role_.refuse(at_, text("R2: reads ", access.value.text(), ", which ",
                              later_or_never(access.value)));
     require_after(newest.writer, "R2", text("reads ", access.value.text()));
+    if (newest.writer != kNone && newest.buffer != access.buffer)
+      role_.refuse(at_, text("R2: reads ", access.value.text(),
+                             " where it is not: ", where(newest.buffer)));
     newest.readers.push_back(at_);
     if (access.buffer == kNone) return;
     Held& held = buffers_[access.buffer];
@@ -52,6 +56,11 @@ class Flow {
           at_, text("R2: reads ", access.value.text(), " from buffer ", access.buffer,
                     ", where ", held.value.text(), " is since action ", held.writer));
     held.readers.push_back(at_);
+  }
+
+  static std::string where(int buffer) {
+    return buffer == kNone ? "it has memory of its own"
+                           : text("it is in buffer ", buffer);
   }
 
   std::string later_or_never(const Value& value) const {
@@ -68,24 +77,29 @@ class Flow {
   void write(const Access& access) {
     const std::string what = text("writes ", access.value.text());
     Held& newest = newest_of(access.value);
+    for (const auto& read : role_.at(at_).reads)
+      if (read.value.any_version() == access.value.any_version() &&
+          read.buffer != access.buffer)
+        role_.refuse(at_, text("R3: changes ", read.value.text(), " in place, and ",
+                               where(read.buffer)));
     const int next = newest.writer == kNone && !is_given(newest.value)
                          ? 0
                          : newest.value.version + 1;
     if (access.value.version != next)
       role_.refuse(at_, text("R1: ", what, ", where version ", next,
                              " is next; legal: each version once"));
-    replace(newest, access.value, "R2", what);
+    replace(newest, access, "R2", what);
     if (access.buffer != kNone)
-      replace(buffers_[access.buffer], access.value, "R3",
+      replace(buffers_[access.buffer], access, "R3",
               text(what, " to buffer ", access.buffer));
   }
 
   // Who has used what was there is done with it.
-  void replace(Held& held, const Value& value, const char* rule,
+  void replace(Held& held, const Access& access, const char* rule,
                const std::string& what) {
     for (const int reader : held.readers) require_after(reader, rule, what);
     require_after(held.writer, rule, what);
-    held = {value, at_, {}};
+    held = {access.value, access.buffer, at_, {}};
   }
 
   Held& newest_of(const Value& value) {

@@ -346,8 +346,8 @@ class Provenance {
   }
 
   void check_loss(const Origin& loss) const {
-    const bool last_place = schedule_.mesh.size(Axis::kPipe) == 1 ||
-                            here_.contains(facts_.blocks - 1);
+    const bool last_place =
+        schedule_.mesh.size(Axis::kPipe) == 1 || here_.contains(facts_.blocks - 1);
     for (int slice = 0; last_place && slice < role_.role().slices; ++slice)
       if (!loss.parts.contains({0, slice}))
         refuse("R13", text("does not read the loss of slice ", slice));
