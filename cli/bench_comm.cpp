@@ -34,7 +34,7 @@ int run_rank(const BenchCommArgs& args) {
   const auto make = [&](const std::string& backend) {
     options.backend = backend;
     auto comm = connect(world, *store, options);
-    hidden = dynamic_cast<PeerMemory*>(comm.get()) == nullptr;
+    hidden = !shares_memory(*comm);
     return comm;
   };
   if (world.rank == 0 && !args.json) std::fputs(format_header().c_str(), stdout);

@@ -181,7 +181,7 @@ class Bench {
                  {.slices = slices,
                   .exact = exact,
                   .optimizer_states = static_cast<int>(rule_->states().size()),
-                  .shares_memory = dynamic_cast<PeerMemory*>(&comm_) != nullptr,
+                  .shares_memory = cohort::shares_memory(comm_),
                   .joins_at = joins_at(comm_)});
     const Source source = make_source(bench_, comm_, slices);
     executors_.push_back(

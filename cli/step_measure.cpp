@@ -89,7 +89,7 @@ class Measurement {
       steps.push_back({.schedule = executor_.schedule(),
                        .times = times[s],
                        .samples = setting_.samples(series_[s].batch),
-                       .hidden = dynamic_cast<PeerMemory*>(&comm_) == nullptr});
+                       .hidden = !shares_memory(comm_)});
     return fit_costs(steps);
   }
 
@@ -228,7 +228,7 @@ int measure_rank(const StepArgs& args, StepSetting setting,
   MemoryCounter counter;
   const TensorMemoryScope scope(counter);
   Chain chain = setting.recipe->make_chain(setting.config);
-  setting.options.shares_memory = dynamic_cast<PeerMemory*>(comm.get()) != nullptr;
+  setting.options.shares_memory = shares_memory(*comm);
   setting.options.joins_at = joins_at(*comm);
   const std::vector<int64_t> batches = batches_of(args, setting);
   Measurement measurement(setting, chain, *data.train, *comm, counter);

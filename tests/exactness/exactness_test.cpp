@@ -49,7 +49,8 @@ struct Way {
             .recompute = BlockChoice::parse(recompute, "test"),
             .exact = exact,
             .precision = {.compute = dtype, .reduce = dtype},
-            .optimizer_states = static_cast<int>(rule.states().size())};
+            .optimizer_states = static_cast<int>(rule.states().size()),
+            .shares_memory = backend != "gloo"};
   }
 };
 

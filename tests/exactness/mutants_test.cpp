@@ -23,11 +23,13 @@ struct Case {
   const char* recompute = "none";
   bool clip = false;
   bool elastic = false;
+  bool shares = false;  // ranks reach each other's memory
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << "shard=" << c.shard << " recompute=" << c.recompute
-             << " clip=" << c.clip << " elastic=" << c.elastic;
+             << " clip=" << c.clip << " elastic=" << c.elastic
+             << " shares=" << c.shares;
 }
 
 Chain make_chain() { return make_cnn({.width = 2}, {.seed = 3}); }
@@ -49,7 +51,8 @@ Schedule schedule_of(const Case& c, int ranks) {
                    .clip = c.clip,
                    .elastic = c.elastic,
                    .recompute = BlockChoice::parse(c.recompute, "test"),
-                   .exact = true});
+                   .exact = true,
+                   .shares_memory = c.shares});
 }
 
 std::string train(const Schedule& schedule, Communicator& comm) {
@@ -91,7 +94,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{0}, Case{0, "every=2"}, Case{1, "all"}, Case{2, "none", true},
                     Case{3}, Case{3, "all", true}, Case{3, "blocks=1-2"},
                     Case{0, "none", false, true}, Case{1, "none", true, true},
-                    Case{2, "all", false, true}, Case{3, "none", false, true}));
+                    Case{2, "all", false, true}, Case{3, "none", false, true},
+                    Case{0, "none", false, false, true},
+                    Case{1, "none", false, false, true},
+                    Case{2, "none", false, false, true},
+                    Case{3, "none", false, false, true}));
 
 }  // namespace
 }  // namespace cohort

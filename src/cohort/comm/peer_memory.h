@@ -65,6 +65,10 @@ class PeerMemory {
 };
 
 // Of a communicator that may have no such memory.
+inline bool shares_memory(const Communicator& comm) {
+  return dynamic_cast<const PeerMemory*>(&comm) != nullptr;
+}
+
 inline int64_t joins_at(const Communicator& comm) {
   const auto* const peers = dynamic_cast<const PeerMemory*>(&comm);
   return peers ? peers->joins_at() : 0;

@@ -23,14 +23,6 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using SteadyClock = std::chrono::steady_clock;
 
-// An update may follow its reduction at once, in one pass over memory, if nothing
-// has to be known first: no norm to clip by, no vote.
-bool can_fuse(const Role& role) {
-  return std::none_of(role.actions.begin(), role.actions.end(), [](const Action& a) {
-    return a.kind == ActionKind::kNorm || a.kind == ActionKind::kVote;
-  });
-}
-
 }  // namespace
 
 struct Executor::Flight {
@@ -77,9 +69,8 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
                                      replicate_comm_.get()})),
       options_(options),
       first_slice_(schedule_.mesh.slices(comm.rank(), schedule_.slices).begin),
-      fused_(options.communicate && can_fuse(role_) &&
-             GradientSums::can_visit(groups_)),
-      moves_alone_(dynamic_cast<PeerMemory*>(&comm) == nullptr),
+      fused_(options.communicate && updates_at_once(role_)),
+      moves_alone_(!shares_memory(comm)),
       recomputed_(recomputed_blocks(role_, chain.blocks.size())),
       inputs_in_lane_(writers_in_lane(role_.actions)),
       state_(chain, schedule_, rule, options.decay,
@@ -93,6 +84,8 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       sums_(comm, options.listed_samples),
       votes_(comm.allocate({1}, at::kLong)) {
   require_equal(comm_, schedule_.hash(), "schedule");
+  COHORT_CHECK(!fused_ || GradientSums::can_visit(groups_),
+               "the step updates in its reductions, and ranks share no memory");
   if (schedule_.precision.compute == at::kHalf) loss_scale_.emplace(options.loss_scale);
   if (!options.takes_over) start_buffers_equal();
   find_shared_places();
@@ -182,6 +175,9 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
     case ActionKind::kReduceScatter:
       pending_[index] = reduce(action);
       break;
+    case ActionKind::kReduceUpdate:
+      pending_[index] = reduce_update(action);
+      break;
     case ActionKind::kMirror:
       pending_[index] = mirror(action);
       break;
@@ -231,7 +227,7 @@ void Executor::finish_action(const Role& role, int index) {
   for (auto it = lane.begin(); it != end; ++it) {
     const bool was_done = !pending_[*it].work.in_flight();
     pending_[*it].finish();
-    if (runs_ahead() && role.actions[*it].kind == ActionKind::kReduceScatter)
+    if (runs_ahead() && sums_shares(role.actions[*it].kind))
       slot_taken_[schedule_.buckets[role.actions[*it].buckets[0]].slot] = false;
     const double turned =
         std::exchange(now, Seconds(SteadyClock::now() - begun_).count());

@@ -88,7 +88,7 @@ class Executor final : public StepRunner {
   void keep_loss(const Action& action, const WeightedLoss& loss);
   void backward(const Action& action);
   void keep_gradient(int place, const Tensor& gradient, int slice);
-  PendingWork reduce(const Action& action);
+  PendingWork reduce(const Action& action), reduce_update(const Action& action);
   PendingWork mirror(const Action& action);
   PendingWork gather(const Action& action);
   Work move_shares(BucketState& state);
@@ -191,8 +191,8 @@ class Executor final : public StepRunner {
   size_t launched_ = 0;           // segments
   std::vector<bool> slot_taken_;  // of gradients, until their reduction is done
   bool replays_ = false;          // segments as graphs
-  double rate_ = 0, norm_ = 0;
   int64_t step_ = 0;
+  double rate_ = 0, norm_ = 0;
   bool loss_settled_ = false, evaluating_ = false, skipped_ = false;
   std::string not_finite_;  // what was found, if anything was
 };

@@ -63,6 +63,7 @@ DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
   step.bucket_bytes = 4'000;
   step.clip = way.clip > 0;
   step.optimizer_states = 2;
+  step.shares_memory = shares_memory(comm);
   const Layout layout{.dp = comm.size(), .shard = way.shard};
   Executor executor(chain, generate(specs_of(chain), layout, step), *rule, comm,
                     {.decay = {.weight_decay = 0.01},

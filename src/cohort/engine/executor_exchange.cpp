@@ -16,7 +16,8 @@ using SteadyClock = std::chrono::steady_clock;
 // Communication is started ahead of its lane: what it reads of it must be there, too.
 void Executor::finish_inputs(const Role& role, size_t index) {
   for (int earlier : role.actions[index].waits) finish_action(role, earlier);
-  if (evaluating_) return;
+  // An update that is its reduction comes behind the loss, for its lane is in order.
+  if (evaluating_ || role.actions[index].kind == ActionKind::kReduceUpdate) return;
   for (int earlier : inputs_in_lane_[index]) finish_action(role, earlier);
 }
 
@@ -33,6 +34,21 @@ PendingWork Executor::reduce(const Action& action) {
       action.kind == ActionKind::kReduce && groups_.replicate != nullptr;
   if (replicas) return gradients_.reduce_replicas(bucket);
   return gradients_.reduce(bucket, action.slice, fused_ ? &visitor_ : nullptr);
+}
+
+// Alone, a rank updates with what it has.
+PendingWork Executor::reduce_update(const Action& action) {
+  const int bucket = action.buckets[0];
+  if (!options_.communicate) {
+    update(bucket);
+    return {};
+  }
+  PendingWork work = reduce(action);
+  if (!device_ || schedule_.shard == 3) return work;
+  return {std::move(work.work), [this, bucket, then = std::move(work.then)] {
+            if (then) then();
+            device_->upload(bucket);
+          }};
 }
 
 PendingWork Executor::mirror(const Action& action) {
@@ -58,7 +74,6 @@ PendingWork Executor::gather(const Action& action) {
   const auto uploads = [this, bucket] {
     if (device_ && !skipped_) device_->upload(bucket);
   };
-  if (fused_) return {Work(), uploads};  // each rank has written into all
   // One copy at a time: the lane would not move the next before this one anyway.
   if (const auto& lane = lanes_[action.lane]; !lane.empty())
     finish_action(role_, lane.back());

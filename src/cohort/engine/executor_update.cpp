@@ -85,10 +85,6 @@ void Executor::update(int bucket) {
   if (skipped_) return;
   Timed timed(split_.update);
   const bool uploads = device_ && schedule_.shard == 0;
-  if (fused_) {  // its reduction was the update
-    if (uploads) device_->upload(bucket);
-    return;
-  }
   settle_loss();
   if (device_) device_->settle(bucket);
   if (seal_) {

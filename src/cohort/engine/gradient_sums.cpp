@@ -14,8 +14,7 @@
 namespace cohort {
 
 bool GradientSums::can_visit(const RankGroups& groups) {
-  return groups.shard->size() > 1 && !groups.replicate &&
-         dynamic_cast<PeerMemory*>(groups.shard) != nullptr;
+  return groups.shard->size() > 1 && !groups.replicate && shares_memory(*groups.shard);
 }
 
 GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,

@@ -84,7 +84,8 @@ struct Side {
                       .elastic = way.elastic,
                       .exact = true,
                       .precision = {.compute = kind.dtype, .reduce = kind.dtype},
-                      .optimizer_states = static_cast<int>(rule->states().size())}),
+                      .optimizer_states = static_cast<int>(rule->states().size()),
+                      .shares_memory = shares_memory(comm)}),
             *rule, comm,
             {.decay = {.weight_decay = 0.01},
              .loss_scale = {.initial = 1024, .growth_steps = 2}}) {}

@@ -34,10 +34,17 @@ enum class ActionKind : uint8_t {
   kSnapshot,
   kLoad,
   kBackwardInput,  // of a block alone; kBackwardWeight follows, kBackward is both
+  kReduceUpdate,   // one pass over memory that ranks share: sums, updates, and writes
+                   // new parameters everywhere
 };
-inline constexpr int kActionKinds = 23;
+inline constexpr int kActionKinds = 24;
 
 std::string_view name_of(ActionKind kind);
+
+// Whether it leaves each rank the sum of its share of a bucket, or uses it.
+constexpr bool sums_shares(ActionKind kind) {
+  return kind == ActionKind::kReduceScatter || kind == ActionKind::kReduceUpdate;
+}
 
 inline constexpr int kComputeLane = 0;
 

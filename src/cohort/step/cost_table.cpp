@@ -242,6 +242,7 @@ double ring_factor(ActionKind kind, int ranks) {
     case ActionKind::kBroadcast:
       return 1;
     case ActionKind::kReduce:
+    case ActionKind::kReduceUpdate:  // it sums one way and writes the other
     case ActionKind::kFoldBuffers:
       return 2 * part;
     default:

@@ -27,6 +27,8 @@ void Declarer::declare(Action& action) {
     case ActionKind::kReduce:
     case ActionKind::kReduceScatter:
       return sum(action);
+    case ActionKind::kReduceUpdate:
+      return reduce_update(action);
     case ActionKind::kMirror:
       versions_.read(action, What::kSum, bucket);
       return versions_.make(action, What::kMirrored, bucket);
@@ -192,6 +194,16 @@ void Declarer::update(Action& action) {
     versions_.change(action, What::kWhole, bucket);
 }
 
+// Peers write into these parameters at their own call.
+void Declarer::reduce_update(Action& action) {
+  const int bucket = only_bucket(action);
+  read_addends(action);
+  if (versions_.has(What::kSum, bucket)) versions_.read(action, What::kSum, bucket);
+  read_loss(action);
+  versions_.change(action, What::kState, bucket);
+  if (!facts_.cut.contains(bucket)) versions_.change(action, What::kWhole, bucket);
+}
+
 void Declarer::copy_up(Action& action) {
   const int bucket = only_bucket(action);
   if (facts_.cut.contains(bucket))
@@ -231,6 +243,10 @@ bool changes_something(ActionKind kind) {
          kind == ActionKind::kRecompute;
 }
 
+bool sums_slices(const Action& action) {
+  return action.slice != kNone && sums_shares(action.kind);
+}
+
 ListFacts facts_of(const Schedule& schedule) {
   ListFacts facts{.forward_only = true};
   std::set<int> blocks;
@@ -245,8 +261,7 @@ ListFacts facts_of(const Schedule& schedule) {
         facts.trained.insert(buckets.begin(), buckets.end());
       if (action.kind == ActionKind::kFree)
         facts.cut.insert(buckets.begin(), buckets.end());
-      if (action.kind == ActionKind::kReduceScatter && action.slice != kNone)
-        facts.turns.insert(buckets.begin(), buckets.end());
+      if (sums_slices(action)) facts.turns.insert(buckets.begin(), buckets.end());
     }
   if (!blocks.empty()) facts.blocks = *blocks.rbegin() + 1;
   if (folds) facts.statistics = std::move(blocks);

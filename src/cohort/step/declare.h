@@ -35,6 +35,7 @@ class Declarer {
   void sum(Action& action);
   void gather(Action& action);
   void update(Action& action);
+  void reduce_update(Action& action);
   void copy_up(Action& action);
   void commit(Action& action);
 

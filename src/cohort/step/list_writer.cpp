@@ -104,6 +104,20 @@ void ListWriter::reduce_scatter(int bucket, int slice) {
        .bytes = share(bucket) * width});
 }
 
+bool ListWriter::may_update_at_once() const {
+  return !plan_.schedule.keeps_sums && plan_.dp_lane != kComputeLane;
+}
+
+void ListWriter::reduce_update(int bucket, int slice) {
+  updated_[bucket] = true;
+  add({.kind = ActionKind::kReduceUpdate,
+       .lane = plan_.shard_lane,
+       .slice = slice,
+       .buckets = {bucket},
+       .bytes = plan_.schedule.buckets[bucket].numel *
+                size_of(plan_.schedule.precision.reduce)});
+}
+
 void ListWriter::mirror(int bucket) {
   if (bucket == kNone || !has_mirrors(plan_.schedule)) return;
   add({.kind = ActionKind::kMirror,

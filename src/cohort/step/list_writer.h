@@ -49,6 +49,10 @@ class ListWriter {
   // sum. `slice`: only that one's gradients; kNone: those of all.
   void reduce(int bucket);
   void reduce_scatter(int bucket, int slice);
+  // Where ranks reach each other's memory, and nothing is to be known of all gradients
+  // first: the sum and the update in one.
+  bool may_update_at_once() const;
+  void reduce_update(int bucket, int slice);
 
   // Makes a bucket's parameters whole, and drops them again.
   void gather(int bucket, int slice);

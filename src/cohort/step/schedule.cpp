@@ -12,10 +12,11 @@ namespace cohort {
 namespace {
 
 constexpr std::array<std::string_view, kActionKinds> kNames = {
-    "Forward", "Backward",      "BackwardWeight", "Recompute", "Gather",       "Free",
-    "Reduce",  "ReduceScatter", "Mirror",         "AllToAll",  "Broadcast",    "Send",
-    "Recv",    "Norm",          "Vote",           "Update",    "FoldBuffers",  "Commit",
-    "Offload", "Fetch",         "Snapshot",       "Load",      "BackwardInput"};
+    "Forward",   "Backward",    "BackwardWeight", "Recompute",   "Gather",
+    "Free",      "Reduce",      "ReduceScatter",  "Mirror",      "AllToAll",
+    "Broadcast", "Send",        "Recv",           "Norm",        "Vote",
+    "Update",    "FoldBuffers", "Commit",         "Offload",     "Fetch",
+    "Snapshot",  "Load",        "BackwardInput",  "ReduceUpdate"};
 
 constexpr std::array<std::string_view, kBufferKinds> kBufferNames = {
     "slot",          "gathered",      "received",   "whole",  "master", "travelling",
@@ -148,6 +149,12 @@ bool has_mirrors(const Schedule& schedule) {
   return schedule.elastic && schedule.shard > 0 &&
          schedule.mesh.size(Axis::kReplicate) == 1 &&
          schedule.mesh.size(Axis::kCut) > 1;
+}
+
+bool updates_at_once(const Role& role) {
+  return std::any_of(role.actions.begin(), role.actions.end(), [](const Action& a) {
+    return a.kind == ActionKind::kReduceUpdate;
+  });
 }
 
 std::vector<bool> recomputed_blocks(const Role& role, size_t blocks) {

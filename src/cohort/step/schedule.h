@@ -142,6 +142,9 @@ int stride_of(const Schedule& schedule, const Group& group);
 // Whether each rank holds, and updates, the share of the rank before it a second time.
 bool has_mirrors(const Schedule& schedule);
 
+// Whether its reductions are updates, too.
+bool updates_at_once(const Role& role);
+
 // By block: its forward runs again before its backward, and keeps no graph.
 std::vector<bool> recomputed_blocks(const Role& role, size_t blocks);
 

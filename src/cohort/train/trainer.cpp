@@ -76,7 +76,7 @@ Trainer::~Trainer() = default;
 void Trainer::enter(Communicator& comm, Reporter* reporter) {
   comm_ = &comm;
   options_.layout = layout_for(options_.layout, comm);
-  options_.shares_memory = dynamic_cast<const PeerMemory*>(&comm) != nullptr;
+  options_.shares_memory = cohort::shares_memory(comm);
   options_.joins_at = joins_at(comm);
   journal_.enter(comm, reporter);
   lateness_.enter();

@@ -38,6 +38,9 @@ class Declared {
       case ActionKind::kMirror:
         require_read(action, {What::kSum, bucket});
         return require_written(action, {What::kMirrored, bucket});
+      case ActionKind::kReduceUpdate:
+        check_leaves(action, bucket);
+        return require_written(action, {What::kState, bucket});
       case ActionKind::kUpdate:
         return require_written(action, {What::kState, bucket});
       default:

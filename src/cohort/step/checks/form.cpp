@@ -20,7 +20,7 @@ struct KindRule {
   Names names;
 };
 
-constexpr std::array<KindRule, 19> kRules = {{
+constexpr std::array<KindRule, 20> kRules = {{
     {ActionKind::kForward, Lane::kCompute, Names::kBlock},
     {ActionKind::kBackward, Lane::kCompute, Names::kBlock},
     {ActionKind::kRecompute, Lane::kCompute, Names::kBlock},
@@ -28,6 +28,7 @@ constexpr std::array<KindRule, 19> kRules = {{
     {ActionKind::kFree, Lane::kCompute, Names::kBucket},
     {ActionKind::kReduce, Lane::kGroup, Names::kBucketOrLoss},
     {ActionKind::kReduceScatter, Lane::kGroup, Names::kBucket},
+    {ActionKind::kReduceUpdate, Lane::kGroup, Names::kBucket},
     {ActionKind::kMirror, Lane::kGroup, Names::kBucket},
     {ActionKind::kNorm, Lane::kWorld, Names::kNothing},
     {ActionKind::kVote, Lane::kWorld, Names::kNothing},
@@ -131,7 +132,8 @@ class Form {
     const bool sliced = compute || action.kind == ActionKind::kGather ||
                         action.kind == ActionKind::kFree ||
                         action.kind == ActionKind::kReduce ||
-                        action.kind == ActionKind::kReduceScatter;
+                        action.kind == ActionKind::kReduceScatter ||
+                        action.kind == ActionKind::kReduceUpdate;
     if (!sliced && action.slice != kNone) refuse("names a slice; legal: none");
     check_buckets(action, names);
   }

@@ -49,6 +49,9 @@ class Parameters {
       case ActionKind::kUpdate:
         buckets_[action.buckets[0]].updated = at_;
         return renew(action);
+      case ActionKind::kReduceUpdate:
+        buckets_[action.buckets[0]].updated = at_;
+        return note_version(action);  // everywhere
       case ActionKind::kFetch:
         return fetch(action);
       case ActionKind::kCommit:

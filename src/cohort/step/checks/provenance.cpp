@@ -79,6 +79,9 @@ class Provenance {
       case ActionKind::kReduceScatter:
         sum(action);
         break;
+      case ActionKind::kReduceUpdate:
+        update_at_once(action);
+        break;
       case ActionKind::kMirror:
         mirror(action);
         break;
@@ -158,6 +161,12 @@ class Provenance {
     const Group* const group = schedule_.group_of(action.lane);
     if (!group) return;
     if (action.buckets == std::vector{kLossBucket}) return sum_loss(action, *group);
+    const Origin total = total_of(action, *group);
+    for (const auto& access : action.writes)
+      if (access.value.what == What::kSum) gradients_[name_of(access)] = total;
+  }
+
+  Origin total_of(const Action& action, const Group& group) {
     if (action.slice != kNone) check_slice_order(action, action.buckets[0]);
     Origin total{.alone = action.kind == ActionKind::kReduceScatter};
     bool first = true;
@@ -167,9 +176,9 @@ class Provenance {
       const bool summed_here =
           access.value.what != What::kSum || is_only(action, access);
       const AxisSet summed =
-          summed_here ? it->second.summed | group->axes : it->second.summed;
-      if (summed_here && overlap(it->second.summed, group->axes))
-        refuse("R7", text("sums ", access.value.text(), " over ", group->name,
+          summed_here ? it->second.summed | group.axes : it->second.summed;
+      if (summed_here && overlap(it->second.summed, group.axes))
+        refuse("R7", text("sums ", access.value.text(), " over ", group.name,
                           " once more; legal: once"));
       if (!first && !(summed == total.summed))
         refuse("R7", "adds sums over different ranks");
@@ -180,9 +189,18 @@ class Provenance {
       total.summed = summed;
       first = false;
     }
-    if (first) total.summed = group->axes;
-    for (const auto& access : action.writes)
-      if (access.value.what == What::kSum) gradients_[name_of(access)] = total;
+    if (first) total.summed = group.axes;
+    return total;
+  }
+
+  // The sum is of nobody else's use.
+  void update_at_once(const Action& action) {
+    const int bucket = action.buckets[0];
+    const Value sum{What::kSum, bucket};
+    gradients_[sum] = total_of(action, *schedule_.group_of(action.lane));
+    check_complete(bucket, {.value = sum});
+    check_known_good(action);
+    if (elastic_) refuse("R9", "changes state without reading the Vote");
   }
 
   // A sum that is read beside new gradients was made by calls like this one.

@@ -70,7 +70,14 @@ class ShardedList {
     for (int bucket : buckets_of(use))
       if (list_.last_to_add(bucket) == use.block &&
           list_.plan().schedule.buckets[bucket].trained)
-        list_.reduce_scatter(bucket, use.round);
+        reduce(bucket, use.round, last_round);
+  }
+
+  void reduce(int bucket, int round, bool last) {
+    if (last && list_.may_update_at_once())
+      list_.reduce_update(bucket, round);
+    else
+      list_.reduce_scatter(bucket, round);
   }
 
   // What the next use needs stays: the backward of the last block follows its forward.

@@ -11,6 +11,8 @@ namespace {
 void reduce(ListWriter& list, int bucket, int round) {
   const int level = list.plan().schedule.shard;
   const bool last = round + 1 == list.plan().rounds;
+  if (last && list.may_update_at_once())
+    return list.reduce_update(bucket, level == 2 ? round : kNone);
   if (level == 0 && last) list.reduce(bucket);
   if (level == 1 && last) list.reduce_scatter(bucket, kNone);
   if (level == 2) list.reduce_scatter(bucket, round);

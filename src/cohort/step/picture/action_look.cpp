@@ -63,6 +63,8 @@ Colour colour_of(const Action& action) {
     case ActionKind::kReduce:
     case ActionKind::kReduceScatter:
       return base.mixed(kBlack, 0.22);
+    case ActionKind::kReduceUpdate:
+      return base.mixed(kBlack, 0.45);
     case ActionKind::kMirror:
       return {92, 158, 150};
     case ActionKind::kUpdate:
@@ -113,6 +115,8 @@ std::string short_name(const Action& action) {
       return with("AR", bucket);
     case ActionKind::kReduceScatter:
       return with("RS", bucket);
+    case ActionKind::kReduceUpdate:
+      return with("RU", bucket);
     case ActionKind::kMirror:
       return with("M", bucket);
     case ActionKind::kUpdate:
