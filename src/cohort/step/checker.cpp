@@ -53,6 +53,7 @@ CheckReport check(const Schedule& schedule, const CheckOptions& options) {
     check_declared(role, facts);
     check_parameters(role, facts);
     check_provenance(schedule, role, facts, options);
+    check_lives(role, facts);
     if (!in_pipeline) check_limits(role, facts);
     report.roles.push_back(find_peak(schedule, role));
     check_limit(role, report.roles.back(), options.memory_limit);

@@ -47,20 +47,6 @@ inline bool is_of_version(int column, int version) {
   return column < kStart;
 }
 
-// A group as the first kind of files has it.
-struct FileGroup {
-  std::string name;
-  int size = 1;
-  int stride = 1;
-
-  std::string text() const { return ::cohort::text(name, ":", size, "x", stride); }
-};
-
-inline std::string group_text(const Schedule& schedule, const Group& group) {
-  return FileGroup{group.name, schedule.size_of(group), stride_of(schedule, group)}
-      .text();
-}
-
 // What a row says of its lane in the other files: a group or a link, by its name.
 inline std::string lane_text(const Schedule& schedule, int lane) {
   return lane == kComputeLane ? "" : schedule.name_of_lane(lane);

@@ -30,12 +30,6 @@ void write_comments(std::ostream& out, const Schedule& schedule) {
   out << "# a step of " << schedule.world() << " ranks and " << schedule.slices
       << " slices, shard level " << schedule.shard << (schedule.exact ? ", exact" : "")
       << (schedule.elastic ? ", elastic" : "") << '\n';
-  for (size_t b = 0; b < schedule.blocks.size(); ++b) {
-    std::string name = schedule.blocks[b];
-    std::replace_if(
-        name.begin(), name.end(), [](char c) { return c < ' '; }, ' ');
-    out << "# block " << b << ": " << name << '\n';
-  }
   write_records(out, schedule);
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <set>
 
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
 #include "cohort/step/csv_columns.h"
-#include "cohort/step/csv_memory.h"
+#include "cohort/step/csv_first_version.h"
 #include "cohort/step/declare.h"
 #include "cohort/step/schedule_csv.h"
 #include "cohort/step/schedule_records.h"
@@ -13,17 +14,7 @@
 namespace cohort::csv {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
 constexpr int kMostSlices = 1 << 24;
-
-// A hybrid run cuts the world twice: its shares are neighbours, its copies lie apart.
-Mesh mesh_of(int world, const std::vector<FileGroup>& groups) {
-  int cut = world;
-  for (const auto& group : groups)
-    if (group.stride == 1 && group.size > 1 && world % group.size == 0)
-      cut = std::min(cut, group.size);
-  return Mesh(std::array<int, kAxes>{1, world / cut, cut, 1, 1});
-}
 
 class CsvReader {
  public:
@@ -67,6 +58,11 @@ class CsvReader {
                              ": a record before that of the version; legal: #@ "
                              "version number=2"));
     version_ = 2;
+    const std::string kind(record.substr(0, record.find(' ')));
+    const bool once = kind == "version" || kind == "mesh" || kind == "step";
+    if (once && !seen_.insert(kind).second)
+      throw ConfigError(text("[step.csv] line ", number_, ": a second record of ", kind,
+                             "; legal: one"));
     try {
       read_record(record, file_.schedule);
     } catch (const RecordError& error) {
@@ -150,8 +146,14 @@ class CsvReader {
     for (const auto& item : split(cells_[kWaits], ';'))
       action.waits.push_back(index(kWaits, item));
     if (version_ == 1) read_group(action);
-    if (has(kStart)) file_.times.back().push_back({seconds(kStart), seconds(kEnd)});
+    if (has(kStart)) read_times();
     file_.schedule.roles.back().actions.push_back(std::move(action));
+  }
+
+  void read_times() {
+    const ActionTime time{seconds(kStart), seconds(kEnd)};
+    if (time.end < time.begin) refuse(kEnd, cells_[kEnd], "no less than start_us");
+    file_.times.back().push_back(time);
   }
 
   void read_declared(Action& action) {
@@ -222,7 +224,8 @@ class CsvReader {
       if (name_of(kind) == name) return kind;
       legal.emplace_back(name_of(kind));
     }
-    refuse(column, name, text("a kind of action; nearest: ", nearest(name, legal)));
+    refuse(column, name,
+           text("a kind of action; nearest: ", nearest(shown(name), legal)));
   }
 
   int64_t number(int column, int64_t low, int64_t high) const {
@@ -262,7 +265,7 @@ class CsvReader {
     }
     std::vector<FileGroup> groups;
     for (const auto& item : split(cells_[kGroup], ';'))
-      groups.push_back(parse_group(item));
+      groups.push_back(group_of(item));
     const bool first =
         std::find(has_groups_.begin(), has_groups_.end(), true) == has_groups_.end();
     if (first) {
@@ -276,21 +279,10 @@ class CsvReader {
     has_groups_.back() = true;
   }
 
-  FileGroup parse_group(const std::string& item) const {
-    const auto colon = item.find(':');
-    const auto cross = item.find('x', colon == std::string::npos ? 0 : colon);
-    if (colon == std::string::npos || colon == 0 || cross == std::string::npos)
-      refuse(kGroup, item, "NAME:SIZExSTRIDE, as in dp:4x1");
-    const auto size = try_parse_int(item.substr(colon + 1, cross - colon - 1));
-    const auto stride = try_parse_int(item.substr(cross + 1));
-    const std::string name = item.substr(0, colon);
-    const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-    });
-    if (!plain || !size || !stride || *size < 1 || *stride < 1 || *size > kMostRanks ||
-        *stride > kMostRanks)
-      refuse(kGroup, item, "NAME:SIZExSTRIDE, as in dp:4x1");
-    return {name, static_cast<int>(*size), static_cast<int>(*stride)};
+  FileGroup group_of(const std::string& item) const {
+    const auto group = parse_group(item);
+    if (!group) refuse(kGroup, item, "NAME:SIZExSTRIDE, as in dp:4x1");
+    return *group;
   }
 
   void finish() {
@@ -301,6 +293,10 @@ class CsvReader {
 
   void check_lanes() {
     const Schedule& schedule = file_.schedule;
+    for (const char* kind : {"mesh", "step"})
+      if (!seen_.contains(kind))
+        throw ConfigError(
+            text("[step.csv] no record of the ", kind, "; legal: a line #@ ", kind));
     for (const auto& row : lanes_) {
       number_ = row.line;
       if (row.lane >= schedule.lanes())
@@ -330,30 +326,18 @@ class CsvReader {
       world = std::max(world, role.ranks.back() + 1);
       slices += static_cast<int64_t>(role.ranks.size()) * role.slices;
     }
-    schedule.mesh = mesh_of(world, groups_);
-    for (const auto& group : groups_) place_group(group);
-    schedule.channels = channels_for(schedule.groups);
+    if (const auto stray = place_groups(schedule, world, groups_)) {
+      number_ = groups_line_;
+      refuse(kGroup, stray->text(),
+             text("groups of neighbours, of ranks as far apart, or of all ",
+                  schedule.world(), ", as in dp:4x1;shard:2x1;replicate:2x2"));
+    }
     if (slices > kMostIndex)
       throw ConfigError(
           text("[step.csv] ", slices, " slices; legal: at most ", kMostIndex));
     schedule.slices = static_cast<int>(slices);
     declare_by_kinds(schedule);
     apply_memory(schedule, memory_);
-  }
-
-  void place_group(const FileGroup& group) {
-    Schedule& schedule = file_.schedule;
-    const AxisSet ways[] = {kDataAxes, {Axis::kCut}, {Axis::kReplicate}};
-    for (const AxisSet axes : ways) {
-      const Group placed{group.name, axes};
-      if (group_text(schedule, placed) != group.text()) continue;
-      schedule.groups.push_back(placed);
-      return;
-    }
-    number_ = groups_line_;
-    refuse(kGroup, group.text(),
-           text("groups of neighbours, of ranks as far apart, or of all ",
-                schedule.world(), ", as in dp:4x1;shard:2x1;replicate:2x2"));
   }
 
   struct GroupCell {
@@ -387,6 +371,7 @@ class CsvReader {
   std::vector<GroupCell> pending_, lanes_;      // cells of the group of a row
   std::vector<std::vector<OldMemory>> memory_;  // by role, action
   int version_ = 1;
+  std::set<std::string> seen_;  // kinds of records
   ScheduleFile file_;
 };
 

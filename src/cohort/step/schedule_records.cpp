@@ -102,7 +102,8 @@ class Cells {
     for (const auto& item : split(cell, ';')) {
       const auto value = try_parse_int(item);
       if (!value || *value < 0 || *value > kMostSize)
-        throw RecordError{quoted(cell, text(name, "=numbers with ';'"))};
+        throw RecordError{
+            quoted(cell, text(name, "=numbers from 0 to ", kMostSize, " with ';'"))};
       all.push_back(static_cast<int>(*value));
     }
     return all;
@@ -183,7 +184,11 @@ void read_step(Cells& cells, Schedule& schedule) {
 
 Group read_group(Cells& cells) {
   Group group{.name = cells.take("name"), .axes = cells.axes("axes")};
-  if (group.name.empty()) throw RecordError{"no name; legal: name=NAME"};
+  const bool plain = std::all_of(group.name.begin(), group.name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+  if (group.name.empty() || group.name.size() > 40 || !plain)
+    throw RecordError{Cells::quoted(group.name, "at most 40 of a to z, 0 to 9 and _")};
   if (cells.has("places")) group.places = cells.numbers("places");
   return group;
 }
@@ -235,6 +240,11 @@ void write_records(std::ostream& out, const Schedule& schedule) {
   }
   for (const auto& channel : schedule.channels)
     out << "#@ channel " << channel_text(channel) << '\n';
+  for (std::string name : schedule.blocks) {
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return c < ' ' || c == 0x7f; }, ' ');
+    out << "#@ block " << trim(name) << '\n';
+  }
   for (const auto& bucket : schedule.buckets)
     out << "#@ bucket numel=" << bucket.numel << ",trained=" << bucket.trained
         << ",dtype=" << type_name(bucket.dtype) << ",slot=" << bucket.slot
@@ -250,6 +260,9 @@ void write_records(std::ostream& out, const Schedule& schedule) {
 void read_record(std::string_view line, Schedule& schedule) {
   const auto space = line.find(' ');
   const std::string_view kind = line.substr(0, space);
+  if (kind == "block")
+    return void(schedule.blocks.emplace_back(
+        space == line.npos ? std::string_view() : line.substr(space + 1)));
   Cells cells(space == line.npos ? std::string_view() : line.substr(space + 1));
   if (kind == "version")
     cells.number("number", 2, 2);
@@ -266,8 +279,8 @@ void read_record(std::string_view line, Schedule& schedule) {
   else if (kind == "buffer")
     schedule.buffers.push_back(read_buffer(cells));
   else
-    throw RecordError{
-        Cells::quoted(kind, "version, mesh, step, group, channel, bucket or buffer")};
+    throw RecordError{Cells::quoted(
+        kind, "version, mesh, step, group, channel, block, bucket or buffer")};
   cells.end();
 }
 

@@ -21,6 +21,7 @@ struct StepFacts {
   std::vector<std::vector<int>> uses;  // buckets, by block
   std::vector<bool> trained;           // by bucket: Commit says so
   std::vector<bool> sharded;           // by bucket: cut between steps, dropped by Free
+  std::vector<bool> tied;  // by bucket: used at several places along the pipeline
 };
 
 // Ranks, groups, kinds, lanes, waits: what a list must be to be read at all.
@@ -39,7 +40,10 @@ void check_split(const RoleView& role);
 // R10, R11, R13: parameters are whole when used, of one version for a slice, and new
 // everywhere in the end.
 void check_parameters(const RoleView& role, const StepFacts& facts);
-// R7 to R10, R12, R13: gradients, losses and states are made of all they should be,
+// R10: what a forward leaves for a backward is used once; R13: statistics, and what
+// else a commit needs.
+void check_lives(const RoleView& role, const StepFacts& facts);
+// R7 to R9, R12, R13: gradients, losses and states are made of all they should be,
 // once and in order, and as far as needed before the vote.
 void check_provenance(const Schedule& schedule, const RoleView& role,
                       const StepFacts& facts, const CheckOptions& options);

@@ -39,6 +39,10 @@ void find_sizes(const Schedule& schedule, StepFacts& facts) {
   if (buckets > static_cast<int64_t>(named))
     throw ConfigError(text("[step.check] bucket ", buckets - 1,
                            " is named; legal: numbers from 0 without gaps"));
+  const auto listed = static_cast<int64_t>(schedule.buckets.size());
+  if (listed > 0 && buckets > listed)
+    throw ConfigError(
+        text("[step.check] bucket ", buckets - 1, " is named; legal: one of ", listed));
   facts.blocks = static_cast<int>(blocks);
   facts.buckets = static_cast<int>(buckets);
 }
@@ -78,6 +82,21 @@ void find_trained(const Schedule& schedule, StepFacts& facts) {
   }
 }
 
+// Buckets that ranks at several places along the pipeline use.
+void find_tied(const Schedule& schedule, StepFacts& facts) {
+  std::vector<int> place(facts.buckets, kNone);
+  facts.tied.resize(facts.buckets);
+  for (const auto& role : schedule.roles) {
+    const int here = schedule.mesh.coordinate(role.ranks[0], Axis::kPipe);
+    for (const auto& action : role.actions)
+      for (int bucket : action.buckets) {
+        if (action.block == kNone) continue;
+        if (place[bucket] != kNone && place[bucket] != here) facts.tied[bucket] = true;
+        place[bucket] = here;
+      }
+  }
+}
+
 void find_shards(const Schedule& schedule, StepFacts& facts) {
   facts.sharded.resize(facts.buckets);
   for (size_t r = 0; r < schedule.roles.size(); ++r) {
@@ -105,6 +124,7 @@ StepFacts find_facts(const Schedule& schedule) {
   find_uses(schedule, facts);
   find_trained(schedule, facts);
   find_shards(schedule, facts);
+  find_tied(schedule, facts);
   facts.forward_only = true;
   for (const auto& role : schedule.roles)
     for (const auto& action : role.actions)

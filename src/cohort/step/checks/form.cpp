@@ -93,6 +93,9 @@ class Form {
         refuse(text("calls group ", call.group, "; legal: one of ",
                     schedule_.groups.size()));
     const Group* const group = schedule_.group_of(action.lane);
+    if (group && schedule_.members(*group, role_.ranks[0]).empty())
+      refuse(text("R4: is a call of group ", group->name, ", of which rank ",
+                  role_.ranks[0], " is no member"));
     if (lane != Lane::kWorld || !group) return;
     const int ranks = schedule_.size_of(*group);
     if (ranks != schedule_.world())
@@ -170,18 +173,37 @@ class Form {
       if (bytes < 0 || bytes > most)
         refuse(text("has ", bytes, " bytes; legal: 0 to ", most));
     for (const auto* accesses : {&action.reads, &action.writes})
-      for (const auto& access : *accesses) check_access(access);
+      for (const auto& access : *accesses) check_access(action, access);
   }
 
-  void check_access(const Access& access) const {
-    const auto buffers = static_cast<int>(schedule_.buffers.size());
-    if (access.buffer != kNone && (access.buffer < 0 || access.buffer >= buffers))
-      refuse(text("R3: has ", access.value.text(), " in buffer ", access.buffer,
-                  "; legal: one of ", buffers));
+  void check_access(const Action& action, const Access& access) const {
+    if (access.buffer != kNone) check_buffer(action, access);
     const int64_t most = (int64_t{1} << 58) / (role_.actions.size() + 1);
     if (access.bytes < 0 || access.bytes > most)
       refuse(text("takes ", access.bytes, " bytes for ", access.value.text(),
                   "; legal: 0 to ", most));
+  }
+
+  // It is for such values, and large enough.
+  void check_buffer(const Action& action, const Access& access) const {
+    const auto buffers = static_cast<int>(schedule_.buffers.size());
+    const std::string what =
+        text("R3: has ", access.value.text(), " in buffer ", access.buffer);
+    if (access.buffer < 0 || access.buffer >= buffers)
+      refuse(text(what, "; legal: one of ", buffers));
+    const Buffer& buffer = schedule_.buffers[access.buffer];
+    const auto legal = access.value.what == What::kLeaf    ? Buffer::Holds::kSlot
+                       : access.value.what == What::kWhole ? Buffer::Holds::kGathered
+                                                           : Buffer::Holds::kReceived;
+    if (buffer.holds != legal)
+      refuse(text(what, ", which is for ", name_of(buffer.holds),
+                  "; legal: ", name_of(legal)));
+    const bool moves =
+        action.kind == ActionKind::kRecv || action.kind == ActionKind::kGather;
+    if (moves && action.bytes > buffer.bytes())
+      refuse(
+          text(what, " of ", buffer.bytes(), " bytes; legal: at least ", action.bytes));
+    if (access.bytes != 0) refuse(text(what, ", and bytes of its own; legal: either"));
   }
 
   const Schedule& schedule_;
@@ -195,10 +217,18 @@ void check_groups(const Schedule& schedule) {
   if (schedule.groups.size() > kMostGroups)
     throw ConfigError(text("[step.check] ", schedule.groups.size(),
                            " groups; legal: at most ", kMostGroups));
-  for (const auto& group : schedule.groups)
+  const int places = schedule.mesh.size(Axis::kPipe);
+  for (const auto& group : schedule.groups) {
+    for (size_t i = 0; i < group.places.size(); ++i)
+      if (group.places[i] < 0 || group.places[i] >= places ||
+          (i > 0 && group.places[i] <= group.places[i - 1]))
+        throw ConfigError(text("[step.check] group ", group.name, " is at place ",
+                               group.places[i], "; legal: of ", places,
+                               " places some, in ascending order"));
     if (schedule.size_of(group) < 2)
       throw ConfigError(text("[step.check] group ", group.name, " of ",
                              schedule.size_of(group), " rank; legal: at least 2"));
+  }
 }
 
 void check_channels(const Schedule& schedule) {
@@ -226,11 +256,12 @@ void check_channels(const Schedule& schedule) {
 }
 
 void check_buffers(const Schedule& schedule) {
-  int64_t bytes = 0;
-  for (const auto& buffer : schedule.buffers) bytes += buffer.bytes();
-  if (bytes > int64_t{1} << 60)
-    throw ConfigError(text("[step.check] ", bytes, " bytes of buffers; legal: at most ",
-                           int64_t{1} << 60));
+  constexpr int64_t kMost = int64_t{1} << 60;
+  int64_t left = kMost;
+  for (const auto& buffer : schedule.buffers)
+    if (buffer.numel < 0 || (left -= buffer.bytes()) < 0)
+      throw ConfigError(text("[step.check] buffers of more than ", kMost,
+                             " bytes; legal: at most so many, all together"));
 }
 
 void check_ranks(const Schedule& schedule) {

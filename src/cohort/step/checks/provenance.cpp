@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// R7 to R13: where each value comes from. Each is followed through the list with what
-// it is made of; nothing here asks how the list came about.
+// R7 to R9, R12, R13: where each value comes from. Each is followed through the list
+// with what it is made of; nothing here asks how the list came about.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -47,7 +47,6 @@ class Provenance {
       follow(role_.at(at_));
       for (const auto& access : role_.at(at_).writes) writer_[name_of(access)] = at_;
     }
-    check_flights();
   }
 
  private:
@@ -90,9 +89,6 @@ class Provenance {
         check_all_gradients(action);
         if (action.kind == ActionKind::kVote) check_known_good(action);
         break;
-      case ActionKind::kFoldBuffers:
-        for (const auto& access : action.reads) folded_.insert(name_of(access));
-        break;
       case ActionKind::kUpdate:
         check_gradient(action, action.buckets[0]);
         check_known_good(action);
@@ -104,19 +100,6 @@ class Provenance {
       default:
         break;
     }
-    for (const auto& access : action.reads)
-      if (frees(action.kind, access.value.what) &&
-          !freed_.insert(access.value.any_version()).second)
-        refuse("R10", text("frees ", access.value.text(), " once more; legal: once"));
-    for (const auto& access : action.writes)
-      if (freed_.contains(access.value.any_version()))
-        refuse("R10", text("writes ", access.value.text(), ", which was freed"));
-  }
-
-  static bool frees(ActionKind kind, What what) {
-    if (what == What::kDeferred) return kind == ActionKind::kBackwardWeight;
-    return what == What::kFlight &&
-           (kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput);
   }
 
   // ---- R7, R8, R12: each gradient adds up all uses and slices, once, in order ----
@@ -253,7 +236,8 @@ class Provenance {
           refuse("R7", text("reads ", gradient.value.text(), " without block ", block,
                             ", slice ", slice));
     const auto known = static_cast<size_t>(bucket) < schedule_.buckets.size();
-    const AxisSet wanted = known ? schedule_.buckets[bucket].sum : kDataAxes;
+    const AxisSet tied = facts_.tied[bucket] ? AxisSet{Axis::kPipe} : AxisSet();
+    const AxisSet wanted = (known ? schedule_.buckets[bucket].sum : kDataAxes) | tied;
     if (const char* axis = missing_axis(wanted, origin.summed))
       refuse("R7", text("reads ", gradient.value.text(), ", which is not summed along ",
                         axis));
@@ -333,11 +317,9 @@ class Provenance {
   void check_commit(const Action& action) {
     std::set<int> states;
     Origin loss;
-    bool folded = false;
     for (const auto& access : action.reads) {
       const Value& value = access.value;
       if (value.what == What::kState && value.version > 0) states.insert(value.of);
-      folded |= value.what == What::kFolded;
       const auto it = losses_.find(name_of(access));
       if (it == losses_.end()) continue;
       loss.parts.insert(it->second.parts.begin(), it->second.parts.end());
@@ -346,21 +328,15 @@ class Provenance {
     for (const auto& [bucket, blocks] : uses_)
       if (facts_.trained[bucket] && !facts_.forward_only && !states.contains(bucket))
         refuse("R13", text("does not read the new State of bucket ", bucket));
+    for (const auto& [name, origin] : gradients_)
+      if (!facts_.trained[name.of])
+        refuse("R13", text("does not name bucket ", name.of, ", which has a ",
+                           ::cohort::name_of(name.what)));
+    for (int bucket : action.buckets)
+      if (!states.contains(bucket))
+        refuse("R13", text("names bucket ", bucket, " and reads no new State of it"));
     check_loss(loss);
-    check_statistics(folded);
-    for (const ActionKind need : action.needs)
-      if (role_.all(need).empty())
-        refuse("R13", text("needs a ", ::cohort::name_of(need), ", and there is none"));
     if (elastic_) check_voted_on(action);
-  }
-
-  void check_statistics(bool folded) const {
-    for (const auto& [value, writer] : writer_) {
-      if (value.what != What::kStat || facts_.forward_only) continue;
-      if (!folded) refuse("R13", "does not read the statistics of the step");
-      if (!folded_.contains(value))
-        refuse("R13", text("has statistics without ", value.text()));
-    }
   }
 
   void check_loss(const Origin& loss) const {
@@ -372,17 +348,6 @@ class Provenance {
     if (facts_.forward_only) return;
     if (const char* axis = missing_axis(kDataAxes | AxisSet{Axis::kPipe}, loss.summed))
       refuse("R13", text("reads a loss that is not summed along ", axis));
-  }
-
-  // ---- R10: what waits for a backward is freed ----
-
-  void check_flights() {
-    for (const auto& [name, writer] : writer_) {
-      const bool ends = name.what == What::kFlight || name.what == What::kDeferred;
-      if (!ends || freed_.contains(name)) continue;
-      at_ = writer;
-      refuse("R10", text("writes ", name.text(), ", which nobody uses and frees"));
-    }
   }
 
   const Schedule& schedule_;
@@ -399,7 +364,6 @@ class Provenance {
   std::map<Value, Origin> gradients_, losses_;
   std::map<std::pair<ActionKind, int>, int>
       newest_slice_;  // by kind and block, or bucket
-  std::set<Value> freed_, folded_;
 };
 
 }  // namespace

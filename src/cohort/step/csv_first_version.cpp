@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/csv_memory.h"
+#include "cohort/step/csv_first_version.h"
 
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/core/parse.h"
 #include "cohort/step/checks/role_view.h"
 
 namespace cohort::csv {
@@ -82,7 +83,53 @@ class RoleMemory {
   std::array<int64_t, 4> live_{};
 };
 
+// A hybrid run cuts the world twice: its shares are neighbours, its copies lie apart.
+Mesh mesh_of(int world, const std::vector<FileGroup>& groups) {
+  int cut = world;
+  for (const auto& group : groups)
+    if (group.stride == 1 && group.size > 1 && world % group.size == 0)
+      cut = std::min(cut, group.size);
+  return Mesh(std::array<int, kAxes>{1, world / cut, cut, 1, 1});
+}
+
+std::string group_text(const Schedule& schedule, const Group& group) {
+  return FileGroup{group.name, schedule.size_of(group), stride_of(schedule, group)}
+      .text();
+}
+
 }  // namespace
+
+std::optional<FileGroup> parse_group(const std::string& item) {
+  const auto colon = item.find(':');
+  const auto cross = item.find('x', colon == std::string::npos ? 0 : colon);
+  if (colon == std::string::npos || colon == 0 || cross == std::string::npos)
+    return std::nullopt;
+  const auto size = try_parse_int(item.substr(colon + 1, cross - colon - 1));
+  const auto stride = try_parse_int(item.substr(cross + 1));
+  const std::string name = item.substr(0, colon);
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+  if (!plain || !size || !stride || *size < 1 || *stride < 1 || *size > kMostRanks ||
+      *stride > kMostRanks)
+    return std::nullopt;
+  return FileGroup{name, static_cast<int>(*size), static_cast<int>(*stride)};
+}
+
+std::optional<FileGroup> place_groups(Schedule& schedule, int world,
+                                      const std::vector<FileGroup>& groups) {
+  schedule.mesh = mesh_of(world, groups);
+  const AxisSet ways[] = {kDataAxes, {Axis::kCut}, {Axis::kReplicate}};
+  for (const auto& group : groups) {
+    const auto way = std::find_if(std::begin(ways), std::end(ways), [&](AxisSet axes) {
+      return group_text(schedule, {group.name, axes}) == group.text();
+    });
+    if (way == std::end(ways)) return group;
+    schedule.groups.push_back({group.name, *way});
+  }
+  schedule.channels = channels_for(schedule.groups);
+  return std::nullopt;
+}
 
 void apply_memory(Schedule& schedule,
                   const std::vector<std::vector<OldMemory>>& memory) {
