@@ -10,6 +10,7 @@
 #include "cli/step_setting.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/parse.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/observe/trace.h"
 #include "cohort/step/action_costs.h"
@@ -34,15 +35,44 @@ CostTable plain_costs(const Schedule& schedule) {
   return costs;
 }
 
+// A file has its own ranks, layout and keys; the limit is the machine's.
+int64_t limit_of(const StepArgs& args) {
+  constexpr std::string_view kLimit = "memory.limit=";
+  const bool plain = args.ranks == "1" && args.layout.empty() && !args.exact &&
+                     args.config.empty() && args.measure == 0;
+  int64_t limit = 0;
+  bool legal = plain;
+  for (const auto& assignment : args.set) {
+    if (assignment.starts_with(kLimit))
+      limit = parse_bytes(assignment.substr(kLimit.size()), "memory.limit");
+    else
+      legal = false;
+  }
+  if (!legal)
+    throw ConfigError(
+        text("[step] ", args.from,
+             " says what the step is; legal with --from: --set memory.limit=BYTES, "
+             "--costs, --svg, --csv, --trace, --json"));
+  return limit;
+}
+
+std::string layout_of(const Schedule& schedule) {
+  std::string out = text("dp=", schedule.mesh.size(kDataAxes));
+  if (schedule.shard > 0) out += text(",shard=", schedule.shard);
+  for (const Axis axis : {Axis::kReplicate, Axis::kPipe, Axis::kContext, Axis::kTensor})
+    if (schedule.mesh.size(axis) > 1)
+      out += text(",", name_of(axis), "=", schedule.mesh.size(axis));
+  return out;
+}
+
 void read_step(const StepArgs& args, StepView& view) {
+  const int64_t limit = limit_of(args);
   ScheduleFile file = from_csv(read_file(args.from, ErrorKind::kConfig));
   view.name = args.from;
   view.schedule = std::move(file.schedule);
   view.measured = std::move(file.times);
-  for (const auto& group : view.schedule.groups)
-    view.layout += text(view.layout.empty() ? "" : ",", group.name, "=",
-                        view.schedule.size_of(group));
-  view.report = check(view.schedule);
+  view.layout = layout_of(view.schedule);
+  view.report = check(view.schedule, {.memory_limit = limit});
   view.costs = plain_costs(view.schedule);
   view.costs_from = "assumed: 1 ms a forward, 2 ms a backward";
 }

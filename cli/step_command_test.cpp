@@ -76,6 +76,25 @@ TEST_F(StepCommand, WhatItWritesItReads) {
   EXPECT_THAT(read_file(path("again.svg")), HasSubstr("step.csv, dp=3"));
 }
 
+TEST_F(StepCommand, AFileSaysWhatTheStepIs) {
+  StepArgs args = small_mlp();
+  args.csv = path("step.csv");
+  shown(args);
+  const auto refused = [&](StepArgs given) -> std::string {
+    given.from = args.csv;
+    try {
+      shown(given);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refused({}), "accepted");
+  EXPECT_THAT(refused({.ranks = "9"}), HasSubstr("legal with --from"));
+  EXPECT_THAT(refused({.set = {"batch=3"}}), HasSubstr("legal with --from"));
+  EXPECT_THAT(refused({.set = {"memory.limit=1K"}}), HasSubstr("the limit is"));
+}
+
 // Twice the samples of a slice, and nothing else changes: costs of blocks are a line.
 TEST_F(StepCommand, CostsFromAFileServeAnotherBatch) {
   StepArgs args = small_mlp();

@@ -30,12 +30,12 @@ TEST(AlteredActions, OfPipelinesAreRefused) {
   uint64_t seed = 500;
   for (const auto& [name, pipe] : test::right_pipelines()) {
     const Schedule schedule = test::make(pipe);
-    const bool small = schedule.world() <= 4;
+    const bool all = std::getenv("COHORT_LONG") || schedule.world() <= 2;
     refused += expect_all_refused(schedule, name,
-                                  {.most_exchanges = small ? 0 : 200, .seed = seed++});
+                                  {.most_exchanges = all ? 0 : 50, .seed = seed++});
   }
   RecordProperty("refused", static_cast<int>(refused));
-  EXPECT_GT(refused, 10'000);
+  EXPECT_GT(refused, 3'000);
 }
 
 TEST(AlteredActions, OfDataParallelStepsAreRefused) {
