@@ -26,6 +26,8 @@ class Declarer {
   explicit Declarer(ListFacts facts) : facts_(std::move(facts)) {}
 
   void declare(Action& action);
+  // For transfers, which name their values themselves.
+  Versions& versions() { return versions_; }
 
  private:
   void forward(Action& action);

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "cohort/core/error.h"
+#include "cohort/step/declare.h"
 #include "cohort/step/derive.h"
-#include "cohort/step/versions.h"
 
 namespace cohort::test {
 namespace {
@@ -26,7 +26,11 @@ int stages_of(const Pipeline& pipe) { return static_cast<int>(pipe.ends.size());
 class PlaceWriter {
  public:
   PlaceWriter(const Pipeline& pipe, const Lanes& lanes, int place, int slices)
-      : pipe_(pipe), lanes_(lanes), place_(place), slices_(slices) {}
+      : pipe_(pipe),
+        lanes_(lanes),
+        place_(place),
+        slices_(slices),
+        declarer_(facts()) {}
 
   std::vector<Action> write() {
     for (const Turn& turn : pipe_.order(pipe_, place_, slices_)) take(turn);
@@ -35,6 +39,13 @@ class PlaceWriter {
   }
 
  private:
+  ListFacts facts() const {
+    ListFacts facts{.blocks = pipe_.ends.back()};
+    for (const int bucket : buckets_here()) facts.trained.insert(bucket);
+    for (int b = 0; b < facts.blocks && pipe_.statistics; ++b)
+      facts.statistics.insert(b);
+    return facts;
+  }
   int begin(int stage) const { return stage == 0 ? 0 : pipe_.ends[stage - 1]; }
   int end(int stage) const { return pipe_.ends[stage]; }
   int last_block() const { return pipe_.ends.back() - 1; }
@@ -84,7 +95,7 @@ class PlaceWriter {
   void send(What what, int from, int to, int slice) {
     if (place_of(from) == place_of(to)) return;
     Action action = transfer(ActionKind::kSend, what, from, to, slice);
-    versions_.read(action, what, border(from, to), slice);
+    declarer_.versions().read(action, what, border(from, to), slice);
     actions_.push_back(action);
   }
 
@@ -94,7 +105,8 @@ class PlaceWriter {
     Action action = transfer(ActionKind::kRecv, what, from, to, slice);
     const int turns = slices_ + 1;
     const int ring = (what == What::kAct ? 0 : 1) * stages_of(pipe_) + to;
-    versions_.make(action, what, border(from, to), slice, ring * turns + slice % turns);
+    declarer_.versions().make(action, what, border(from, to), slice,
+                              ring * turns + slice % turns);
     actions_.push_back(action);
   }
 
@@ -107,46 +119,19 @@ class PlaceWriter {
     return action;
   }
 
-  void read_inputs(Action& action) {
-    if (action.block == 0)
-      versions_.read(action, What::kInput, kNone, action.slice);
-    else
-      versions_.read(action, What::kAct, action.block - 1, action.slice);
-    versions_.read(action, What::kWhole, action.buckets[0]);
-  }
-
   void forward(int block, int slice) {
-    Action action = compute(ActionKind::kForward, block, slice);
-    read_inputs(action);
-    versions_.make(action, What::kAct, block, slice);
-    versions_.make(action, What::kFlight, block, slice);
-    if (pipe_.statistics) versions_.make(action, What::kStat, block, slice);
-    if (block == last_block()) versions_.make(action, What::kLoss, kNone, slice);
-    actions_.push_back(action);
+    add(compute(ActionKind::kForward, block, slice));
   }
-
   void recompute(int block, int slice) {
-    Action action = compute(ActionKind::kRecompute, block, slice);
-    read_inputs(action);
-    versions_.change(action, What::kFlight, block, slice);
-    actions_.push_back(action);
+    add(compute(ActionKind::kRecompute, block, slice));
+  }
+  void backward(ActionKind kind, int block, int slice) {
+    add(compute(kind, block, slice));
   }
 
-  void backward(ActionKind kind, int block, int slice) {
-    Action action = compute(kind, block, slice);
-    const bool weight = kind == ActionKind::kBackwardWeight;
-    versions_.read(action, weight ? What::kDeferred : What::kFlight, block, slice);
-    if (!weight && block != last_block())
-      versions_.read(action, What::kActGrad, block, slice);
-    versions_.read(action, What::kWhole, bucket_of(block));
-    if (!weight && block > 0) versions_.make(action, What::kActGrad, block - 1, slice);
-    if (kind == ActionKind::kBackwardInput)
-      versions_.make(action, What::kDeferred, block, slice);
-    else if (versions_.has(What::kPartial, bucket_of(block)))
-      versions_.change(action, What::kPartial, bucket_of(block));
-    else
-      versions_.make(action, What::kPartial, bucket_of(block));
-    actions_.push_back(action);
+  void add(Action action) {
+    declarer_.declare(action);
+    actions_.push_back(std::move(action));
   }
 
   std::vector<int> buckets_here() const {
@@ -165,100 +150,33 @@ class PlaceWriter {
 
   void finish() {
     const auto buckets = buckets_here();
-    if (lanes_.all != kNone) reduce_loss();
+    if (lanes_.all != kNone) reduce(kLossBucket, lanes_.all);
     for (int bucket : buckets) {
       if (lanes_.data != kNone) reduce(bucket, lanes_.data);
       if (is_tied(bucket)) reduce(bucket, lanes_.tied);
     }
-    if (pipe_.statistics) fold();
-    if (pipe_.elastic) vote(buckets);
-    for (int bucket : buckets) update(bucket);
-    commit(buckets);
+    if (pipe_.statistics)
+      add({.kind = ActionKind::kFoldBuffers, .lane = lane_of_all()});
+    if (pipe_.elastic)
+      add({.kind = ActionKind::kVote, .lane = lane_of_all(), .bytes = 8});
+    for (int bucket : buckets) add({.kind = ActionKind::kUpdate, .buckets = {bucket}});
+    add({.kind = ActionKind::kCommit, .buckets = buckets});
   }
 
-  void read_loss(Action& action) const {
-    for (int slice = 0; slice < slices_ && has_last_stage(); ++slice)
-      versions_.read(action, What::kLoss, kNone, slice);
-  }
-
-  void reduce_loss() {
-    Action action{.kind = ActionKind::kReduce,
-                  .lane = lanes_.all,
-                  .buckets = {kLossBucket},
-                  .bytes = 48};
-    read_loss(action);
-    versions_.make(action, What::kLoss);
-    actions_.push_back(action);
-  }
-
-  What sum_of(int bucket) const {
-    return versions_.has(What::kSum, bucket) ? What::kSum : What::kPartial;
-  }
+  // Of all ranks, or of this one.
+  int lane_of_all() const { return lanes_.all == kNone ? kComputeLane : lanes_.all; }
 
   void reduce(int bucket, int lane) {
-    Action action{.kind = ActionKind::kReduce,
-                  .lane = lane,
-                  .buckets = {bucket},
-                  .bytes = kBucketBytes};
-    versions_.read(action, sum_of(bucket), bucket);
-    versions_.make(action, What::kSum, bucket);
-    actions_.push_back(action);
-  }
-
-  void fold() {
-    Action action{.kind = ActionKind::kFoldBuffers,
-                  .lane = lanes_.all == kNone ? kComputeLane : lanes_.all};
-    for (int stage = place_; stage < stages_of(pipe_); stage += pipe_.places)
-      for (int b = begin(stage); b < end(stage); ++b)
-        for (int slice = 0; slice < slices_; ++slice)
-          versions_.read(action, What::kStat, b, slice);
-    versions_.make(action, What::kFolded);
-    actions_.push_back(action);
-  }
-
-  void vote(const std::vector<int>& buckets) {
-    Action action{.kind = ActionKind::kVote,
-                  .lane = lanes_.all == kNone ? kComputeLane : lanes_.all,
-                  .bytes = 8};
-    for (int bucket : buckets) versions_.read(action, sum_of(bucket), bucket);
-    read_total_loss(action);
-    if (pipe_.statistics) versions_.read(action, What::kFolded);
-    versions_.make(action, What::kVote);
-    actions_.push_back(action);
-  }
-
-  void read_total_loss(Action& action) const {
-    if (versions_.has(What::kLoss))
-      versions_.read(action, What::kLoss);
-    else
-      read_loss(action);
-  }
-
-  void update(int bucket) {
-    Action action{.kind = ActionKind::kUpdate, .buckets = {bucket}};
-    versions_.read(action, sum_of(bucket), bucket);
-    read_total_loss(action);
-    if (pipe_.elastic) versions_.read(action, What::kVote);
-    versions_.change(action, What::kState, bucket);
-    versions_.change(action, What::kWhole, bucket);
-    actions_.push_back(action);
-  }
-
-  void commit(const std::vector<int>& buckets) {
-    Action action{.kind = ActionKind::kCommit, .buckets = buckets};
-    for (int bucket : buckets) {
-      versions_.read(action, What::kState, bucket);
-      versions_.read(action, What::kWhole, bucket);
-    }
-    read_total_loss(action);
-    if (pipe_.statistics) versions_.read(action, What::kFolded);
-    actions_.push_back(action);
+    add({.kind = ActionKind::kReduce,
+         .lane = lane,
+         .buckets = {bucket},
+         .bytes = bucket == kLossBucket ? 48 : kBucketBytes});
   }
 
   const Pipeline& pipe_;
   const Lanes& lanes_;
   int place_, slices_;
-  Versions versions_;
+  Declarer declarer_;
   std::vector<Action> actions_;
 };
 

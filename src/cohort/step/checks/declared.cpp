@@ -86,6 +86,7 @@ class Declared {
 
   void check_backward(const Action& action) const {
     require_read(action, {What::kFlight, action.block, action.slice});
+    require_read(action, {What::kAct, action.block, action.slice});
     if (action.block + 1 < facts_.blocks)
       require_read(action, {What::kActGrad, action.block, action.slice});
     for (int bucket : action.buckets) require_read(action, {What::kWhole, bucket});
