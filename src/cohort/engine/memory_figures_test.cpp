@@ -94,7 +94,7 @@ TEST_P(MemoryFigures, AreThoseOfTheFormulaAndOfTheChecker) {
           shard, figures.measured / 1e6, figures.formula / 1e6,
           100 * (figures.measured / figures.formula - 1), figures.predicted / 1e6,
           100 * (figures.predicted / figures.measured - 1));
-    EXPECT_NEAR(figures.predicted / figures.measured, 1, 0.05);
+    EXPECT_NEAR(figures.predicted / figures.measured, 1, 0.03);
     EXPECT_LT(figures.measured / figures.formula, 1.10);
     EXPECT_GT(figures.measured / (figures.formula - figures.unkept), 0.90);
   });
@@ -129,7 +129,7 @@ double activations_of(const char* recompute, Communicator& comm) {
   const auto measured = static_cast<double>(counter.peak());
   std::fprintf(stderr, "recompute %s: measured %.1f MB, checker %.1f MB\n", recompute,
                measured / 1e6, static_cast<double>(predicted.total()) / 1e6);
-  EXPECT_NEAR(static_cast<double>(predicted.total()) / measured, 1, 0.05) << recompute;
+  EXPECT_NEAR(static_cast<double>(predicted.total()) / measured, 1, 0.03) << recompute;
   return static_cast<double>(predicted.activations);
 }
 
@@ -175,7 +175,7 @@ void compare_uneven_blocks(int shard, bool elastic, Communicator& comm) {
   if (comm.rank() == 0)
     std::fprintf(stderr, "cnn, shard %d%s: measured %.1f MB, checker %.1f MB\n", shard,
                  elastic ? ", elastic" : "", measured / 1e6, predicted / 1e6);
-  EXPECT_NEAR(predicted / measured, 1, 0.05);
+  EXPECT_NEAR(predicted / measured, 1, 0.03);
 }
 
 TEST_P(MemoryFigures, OfUnevenBlocksAreThoseOfTheChecker) {
