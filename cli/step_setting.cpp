@@ -42,6 +42,8 @@ StepSetting setting_of(const StepArgs& args) {
   StepSetting setting{.recipe = &recipe, .config = resolve(recipe, args)};
   setting.layout = parse_layout(args.layout, parse_ranks(args.ranks));
   setting.options = options_of(setting.config, setting.layout, args.exact);
+  // Ranks of one node do, unless they are told to talk otherwise.
+  setting.options.shares_memory = args.backend == "auto" || args.backend == "shm";
   generate({}, setting.layout, setting.options);  // what cannot be is refused at once
   return setting;
 }

@@ -161,8 +161,12 @@ StepResult Executor::result() const {
 
 void Executor::perform(const Role& role, size_t index, const StepInput& input) {
   const Action& action = role.actions[index];
-  if (options_.faults && !evaluating_) strike(static_cast<int64_t>(index));
+  // At a Commit all that the step changes is changed.
+  const bool ends = action.kind == ActionKind::kCommit;
+  const bool struck = options_.faults && !evaluating_;
+  if (struck && !ends) strike(static_cast<int64_t>(index));
   finish_inputs(role, index);
+  if (struck && ends) strike(static_cast<int64_t>(index));
   times_[index].begin = Seconds(SteadyClock::now() - begun_).count();
   if (runs_ahead()) launch_ahead(static_cast<int>(index), input);
   switch (action.kind) {
