@@ -64,7 +64,7 @@ class PeerMemory {
   PeerMemory() = default;
 };
 
-// Of a communicator that may have no such memory.
+// A communicator may have no such memory.
 inline bool shares_memory(const Communicator& comm) {
   return dynamic_cast<const PeerMemory*>(&comm) != nullptr;
 }

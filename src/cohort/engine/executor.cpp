@@ -177,10 +177,8 @@ void Executor::perform(const Role& role, size_t index, const StepInput& input) {
       break;
     case ActionKind::kReduce:
     case ActionKind::kReduceScatter:
-      pending_[index] = reduce(action);
-      break;
     case ActionKind::kReduceUpdate:
-      pending_[index] = reduce_update(action);
+      pending_[index] = reduce(action);
       break;
     case ActionKind::kMirror:
       pending_[index] = mirror(action);

@@ -88,7 +88,7 @@ class Executor final : public StepRunner {
   void keep_loss(const Action& action, const WeightedLoss& loss);
   void backward(const Action& action);
   void keep_gradient(int place, const Tensor& gradient, int slice);
-  PendingWork reduce(const Action& action), reduce_update(const Action& action);
+  PendingWork reduce(const Action& action);
   PendingWork mirror(const Action& action);
   PendingWork gather(const Action& action);
   Work move_shares(BucketState& state);

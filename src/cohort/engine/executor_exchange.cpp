@@ -22,9 +22,13 @@ void Executor::finish_inputs(const Role& role, size_t index) {
 }
 
 PendingWork Executor::reduce(const Action& action) {
-  if (!options_.communicate) return {};
-  Timed timed(split_.wait);
   const int bucket = action.buckets[0];
+  const bool updates = action.kind == ActionKind::kReduceUpdate;
+  if (!options_.communicate) {
+    if (updates) update(bucket);  // with what this rank has
+    return {};
+  }
+  Timed timed(split_.wait);
   if (bucket == kLossBucket) {
     settle_loss();
     return {sums_.reduce(), nullptr};
@@ -33,18 +37,9 @@ PendingWork Executor::reduce(const Action& action) {
   const bool replicas =
       action.kind == ActionKind::kReduce && groups_.replicate != nullptr;
   if (replicas) return gradients_.reduce_replicas(bucket);
-  return gradients_.reduce(bucket, action.slice, fused_ ? &visitor_ : nullptr);
-}
-
-// Alone, a rank updates with what it has.
-PendingWork Executor::reduce_update(const Action& action) {
-  const int bucket = action.buckets[0];
-  if (!options_.communicate) {
-    update(bucket);
-    return {};
-  }
-  PendingWork work = reduce(action);
-  if (!device_ || schedule_.shard == 3) return work;
+  PendingWork work =
+      gradients_.reduce(bucket, action.slice, fused_ ? &visitor_ : nullptr);
+  if (!updates || !device_ || schedule_.shard == 3) return work;
   return {std::move(work.work), [this, bucket, then = std::move(work.then)] {
             if (then) then();
             device_->upload(bucket);

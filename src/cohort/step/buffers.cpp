@@ -23,17 +23,20 @@ std::map<int, size_t> last_adders(const std::vector<Action>& actions, int slice)
 }
 
 // The slots of buckets, as the first slice of a list needs them; all slices are alike.
+// Returns how many take memory: none where each gradient has its own.
 int assign_slots(Schedule& schedule, int distance) {
   const auto& actions = schedule.roles[0].actions;
   const auto last = last_adders(actions, 0);
   std::vector<bool> has_slot(schedule.buckets.size(), false);
   std::deque<int> retired;
   int slots = 0;
+  bool turns = false;
   for (size_t i = 0; i < actions.size(); ++i) {
     if (actions[i].slice != 0 || actions[i].block == kNone) continue;
     std::vector<int> ended;
     for (const auto& access : actions[i].writes) {
       if (!is_gradient(access.value)) continue;
+      turns |= access.value.what == What::kLeaf;
       const int bucket = access.value.of;
       int& slot = schedule.buckets[bucket].slot;
       if (!has_slot[bucket]) {
@@ -46,7 +49,7 @@ int assign_slots(Schedule& schedule, int distance) {
     }
     retired.insert(retired.end(), ended.begin(), ended.end());
   }
-  return slots;
+  return turns ? slots : 0;
 }
 
 // The buffers of one list.
@@ -92,20 +95,11 @@ class BufferAssigner {
   std::deque<int> free_;     // such buffers, longest free first
 };
 
-bool takes_turns(const Schedule& schedule) {
-  for (const auto& role : schedule.roles)
-    for (const auto& action : role.actions)
-      for (const auto& access : action.writes)
-        if (access.value.what == What::kLeaf) return true;
-  return false;
-}
-
 }  // namespace
 
 // Any buffer may serve any bucket, so each fits the largest.
 void assign_buffers(Schedule& schedule, int distance) {
-  const int found = assign_slots(schedule, distance);
-  const int slots = takes_turns(schedule) ? found : 0;
+  const int slots = assign_slots(schedule, distance);
   int used = slots;
   for (auto& role : schedule.roles) {
     BufferAssigner assigner(schedule, slots);

@@ -55,7 +55,7 @@ struct LinkCost {
 
 // Where bytes go: the rows that may say what that costs.
 struct Route {
-  // Of a group, its own; of a link "0>1" and, for all links, "pp".
+  // A group's own; a link's, as "0>1", and "pp" for all links.
   std::vector<std::string> names;  // most particular first
   bool crosses_nodes = false;      // somewhere in the world
 };

@@ -2,6 +2,7 @@
 // What reader and writer of schedules share.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -45,6 +46,21 @@ inline bool is_of_version(int column, int version) {
   if (column == kTakes || column == kFrees) return version == 1;
   if (column == kCalls || column == kReads || column == kWrites) return version == 2;
   return column < kStart;
+}
+
+// A name of letters, digits and underscores.
+inline bool is_group_name(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+// What was found, as a message may have it.
+inline std::string shown(std::string_view found) {
+  std::string out(found.substr(0, 40));
+  for (char& c : out)
+    if (c < ' ' || c > '~') c = '?';
+  return out;
 }
 
 // What a row says of its lane in the other files: a group or a link, by its name.

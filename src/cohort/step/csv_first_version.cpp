@@ -6,6 +6,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/parse.h"
 #include "cohort/step/checks/role_view.h"
+#include "cohort/step/csv_columns.h"
 
 namespace cohort::csv {
 namespace {
@@ -107,11 +108,8 @@ std::optional<FileGroup> parse_group(const std::string& item) {
   const auto size = try_parse_int(item.substr(colon + 1, cross - colon - 1));
   const auto stride = try_parse_int(item.substr(cross + 1));
   const std::string name = item.substr(0, colon);
-  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-  });
-  if (!plain || !size || !stride || *size < 1 || *stride < 1 || *size > kMostRanks ||
-      *stride > kMostRanks)
+  if (!is_group_name(name) || !size || !stride || *size < 1 || *stride < 1 ||
+      *size > kMostRanks || *stride > kMostRanks)
     return std::nullopt;
   return FileGroup{name, static_cast<int>(*size), static_cast<int>(*stride)};
 }

@@ -126,7 +126,7 @@ void ListWriter::mirror(int bucket) {
        .bytes = share(bucket) * size_of(sum_type(plan_.schedule))});
 }
 
-// Of whole parameters that were updated in shares a copy of the share travels, unless
+// Where whole parameters were updated in shares, a copy of the share travels, unless
 // the reduction has written it everywhere.
 void ListWriter::gather(int bucket, int slice) {
   const int64_t width = size_of(plan_.schedule.precision.compute);

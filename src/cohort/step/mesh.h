@@ -18,6 +18,8 @@ namespace cohort {
 // kCut; state is cut along kCut.
 enum class Axis : uint8_t { kPipe, kReplicate, kCut, kContext, kTensor };
 inline constexpr int kAxes = 5;
+inline constexpr std::array<Axis, kAxes> kAllAxes = {
+    Axis::kPipe, Axis::kReplicate, Axis::kCut, Axis::kContext, Axis::kTensor};
 std::string_view name_of(Axis axis);
 
 class AxisSet {

@@ -77,13 +77,6 @@ class CsvReader {
     return all;
   }
 
-  static std::string shown(std::string_view found) {
-    std::string out(found.substr(0, 40));
-    for (char& c : out)
-      if (c < ' ' || c > '~') c = '?';
-    return out;
-  }
-
   [[noreturn]] void refuse(int column, std::string_view found,
                            const std::string& legal) const {
     throw ConfigError(text("[step.csv] line ", number_, ", column ", kColumns[column],

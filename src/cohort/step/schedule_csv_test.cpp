@@ -7,9 +7,9 @@
 #include <random>
 
 #include "cohort/core/error.h"
-#include "cohort/core/file.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
+#include "cohort/step/testing_golden.h"
 #include "cohort/step/testing_old_files.h"
 #include "cohort/step/testing_pipeline.h"
 
@@ -169,19 +169,12 @@ TEST(ScheduleCsv, RecordsAreChecked) {
               HasSubstr("column group: 'pp'; legal: 'dp'"));
 }
 
-// With COHORT_UPDATE_PICTURES set, writes it instead.
 TEST(ScheduleCsv, TheExampleIsWhatIsWritten) {
-  const char* const source = std::getenv("COHORT_SOURCE");
-  if (!source) GTEST_SKIP() << "COHORT_SOURCE is not set: ctest sets it";
-  const std::string path =
-      text(source, "/examples/schedules/one_forward_one_backward.csv");
   const std::string csv = to_csv(test::make({.places = 4,
                                              .slices = 8,
                                              .ends = {1, 2, 3, 4},
                                              .order = test::one_forward_one_backward}));
-  if (std::getenv("COHORT_UPDATE_PICTURES")) write_file_atomically(path, csv);
-  EXPECT_EQ(read_file(path, ErrorKind::kConfig), csv)
-      << path << " is not what is written; COHORT_UPDATE_PICTURES=1 writes it";
+  test::expect_golden("examples/schedules/one_forward_one_backward.csv", csv);
   EXPECT_EQ(refusal(csv), "accepted");
 }
 

@@ -4,33 +4,22 @@
 #include <algorithm>
 #include <map>
 
+#include "cohort/comm/dtype.h"
 #include "cohort/core/error.h"
 #include "cohort/core/parse.h"
+#include "cohort/step/csv_columns.h"
 
 namespace cohort::csv {
 namespace {
 
 constexpr int64_t kMostNumber = int64_t{1} << 60;
 constexpr int64_t kMostSize = 1 << 20;  // of a mesh, and of what is listed
-constexpr std::array<Axis, kAxes> kMeshAxes = {
-    Axis::kPipe, Axis::kReplicate, Axis::kCut, Axis::kContext, Axis::kTensor};
-constexpr std::array<std::pair<at::ScalarType, std::string_view>, 6> kTypes = {
-    {{at::kFloat, "float32"},
-     {at::kDouble, "float64"},
-     {at::kBFloat16, "bfloat16"},
-     {at::kHalf, "float16"},
-     {at::kLong, "int64"},
-     {at::kByte, "uint8"}}};
-
-std::string_view type_name(at::ScalarType dtype) {
-  for (const auto& [type, name] : kTypes)
-    if (type == dtype) return name;
-  throw BugError(text("[step.csv] no name for ", dtype));
-}
+constexpr std::array kTypes = {at::kFloat, at::kDouble, at::kBFloat16,
+                               at::kHalf,  at::kLong,   at::kByte};
 
 std::string axes_text(AxisSet axes) {
   std::string out;
-  for (const Axis axis : kMeshAxes)
+  for (const Axis axis : kAllAxes)
     if (axes.has(axis)) out += text(out.empty() ? "" : "+", name_of(axis));
   return out;
 }
@@ -68,10 +57,7 @@ class Cells {
   }
 
   static std::string quoted(std::string_view found, const std::string& legal) {
-    std::string shown(found.substr(0, 40));
-    for (char& c : shown)
-      if (c < ' ' || c > '~') c = '?';
-    return text("'", shown, "'; legal: ", legal);
+    return text("'", shown(found), "'; legal: ", legal);
   }
 
   std::string take(const std::string& name) {
@@ -120,16 +106,18 @@ class Cells {
     throw RecordError{quoted(cell, legal)};
   }
   at::ScalarType dtype(const std::string& name) {
-    return choice<at::ScalarType>(name, kTypes);
+    std::vector<std::pair<at::ScalarType, std::string_view>> types;
+    for (const auto type : kTypes) types.emplace_back(type, dtype_name(type));
+    return choice<at::ScalarType>(name, types);
   }
 
   AxisSet axes(const std::string& name) {
     AxisSet set;
     const std::string cell = take(name);
     for (const auto& item : split(cell, '+')) {
-      const auto it = std::find_if(kMeshAxes.begin(), kMeshAxes.end(),
+      const auto it = std::find_if(kAllAxes.begin(), kAllAxes.end(),
                                    [&](Axis axis) { return name_of(axis) == item; });
-      if (it == kMeshAxes.end())
+      if (it == kAllAxes.end())
         throw RecordError{quoted(cell, "axes with '+', as in replicate+cut")};
       set = set | AxisSet{*it};
     }
@@ -149,7 +137,7 @@ Mesh read_mesh(Cells& cells) {
   std::array<int, kAxes> sizes;
   int64_t world = 1;
   for (size_t i = 0; i < kAxes; ++i) {
-    const std::string name(name_of(kMeshAxes[i]));
+    const std::string name(name_of(kAllAxes[i]));
     sizes[i] = static_cast<int>(cells.number(name, 1, kMostSize));
     world *= sizes[i];
     if (world > kMostSize)
@@ -184,10 +172,7 @@ void read_step(Cells& cells, Schedule& schedule) {
 
 Group read_group(Cells& cells) {
   Group group{.name = cells.take("name"), .axes = cells.axes("axes")};
-  const bool plain = std::all_of(group.name.begin(), group.name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-  });
-  if (group.name.empty() || group.name.size() > 40 || !plain)
+  if (group.name.size() > 40 || !is_group_name(group.name))
     throw RecordError{Cells::quoted(group.name, "at most 40 of a to z, 0 to 9 and _")};
   if (cells.has("places")) group.places = cells.numbers("places");
   return group;
@@ -225,14 +210,14 @@ void write_records(std::ostream& out, const Schedule& schedule) {
   const Precision& precision = schedule.precision;
   out << "#@ version number=2\n#@ mesh ";
   for (size_t i = 0; i < kAxes; ++i)
-    out << (i > 0 ? "," : "") << name_of(kMeshAxes[i]) << '='
-        << schedule.mesh.size(kMeshAxes[i]);
+    out << (i > 0 ? "," : "") << name_of(kAllAxes[i]) << '='
+        << schedule.mesh.size(kAllAxes[i]);
   out << "\n#@ step slices=" << schedule.slices << ",shard=" << schedule.shard
       << ",exact=" << schedule.exact << ",elastic=" << schedule.elastic
       << ",keeps_sums=" << schedule.keeps_sums
-      << ",compute=" << type_name(precision.compute)
-      << ",reduce=" << type_name(precision.reduce)
-      << ",accumulate=" << type_name(precision.accumulate) << '\n';
+      << ",compute=" << dtype_name(precision.compute)
+      << ",reduce=" << dtype_name(precision.reduce)
+      << ",accumulate=" << dtype_name(precision.accumulate) << '\n';
   for (const auto& group : schedule.groups) {
     out << "#@ group name=" << group.name << ",axes=" << axes_text(group.axes);
     if (!group.places.empty()) out << ",places=" << numbers_text(group.places);
@@ -247,13 +232,13 @@ void write_records(std::ostream& out, const Schedule& schedule) {
   }
   for (const auto& bucket : schedule.buckets)
     out << "#@ bucket numel=" << bucket.numel << ",trained=" << bucket.trained
-        << ",dtype=" << type_name(bucket.dtype) << ",slot=" << bucket.slot
+        << ",dtype=" << dtype_name(bucket.dtype) << ",slot=" << bucket.slot
         << ",joined=" << bucket.joined << ",sum=" << axes_text(bucket.sum)
         << ",blocks=" << numbers_text(bucket.blocks) << '\n';
   for (const auto& buffer : schedule.buffers) {
     out << "#@ buffer holds=" << name_of(buffer.holds);
     if (buffer.bucket != kNone) out << ",bucket=" << buffer.bucket;
-    out << ",dtype=" << type_name(buffer.dtype) << ",numel=" << buffer.numel << '\n';
+    out << ",dtype=" << dtype_name(buffer.dtype) << ",numel=" << buffer.numel << '\n';
   }
 }
 

@@ -163,7 +163,7 @@ class PlaceWriter {
     add({.kind = ActionKind::kCommit, .buckets = buckets});
   }
 
-  // Of all ranks, or of this one.
+  // Where all ranks meet, or this one is alone.
   int lane_of_all() const { return lanes_.all == kNone ? kComputeLane : lanes_.all; }
 
   void reduce(int bucket, int lane) {

@@ -120,7 +120,7 @@ class Parameters {
     note_version(action);
   }
 
-  // Of the state that an action reads or makes, to make parameters of it.
+  // Which state the parameters are made of that an action leaves.
   void note_version(const Action& action) {
     int version = 0;
     bool makes = false;

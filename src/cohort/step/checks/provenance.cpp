@@ -2,7 +2,6 @@
 // R7 to R9, R12, R13: where each value comes from. Each is followed through the list
 // with what it is made of; nothing here asks how the list came about.
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 
@@ -11,9 +10,6 @@
 
 namespace cohort {
 namespace {
-
-constexpr std::array<Axis, kAxes> kEveryAxis = {
-    Axis::kPipe, Axis::kReplicate, Axis::kCut, Axis::kContext, Axis::kTensor};
 
 // What a gradient or a loss adds up: of this rank, and over which axes all others' too.
 struct Origin {
@@ -115,7 +111,7 @@ class Provenance {
         continue;
       written.insert(access.value.of);
       Origin& origin = gradients_[name_of(access)];
-      if (!reads_same(action, access)) origin = {};
+      if (!reads(action, name_of(access))) origin = {};
       if (!origin.parts.emplace(action.block, action.slice).second)
         refuse("R7",
                text("adds to ", access.value.text(), " what is in it; legal: once"));
@@ -133,10 +129,6 @@ class Provenance {
       refuse("R8", text("is of slice ", action.slice, " and comes after slice ", newest,
                         "; legal: slice by slice"));
     newest = action.slice;
-  }
-
-  static bool reads_same(const Action& action, const Access& written) {
-    return reads(action, name_of(written));
   }
 
   // The sum of what a call reads, over the ranks of its group.
@@ -198,14 +190,14 @@ class Provenance {
   }
 
   bool overlap(AxisSet a, AxisSet b) const {
-    return std::any_of(kEveryAxis.begin(), kEveryAxis.end(), [&](Axis axis) {
+    return std::any_of(kAllAxes.begin(), kAllAxes.end(), [&](Axis axis) {
       return a.has(axis) && b.has(axis) && schedule_.mesh.size(axis) > 1;
     });
   }
 
   // The first axis along which ranks differ whose parts are missing.
   const char* missing_axis(AxisSet wanted, AxisSet summed) const {
-    for (const Axis axis : kEveryAxis)
+    for (const Axis axis : kAllAxes)
       if (wanted.has(axis) && !summed.has(axis) && schedule_.mesh.size(axis) > 1)
         return ::cohort::name_of(axis).data();
     return nullptr;

@@ -4,15 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-
 #include "cohort/core/error.h"
-#include "cohort/core/file.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/simulator.h"
 #include "cohort/step/step_trace.h"
+#include "cohort/step/testing_golden.h"
 
 namespace cohort {
 namespace {
@@ -115,18 +112,11 @@ bool is_balanced(const std::string& svg) {
   return open.empty();
 }
 
-// With COHORT_UPDATE_PICTURES set, writes them instead.
 TEST(Renderer, PicturesInTheDocsAreWhatItDraws) {
-  const char* source = std::getenv("COHORT_SOURCE");
-  ASSERT_NE(source, nullptr) << "run through ctest";
   for (const auto& example : examples()) {
-    const auto path =
-        std::filesystem::path(source) / "docs" / "pictures" / example.file;
     const std::string svg = drawn(example);
     EXPECT_TRUE(is_balanced(svg)) << example.file;
-    if (std::getenv("COHORT_UPDATE_PICTURES")) write_file_atomically(path, svg);
-    EXPECT_TRUE(read_file(path) == svg)
-        << path << " is not what is drawn; COHORT_UPDATE_PICTURES=1 writes it";
+    test::expect_golden(text("docs/pictures/", example.file), svg);
   }
 }
 

@@ -5,16 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <set>
 
 #include "cohort/core/error.h"
-#include "cohort/core/file.h"
 #include "cohort/step/picture/renderer.h"
 #include "cohort/step/picture/testing_picture.h"
 #include "cohort/step/picture/testing_stage_picture.h"
 #include "cohort/step/simulator.h"
+#include "cohort/step/testing_golden.h"
 
 namespace cohort {
 namespace {
@@ -43,18 +41,11 @@ ShownPicture shown_pipeline(const DrawnPipeline& example) {
   return read_picture(drawn_pipeline(example));
 }
 
-// With COHORT_UPDATE_PICTURES set, writes them instead.
 TEST(StagePicture, PicturesInTheDocsAreWhatItDraws) {
-  const char* source = std::getenv("COHORT_SOURCE");
-  ASSERT_NE(source, nullptr) << "run through ctest";
   for (const auto& example : drawn_pipelines()) {
-    const auto path =
-        std::filesystem::path(source) / "docs" / "pictures" / example.file;
     const std::string svg = drawn_pipeline(example);
     EXPECT_LT(svg.size(), 400'000u) << example.file;
-    if (std::getenv("COHORT_UPDATE_PICTURES")) write_file_atomically(path, svg);
-    EXPECT_TRUE(std::filesystem::exists(path) && read_file(path) == svg)
-        << path << " is not what is drawn; COHORT_UPDATE_PICTURES=1 writes it";
+    test::expect_golden(text("docs/pictures/", example.file), svg);
   }
 }
 
