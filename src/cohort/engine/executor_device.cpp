@@ -24,6 +24,8 @@ bool is_compute(ActionKind kind) {
 }  // namespace
 
 void Executor::set_up_device() {
+  if (schedule_.computes_in != Buffer::Place::kDevice)
+    throw BugError("[engine] the schedule plans no memory of a device");
   device_ = std::make_unique<DeviceSide>(chain_, state_, gradients_, schedule_,
                                          options_, role_.slices);
   cut_segments();

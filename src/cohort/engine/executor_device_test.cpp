@@ -64,6 +64,7 @@ DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
   step.clip = way.clip > 0;
   step.optimizer_states = 2;
   step.shares_memory = shares_memory(comm);
+  if (compute_on != ComputeOn::kHost) step.memory = MemoryIn::kBoth;
   const Layout layout{.dp = comm.size(), .shard = way.shard};
   Executor executor(chain, generate(specs_of(chain), layout, step), *rule, comm,
                     {.decay = {.weight_decay = 0.01},
@@ -167,7 +168,8 @@ TEST(ExecutorDevice, ABadGradientIsNamedAsOnTheHost) {
     Chain chain = make_mlp({.inputs = 4, .width = 8, .depth = 1}, {});
     const auto rule = make_update_rule({.name = "sgd"});
     Executor executor(chain,
-                      generate(specs_of(chain), {.dp = 2}, {.slices = 2, .clip = true}),
+                      generate(specs_of(chain), {.dp = 2},
+                               {.slices = 2, .clip = true, .memory = MemoryIn::kBoth}),
                       *rule, comm, {.clip = 1, .compute_on = ComputeOn::kStaged});
     const auto batch = [](int slice) {
       Batch made{at::ones({2, 4}), at::zeros({2}, at::kLong), {0, 1}};

@@ -79,9 +79,13 @@ struct Action {
   // FoldBuffers, Mirror.
   std::vector<ActionKind> needs;
   std::vector<InnerCall> calls;  // in their order
+  // Transfers with one number are one exchange: they begin together.
+  int batch = kNone;
   // Generators declare them; what it waits for follows (derive.h).
   std::vector<Access> reads, writes;
   std::vector<int> waits;  // earlier actions of this list, by index
+  // Actions of the step before, by index, where a step need not wait for all of them.
+  std::vector<int> waits_before;
 };
 
 }  // namespace cohort

@@ -38,6 +38,18 @@ TEST(AlteredActions, OfPipelinesAreRefused) {
   EXPECT_GT(refused, 3'000);
 }
 
+// Exchanges of several transfers, and steps that begin early.
+TEST(AlteredActions, OfPipelinesThatRunAheadAreRefused) {
+  uint64_t seed = 700;
+  for (auto [name, pipe] : test::right_pipelines()) {
+    pipe.batched = pipe.runs_ahead = true;
+    const Schedule schedule = test::make(pipe);
+    const bool all = std::getenv("COHORT_LONG");
+    expect_all_refused(schedule, name,
+                       {.most_exchanges = all ? 0 : 50, .seed = seed++});
+  }
+}
+
 TEST(AlteredActions, OfDataParallelStepsAreRefused) {
   std::vector<BlockSpec> blocks(3);
   for (int b = 0; b < 3; ++b)

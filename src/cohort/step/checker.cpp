@@ -25,10 +25,10 @@ const char* what_helps(const RoleView& role, const MemoryParts& parts) {
 }
 
 void check_limit(const RoleView& role, const RolePeak& peak, int64_t limit) {
-  const int64_t total = peak.parts.total();
+  const int64_t total = std::max(peak.on_host(), peak.on_device);
   if (limit <= 0 || total <= limit) return;
   role.refuse(peak.action,
-              text("holds ", format_bytes(static_cast<double>(total)), " (", total,
+              text("R10: holds ", format_bytes(static_cast<double>(total)), " (", total,
                    " bytes); the limit is ", format_bytes(static_cast<double>(limit)),
                    " (", limit, "); what helps: ", what_helps(role, peak.parts)));
 }
@@ -47,9 +47,11 @@ CheckReport check(const Schedule& schedule, const CheckOptions& options) {
   const bool in_pipeline = schedule.world() != schedule.mesh.size(kDataAxes);
   CheckReport report;
   for (int i = 0; i < static_cast<int>(schedule.roles.size()); ++i) {
-    const RoleView role(schedule, i, schedule.lanes());
+    const RoleView role(schedule.roles[i], i, schedule.lanes());
     check_split(role);
-    check_flow(role, facts);
+    check_flow(role, facts, schedule.runs_ahead);
+    check_batches(role);
+    check_amounts(schedule, role);
     check_declared(role, facts);
     check_parameters(role, facts);
     check_provenance(schedule, role, facts, options);
@@ -58,7 +60,7 @@ CheckReport check(const Schedule& schedule, const CheckOptions& options) {
     report.roles.push_back(find_peak(schedule, role));
     check_limit(role, report.roles.back(), options.memory_limit);
   }
-  check_collectives(schedule);
+  check_collectives(schedule, options);
   return report;
 }
 

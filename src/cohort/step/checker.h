@@ -14,6 +14,10 @@ struct CheckOptions {
   // No update without a Vote, and behind it nothing that a commit needs of others. Also
   // where the schedule says so itself.
   bool elastic = false;
+  // Of all that a rank communicates, calls inside blocks too, one exchange begins when
+  // the one before it in the list is done: kernels of a device that wait for their
+  // peers may leave no room for others.
+  bool one_exchange_at_a_time = false;
 };
 
 // What a rank holds at once, by what it is for.
@@ -32,6 +36,9 @@ struct MemoryParts {
 struct RolePeak {
   int action = 0;  // at whose beginning a rank of the role holds most
   MemoryParts parts;
+  int64_t on_device = 0;  // of these; the rest is the host's
+
+  int64_t on_host() const { return parts.total() - on_device; }
 };
 
 struct CheckReport {

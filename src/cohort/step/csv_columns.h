@@ -13,7 +13,8 @@
 namespace cohort::csv {
 
 // Files of the first kind have takes and frees; the others have records in their
-// comments, and calls, reads and writes.
+// comments, and calls, reads and writes. Exchanges of several transfers, and times, are
+// only in files that have some.
 enum Column {
   kRoleColumn,
   kRanks,
@@ -34,18 +35,22 @@ enum Column {
   kReads,
   kWrites,
   kWaits,
+  kBatch,
   kStart,
   kEnd,
 };
-inline constexpr std::array<std::string_view, 21> kColumns = {
-    "role",  "ranks", "slices",  "id",     "kind",  "lane",     "group",
-    "block", "slice", "buckets", "bytes",  "takes", "frees",    "scratch",
-    "needs", "calls", "reads",   "writes", "waits", "start_us", "end_us"};
+inline constexpr std::array<std::string_view, 22> kColumns = {
+    "role",  "ranks",   "slices", "id",    "kind",     "lane",    "group", "block",
+    "slice", "buckets", "bytes",  "takes", "frees",    "scratch", "needs", "calls",
+    "reads", "writes",  "waits",  "batch", "start_us", "end_us"};
 
 inline bool is_of_version(int column, int version) {
   if (column == kTakes || column == kFrees) return version == 1;
   if (column == kCalls || column == kReads || column == kWrites) return version == 2;
-  return column < kStart;
+  return column < kBatch;
+}
+inline bool is_optional(int column, int version) {
+  return column >= kStart || (column == kBatch && version == 2);
 }
 
 // A name of letters, digits and underscores.

@@ -56,6 +56,13 @@ class Uses {
     }
   }
 
+  // What has new memory in each step has not been used in that one.
+  void begin_next_step() {
+    std::erase_if(users_, [](const auto& use) {
+      return use.first.buffer == kNone && is_made_anew(use.first.value.what);
+    });
+  }
+
  private:
   struct Users {
     int writer = kNone;
@@ -87,15 +94,19 @@ class Past {
  public:
   explicit Past(int lanes) : lanes_(static_cast<size_t>(lanes)), ends_(lanes_, kNone) {}
 
-  // Whether `earlier` is done when the next action of a lane begins that waits for
-  // `waits` alone.
-  bool has(int earlier, int lane, const std::vector<int>& waits) const {
-    const auto knows = [&](int action) {
-      return clocks_[static_cast<size_t>(action) * lanes_ + lane_[earlier]] >=
-             place_[earlier];
-    };
-    return (ends_[lane] != kNone && knows(ends_[lane])) ||
-           std::any_of(waits.begin(), waits.end(), knows);
+  // Those of `needed` that the next action of a lane must wait for beside `waits`.
+  // Later ones first: what they have waited for need not be named.
+  std::vector<int> missing(std::vector<int> needed, int lane,
+                           std::vector<int> waits) const {
+    std::sort(needed.begin(), needed.end(), std::greater<>());
+    std::vector<int> missing;
+    for (const int earlier : needed) {
+      if (has(earlier, lane, waits)) continue;
+      waits.push_back(earlier);
+      missing.push_back(earlier);
+    }
+    std::reverse(missing.begin(), missing.end());
+    return missing;
   }
 
   void add(int lane, const std::vector<int>& waits) {
@@ -114,6 +125,17 @@ class Past {
   }
 
  private:
+  // Whether `earlier` is done when the next action of a lane begins that waits for
+  // `waits` alone.
+  bool has(int earlier, int lane, const std::vector<int>& waits) const {
+    const auto knows = [&](int action) {
+      return clocks_[static_cast<size_t>(action) * lanes_ + lane_[earlier]] >=
+             place_[earlier];
+    };
+    return (ends_[lane] != kNone && knows(ends_[lane])) ||
+           std::any_of(waits.begin(), waits.end(), knows);
+  }
+
   size_t lanes_;
   std::vector<int> ends_;  // by lane: its last action, or kNone
   std::vector<int>
@@ -121,24 +143,63 @@ class Past {
   std::vector<int> lane_, place_;  // by action; places in a lane count from 1
 };
 
+class Deriver {
+ public:
+  Deriver(std::vector<Action>& actions, int lanes)
+      : actions_(actions), length_(static_cast<int>(actions.size())), past_(lanes) {}
+
+  void derive_first_step() {
+    for_each_batch([&](Action& action, const std::vector<int>& needed) {
+      action.waits = past_.missing(needed, action.lane, {});
+      action.waits_before.clear();
+      past_.add(action.lane, action.waits);
+    });
+  }
+
+  // Its actions are numbered behind those of the first.
+  void derive_next_step() {
+    first_ = length_;
+    uses_.begin_next_step();
+    for_each_batch([&](Action& action, const std::vector<int>& needed) {
+      std::vector<int> waits = action.waits;
+      for (int& wait : waits) wait += length_;
+      action.waits_before = past_.missing(needed, action.lane, waits);
+      waits.insert(waits.end(), action.waits_before.begin(), action.waits_before.end());
+      past_.add(action.lane, waits);
+    });
+  }
+
+ private:
+  // Those of a batch begin together: each needs what any of them needs.
+  template <typename Visit>
+  void for_each_batch(Visit&& visit) {
+    for (int begin = 0, end = 0; begin < length_; begin = end) {
+      std::vector<int> needed;
+      do {
+        const auto one = uses_.needed_by(actions_[end]);
+        needed.insert(needed.end(), one.begin(), one.end());
+      } while (++end < length_ && actions_[begin].batch != kNone &&
+               actions_[end].batch == actions_[begin].batch);
+      for (int i = begin; i < end; ++i) {
+        visit(actions_[i], needed);
+        uses_.add(first_ + i, actions_[i]);
+      }
+    }
+  }
+
+  std::vector<Action>& actions_;
+  int length_;
+  int first_ = 0;  // number of the step's first action
+  Uses uses_;
+  Past past_;
+};
+
 }  // namespace
 
-// Later ones first: what they have waited for need not be named.
-void derive_waits(std::vector<Action>& actions, int lanes) {
-  Uses uses;
-  Past past(lanes);
-  for (size_t i = 0; i < actions.size(); ++i) {
-    Action& action = actions[i];
-    std::vector<int> needed = uses.needed_by(action);
-    std::sort(needed.begin(), needed.end(), std::greater<>());
-    action.waits.clear();
-    for (const int earlier : needed)
-      if (!past.has(earlier, action.lane, action.waits))
-        action.waits.push_back(earlier);
-    std::reverse(action.waits.begin(), action.waits.end());
-    past.add(action.lane, action.waits);
-    uses.add(static_cast<int>(i), action);
-  }
+void derive_waits(std::vector<Action>& actions, int lanes, bool runs_ahead) {
+  Deriver deriver(actions, lanes);
+  deriver.derive_first_step();
+  if (runs_ahead) deriver.derive_next_step();
 }
 
 std::vector<std::vector<int>> writers_in_lane(const std::vector<Action>& actions) {

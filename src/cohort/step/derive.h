@@ -10,8 +10,9 @@ namespace cohort {
 // Makes every action of a list wait for whoever wrote what it reads, and for whoever
 // may still use the memory that it writes. These are the fewest waits that give this
 // order: what a lane or another wait makes certain is not waited for. Earlier waits are
-// dropped.
-void derive_waits(std::vector<Action>& actions, int lanes);
+// dropped. Where a step may begin before the one before it has ended, it waits for that
+// one's actions, too: the list is taken twice in a row.
+void derive_waits(std::vector<Action>& actions, int lanes, bool runs_ahead = false);
 
 // By action: earlier ones of its own lane that write what it reads. Whoever starts an
 // action before the lane has finished the one before it must finish these first.

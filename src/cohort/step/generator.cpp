@@ -82,6 +82,7 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                                                         : 0,
                     .exact = options.exact,
                     .elastic = options.elastic,
+                    .runs_ahead = options.run_ahead,
                     .precision = options.precision,
                     .groups = make_groups(mesh)};
   schedule.channels = channels_for(schedule.groups);
@@ -122,6 +123,10 @@ constexpr int kReductionsAtOnce = 2;
 void plan_memory(Schedule& schedule, const GeneratorOptions& options) {
   assign_buffers(schedule, kReductionsAtOnce);
   plan_state(schedule, options.optimizer_states);
+  if (options.memory == MemoryIn::kHost) return;
+  schedule.computes_in = Buffer::Place::kDevice;
+  if (options.memory == MemoryIn::kBoth) return plan_copies(schedule);
+  for (auto& buffer : schedule.buffers) buffer.place = Buffer::Place::kDevice;
 }
 
 }  // namespace
@@ -163,7 +168,8 @@ Schedule generate(std::span<const BlockSpec> blocks, const Layout& layout,
     }
     schedule.roles = std::move(roles);
     plan_memory(schedule, options);
-    for (auto& role : schedule.roles) derive_waits(role.actions, schedule.lanes());
+    for (auto& role : schedule.roles)
+      derive_waits(role.actions, schedule.lanes(), schedule.runs_ahead);
     return schedule;
   }
   throw BugError(text("[step] no generator for ", layout.text()));

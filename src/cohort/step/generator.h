@@ -12,6 +12,13 @@
 
 namespace cohort {
 
+// Where a rank's memory is.
+enum class MemoryIn {
+  kHost,
+  kDevice,
+  kBoth,  // state is on the host, what blocks compute with on the device
+};
+
 struct GeneratorOptions {
   int slices = 1;  // of the global batch, over all ranks
 
@@ -37,9 +44,12 @@ struct GeneratorOptions {
   // cut as at shard level 3, also where there is nobody to cut it for.
   bool offload_parameters = false;
   bool forward_only = false;
+  // A step may begin before the one before it has ended.
+  bool run_ahead = false;
 
   bool exact = false;
   Precision precision;
+  MemoryIn memory = MemoryIn::kHost;
   int optimizer_states = 1;    // tensors an update rule keeps beside the weights
   bool shares_memory = false;  // ranks of a shard group reach each other's memory
   // Shares of so many bytes, or a multiple, are seen as one memory; 0: they are copied.
@@ -53,6 +63,7 @@ inline constexpr int64_t kChunk = 1024;
 // The loss travels with the other small sums of a step (engine/step_sums.h): six
 // doubles.
 inline constexpr int64_t kLossBytes = 6 * 8;
+inline constexpr int64_t kVoteBytes = 8;
 
 // Elements a parameter takes in its bucket.
 int64_t padded(int64_t numel);

@@ -180,7 +180,7 @@ void ListWriter::finish_updates() {
   if (plan_.options.clip) add({.kind = ActionKind::kNorm, .lane = plan_.dp_lane});
   if (plan_.options.elastic) fold_buffers();
   if (plan_.options.vote)
-    add({.kind = ActionKind::kVote, .lane = plan_.dp_lane, .bytes = 8});
+    add({.kind = ActionKind::kVote, .lane = plan_.dp_lane, .bytes = kVoteBytes});
   for (int i = 0; i < buckets(); ++i) update(i);
 }
 

@@ -117,11 +117,55 @@ class StatePlanner {
   int64_t numel_ = 0, share_ = 0;
 };
 
+// On a device: from shard level 2 on, unless several slices add up where they are born,
+// as they do for a rank that cuts its state for nobody.
+bool gradients_take_turns(const Schedule& schedule) {
+  const Precision& precision = schedule.precision;
+  const bool adds = schedule.mesh.size(Axis::kCut) == 1 && !schedule.exact &&
+                    precision.compute == precision.accumulate;
+  return schedule.shard >= 2 && (!adds || schedule.mesh.rounds(schedule.slices) == 1);
+}
+
+// Buckets whose parameters are whole at once, seen as one memory or not.
+int most_gathered(const Schedule& schedule) {
+  int most = 0;
+  for (const auto& role : schedule.roles) {
+    int now = 0;
+    for (const auto& action : role.actions) {
+      now += action.kind == ActionKind::kGather;
+      now -= action.kind == ActionKind::kFree;
+      most = std::max(most, now);
+    }
+  }
+  return most;
+}
+
 }  // namespace
 
 void plan_state(Schedule& schedule, int optimizer_states) {
   StatePlanner planner(schedule, optimizer_states);
   for (int i = 0; i < static_cast<int>(schedule.buckets.size()); ++i) planner.plan(i);
+}
+
+void plan_copies(Schedule& schedule) {
+  const auto add = [&](Holds holds, int bucket, int64_t numel) {
+    schedule.buffers.push_back(
+        {holds, bucket, schedule.precision.compute, numel, Buffer::Place::kDevice});
+  };
+  const bool turns = gradients_take_turns(schedule);
+  int64_t largest = 0;
+  int slots = 0;
+  for (size_t i = 0; i < schedule.buckets.size(); ++i) {
+    const Bucket& bucket = schedule.buckets[i];
+    largest = std::max(largest, bucket.numel);
+    if (schedule.shard < 3) add(Holds::kWhole, static_cast<int>(i), bucket.numel);
+    if (!bucket.trained) continue;
+    slots = std::max(slots, bucket.slot + 1);
+    if (!turns) add(Holds::kLeaf, static_cast<int>(i), bucket.numel);
+  }
+  for (int i = 0; turns && i < slots; ++i) add(Holds::kSlot, kNone, largest);
+  const int gathered = schedule.shard == 3 ? most_gathered(schedule) : 0;
+  for (int i = 0; i < gathered; ++i) add(Holds::kGathered, kNone, largest);
 }
 
 at::ScalarType sum_type(const Schedule& schedule) {
@@ -130,15 +174,12 @@ at::ScalarType sum_type(const Schedule& schedule) {
 }
 
 std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds,
-                                   int bucket) {
+                                   int bucket, Buffer::Place place) {
   std::vector<const Buffer*> found;
   for (const auto& buffer : schedule.buffers)
-    if (buffer.holds == holds && buffer.bucket == bucket) found.push_back(&buffer);
+    if (buffer.holds == holds && buffer.bucket == bucket && buffer.place == place)
+      found.push_back(&buffer);
   return found;
-}
-
-std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds) {
-  return planned(schedule, holds, kNone);
 }
 
 ValueMemory value_memory(const Role& role) {

@@ -11,14 +11,18 @@ namespace cohort {
 // are listed already.
 void plan_state(Schedule& schedule, int optimizer_states);
 
+// Where state is on the host and blocks compute on a device: what the device has of
+// parameters and gradients, behind all else.
+void plan_copies(Schedule& schedule);
+
 // In which shares of the summed gradient are kept.
 at::ScalarType sum_type(const Schedule& schedule);
 
-// The buffers of a bucket that hold something, in the order of the plan.
+// The buffers of a bucket that hold something, in the order of the plan; kNone: those
+// that take turns. Copies on a device are asked for by their place.
 std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds,
-                                   int bucket);
-// Those that take turns.
-std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds);
+                                   int bucket = kNone,
+                                   Buffer::Place place = Buffer::Place::kHost);
 
 // Bytes that values with memory of their own take, by action: whoever makes one takes
 // them, whoever uses it last gives them back when it is done.

@@ -23,6 +23,8 @@ constexpr std::array<std::string_view, kBufferKinds> kBufferNames = {
     "moment",        "leaf",          "partial",    "sum",    "stack",  "nodes",
     "mirror_master", "mirror_moment", "mirror_sum", "unknown"};
 
+constexpr std::array<std::string_view, kBufferPlaces> kPlaceNames = {"host", "device"};
+
 constexpr std::array<std::string_view, InnerCall::kOps> kCallNames = {
     "AllReduce", "AllGather", "ReduceScatter", "AllToAll"};
 
@@ -37,6 +39,8 @@ void write_action(std::ostream& out, int index, const Action& action) {
   list(" bucket ", action.buckets);
   if (action.bytes != 0) out << " bytes " << action.bytes;
   list(" after ", action.waits);
+  list(" after the last step's ", action.waits_before);
+  if (action.batch != kNone) out << " batch " << action.batch;
   out << '\n';
 }
 
@@ -46,6 +50,10 @@ std::string_view name_of(ActionKind kind) { return kNames[static_cast<size_t>(ki
 
 std::string_view name_of(InnerCall::Op op) {
   return kCallNames[static_cast<size_t>(op)];
+}
+
+std::string_view name_of(Buffer::Place place) {
+  return kPlaceNames[static_cast<size_t>(place)];
 }
 
 std::string_view name_of(Buffer::Holds holds) {

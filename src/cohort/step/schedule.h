@@ -37,6 +37,15 @@ struct Group {
   std::vector<int> places = {};
 };
 
+// Blocks that follow one another at one place along the pipeline, where several stages
+// may be.
+struct Stage {
+  int place = 0;
+  std::vector<int> blocks;
+
+  bool operator==(const Stage&) const = default;
+};
+
 // Parameters that are moved and updated together: one stretch of flat memory.
 struct Bucket {
   std::vector<int> blocks;            // whose parameters it holds, in order of backward
@@ -72,16 +81,20 @@ struct Buffer {
     kMirrorSum,
     kUnknown,  // of an old file: all that a rank keeps
   };
+  enum class Place : uint8_t { kHost, kDevice };
   Holds holds = Holds::kUnknown;
   int bucket = kNone;  // kNone: several take turns
   at::ScalarType dtype = at::kByte;
   int64_t numel = 0;
+  Place place = Place::kHost;
 
   int64_t bytes() const { return numel * size_of(dtype); }
   bool operator==(const Buffer&) const = default;
 };
 inline constexpr int kBufferKinds = 16;
+inline constexpr int kBufferPlaces = 2;
 std::string_view name_of(Buffer::Holds holds);
+std::string_view name_of(Buffer::Place place);
 
 // Ranks with equal lists share a role (law 6).
 struct Role {
@@ -112,10 +125,15 @@ struct Schedule {
   // Of shares of the gradient. Not where ranks reach each other's memory, and an update
   // uses a sum as it is made.
   bool keeps_sums = true;
+  // A step may begin before the one before it has ended: its actions wait for those
+  // that they need (Action::waits_before). Else for all.
+  bool runs_ahead = false;
+  Buffer::Place computes_in = Buffer::Place::kHost;  // where activations are
   Precision precision;
   std::vector<Group> groups;
   std::vector<Channel> channels;    // by lane
   std::vector<std::string> blocks;  // names
+  std::vector<Stage> stages;        // none: every rank computes all blocks
   std::vector<Bucket> buckets;
   std::vector<Buffer> buffers;
   std::vector<Role> roles;

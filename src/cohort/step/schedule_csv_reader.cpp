@@ -91,7 +91,8 @@ class CsvReader {
     for (const auto& name : split(line_, ',')) {
       const auto found = std::find(kColumns.begin(), kColumns.end(), name);
       const auto column = static_cast<int>(found - kColumns.begin());
-      const bool legal = column >= kStart || is_of_version(column, version_);
+      const bool legal =
+          is_of_version(column, version_) || is_optional(column, version_);
       if (found == kColumns.end() || !legal || has(column))
         throw ConfigError(
             text("[step.csv] line ", number_, ": column '", shown(name), "'; nearest: ",
@@ -136,11 +137,20 @@ class CsvReader {
       read_declared(action);
     for (const auto& item : split(cells_[kNeeds], ';'))
       action.needs.push_back(read_kind(kNeeds, item));
-    for (const auto& item : split(cells_[kWaits], ';'))
-      action.waits.push_back(index(kWaits, item));
+    read_waits(action);
+    action.batch = optional(kBatch);
     if (version_ == 1) read_group(action);
     if (has(kStart)) read_times();
     file_.schedule.roles.back().actions.push_back(std::move(action));
+  }
+
+  // Of the step before, those with a mark.
+  void read_waits(Action& action) {
+    for (const auto& item : split(cells_[kWaits], ';')) {
+      const bool before = version_ == 2 && item.starts_with('<');
+      (before ? action.waits_before : action.waits)
+          .push_back(index(kWaits, item.substr(before ? 1 : 0)));
+    }
   }
 
   void read_times() {

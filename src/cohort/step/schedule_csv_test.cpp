@@ -45,6 +45,8 @@ void expect_equal(const Action& a, const Action& b) {
   EXPECT_EQ(a.writes, b.writes);
   EXPECT_EQ(a.needs, b.needs);
   EXPECT_EQ(a.waits, b.waits);
+  EXPECT_EQ(a.waits_before, b.waits_before);
+  EXPECT_EQ(a.batch, b.batch);
 }
 
 std::string refusal(const std::string& csv) {
@@ -80,6 +82,9 @@ void expect_survives(const Schedule& schedule, const std::string& name) {
   EXPECT_EQ(back.shard, schedule.shard);
   EXPECT_EQ(back.channels, schedule.channels);
   EXPECT_EQ(back.buffers, schedule.buffers);
+  EXPECT_EQ(back.stages, schedule.stages);
+  EXPECT_EQ(back.runs_ahead, schedule.runs_ahead);
+  EXPECT_EQ(back.computes_in, schedule.computes_in);
   EXPECT_EQ(back.precision, schedule.precision);
   EXPECT_EQ(back.text(), schedule.text());
   ASSERT_EQ(back.groups.size(), schedule.groups.size());
@@ -110,8 +115,29 @@ TEST(ScheduleCsv, EveryRecordSurvives) {
 }
 
 TEST(ScheduleCsv, PipelinesSurvive) {
-  for (const auto& [name, pipe] : test::right_pipelines())
+  for (auto [name, pipe] : test::right_pipelines()) {
     expect_survives(test::make(pipe), name);
+    pipe.batched = pipe.runs_ahead = true;
+    expect_survives(test::make(pipe), name + " ahead");
+  }
+}
+
+TEST(ScheduleCsv, PlacesSurvive) {
+  Schedule schedule = sample(2, 2);
+  schedule.computes_in = Buffer::Place::kDevice;
+  schedule.buffers[0].place = Buffer::Place::kDevice;
+  expect_survives(schedule, "on a device");
+}
+
+// As they were first written, without stages.
+TEST(ScheduleCsv, FilesWithoutStagesLoad) {
+  std::string csv = to_csv(test::make(test::right_pipelines()[0].pipe));
+  while (csv.find("#@ stage") != csv.npos) {
+    const auto at = csv.find("#@ stage");
+    csv.erase(at, csv.find('\n', at) + 1 - at);
+  }
+  EXPECT_EQ(refusal(csv), "accepted");
+  EXPECT_TRUE(from_csv(csv).schedule.stages.empty());
 }
 
 // What the first release wrote loads, and means what it meant.

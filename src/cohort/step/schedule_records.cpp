@@ -160,6 +160,24 @@ Channel read_channel(Cells& cells) {
   throw RecordError{Cells::quoted(kind, "compute, group, link or copy")};
 }
 
+Buffer::Place read_place(Cells& cells) {
+  if (!cells.has("place")) return Buffer::Place::kHost;
+  std::vector<std::pair<Buffer::Place, std::string_view>> places;
+  for (int p = 0; p < kBufferPlaces; ++p) {
+    const auto place = static_cast<Buffer::Place>(p);
+    places.emplace_back(place, name_of(place));
+  }
+  return cells.choice<Buffer::Place>("place", places);
+}
+
+std::string place_text(Buffer::Place place) {
+  return place == Buffer::Place::kHost ? "" : text(",place=", name_of(place));
+}
+
+Stage read_stage(Cells& cells) {
+  return {.place = cells.small("place"), .blocks = cells.numbers("blocks")};
+}
+
 void read_step(Cells& cells, Schedule& schedule) {
   schedule.slices = static_cast<int>(cells.number("slices", 1, int64_t{1} << 30));
   schedule.shard = static_cast<int>(cells.number("shard", 0, 3));
@@ -168,6 +186,8 @@ void read_step(Cells& cells, Schedule& schedule) {
   schedule.keeps_sums = cells.flag("keeps_sums");
   schedule.precision = {cells.dtype("compute"), cells.dtype("reduce"),
                         cells.dtype("accumulate")};
+  if (cells.has("runs_ahead")) schedule.runs_ahead = cells.flag("runs_ahead");
+  schedule.computes_in = read_place(cells);
 }
 
 Group read_group(Cells& cells) {
@@ -201,6 +221,7 @@ Buffer read_buffer(Cells& cells) {
   if (cells.has("bucket")) buffer.bucket = cells.small("bucket");
   buffer.dtype = cells.dtype("dtype");
   buffer.numel = cells.number("numel", 0, kMostNumber / 8);
+  buffer.place = read_place(cells);
   return buffer;
 }
 
@@ -217,7 +238,9 @@ void write_records(std::ostream& out, const Schedule& schedule) {
       << ",keeps_sums=" << schedule.keeps_sums
       << ",compute=" << dtype_name(precision.compute)
       << ",reduce=" << dtype_name(precision.reduce)
-      << ",accumulate=" << dtype_name(precision.accumulate) << '\n';
+      << ",accumulate=" << dtype_name(precision.accumulate)
+      << (schedule.runs_ahead ? ",runs_ahead=1" : "")
+      << place_text(schedule.computes_in) << '\n';
   for (const auto& group : schedule.groups) {
     out << "#@ group name=" << group.name << ",axes=" << axes_text(group.axes);
     if (!group.places.empty()) out << ",places=" << numbers_text(group.places);
@@ -230,6 +253,9 @@ void write_records(std::ostream& out, const Schedule& schedule) {
         name.begin(), name.end(), [](char c) { return c < ' ' || c == 0x7f; }, ' ');
     out << "#@ block " << trim(name) << '\n';
   }
+  for (const auto& stage : schedule.stages)
+    out << "#@ stage place=" << stage.place << ",blocks=" << numbers_text(stage.blocks)
+        << '\n';
   for (const auto& bucket : schedule.buckets)
     out << "#@ bucket numel=" << bucket.numel << ",trained=" << bucket.trained
         << ",dtype=" << dtype_name(bucket.dtype) << ",slot=" << bucket.slot
@@ -238,7 +264,8 @@ void write_records(std::ostream& out, const Schedule& schedule) {
   for (const auto& buffer : schedule.buffers) {
     out << "#@ buffer holds=" << name_of(buffer.holds);
     if (buffer.bucket != kNone) out << ",bucket=" << buffer.bucket;
-    out << ",dtype=" << dtype_name(buffer.dtype) << ",numel=" << buffer.numel << '\n';
+    out << ",dtype=" << dtype_name(buffer.dtype) << ",numel=" << buffer.numel
+        << place_text(buffer.place) << '\n';
   }
 }
 
@@ -259,13 +286,15 @@ void read_record(std::string_view line, Schedule& schedule) {
     schedule.groups.push_back(read_group(cells));
   else if (kind == "channel")
     schedule.channels.push_back(read_channel(cells));
+  else if (kind == "stage")
+    schedule.stages.push_back(read_stage(cells));
   else if (kind == "bucket")
     schedule.buckets.push_back(read_bucket(cells));
   else if (kind == "buffer")
     schedule.buffers.push_back(read_buffer(cells));
   else
     throw RecordError{Cells::quoted(
-        kind, "version, mesh, step, group, channel, block, bucket or buffer")};
+        kind, "version, mesh, step, group, channel, block, stage, bucket or buffer")};
   cells.end();
 }
 

@@ -68,7 +68,7 @@ class Broken {
     return derive(r);
   }
   Broken& derive(int r) {
-    derive_waits(role(r).actions, schedule_.lanes());
+    derive_waits(role(r).actions, schedule_.lanes(), schedule_.runs_ahead);
     return *this;
   }
   Broken& forget(std::vector<Access>& accesses, What what) {

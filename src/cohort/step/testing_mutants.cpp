@@ -134,6 +134,11 @@ std::vector<Alteration> alterations_of(const Schedule& schedule, const Action& a
   for (int lane = 0; lane < schedule.lanes(); ++lane)
     if (lane != action.lane && schedule.channels[lane].kind == kind)
       all.emplace_back(text("lane ", lane), [=](Action& a) { a.lane = lane; });
+  if (kind == Channel::Kind::kGroup && action.bytes > 0)
+    all.emplace_back("bytes", [](Action& a) { a.bytes += 8; });
+  for (const int wait : action.waits_before)
+    all.emplace_back(text("no wait for ", wait, " before"),
+                     [=](Action& a) { std::erase(a.waits_before, wait); });
   for (size_t w = 0; w < action.waits.size(); ++w)
     all.emplace_back(text("no wait for ", action.waits[w]), [=](Action& a) {
       a.waits.erase(a.waits.begin() + static_cast<int64_t>(w));

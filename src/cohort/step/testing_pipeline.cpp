@@ -180,6 +180,20 @@ class PlaceWriter {
   std::vector<Action> actions_;
 };
 
+void batch_transfers(std::vector<Action>& actions) {
+  int batches = 0;
+  const auto is_transfer = [](const Action& action) {
+    return action.kind == ActionKind::kSend || action.kind == ActionKind::kRecv;
+  };
+  for (auto send = actions.begin(); send != actions.end(); ++send) {
+    if (send->kind != ActionKind::kSend) continue;
+    const auto next = std::find_if(send + 1, actions.end(), is_transfer);
+    if (next == actions.end() || next->kind != ActionKind::kRecv) continue;
+    send->batch = next->batch = batches++;
+    std::rotate(send + 1, next, next + 1);
+  }
+}
+
 Lanes make_channels(const Pipeline& pipe, Schedule& schedule) {
   Lanes lanes;
   schedule.channels = {{.kind = Channel::Kind::kCompute}};
@@ -270,11 +284,17 @@ Schedule make(const Pipeline& pipe) {
   Schedule schedule{.mesh = Mesh(std::array<int, kAxes>{pipe.places, 1, pipe.replicas,
                                                         1, pipe.tensor}),
                     .slices = pipe.slices,
-                    .elastic = pipe.elastic};
+                    .elastic = pipe.elastic,
+                    .runs_ahead = pipe.runs_ahead};
   const Lanes lanes = make_channels(pipe, schedule);
   for (int b = 0; b < pipe.ends.back(); ++b) {
     schedule.blocks.push_back(text("block ", b));
     schedule.buckets.push_back({.blocks = {b}, .numel = kBucketBytes / 4});
+  }
+  for (int s = 0; s < stages_of(pipe); ++s) {
+    schedule.stages.push_back({.place = s % pipe.places});
+    for (int b = s == 0 ? 0 : pipe.ends[s - 1]; b < pipe.ends[s]; ++b)
+      schedule.stages.back().blocks.push_back(b);
   }
   if (pipe.tied) schedule.buckets[0].sum = kDataAxes | AxisSet{Axis::kPipe};
   std::map<std::pair<int, int>, std::vector<int>> ranks;  // by place and slices
@@ -285,7 +305,8 @@ Schedule make(const Pipeline& pipe) {
   for (auto& [key, list] : ranks) {
     Role role{.ranks = list, .slices = key.second};
     role.actions = PlaceWriter(pipe, lanes, key.first, key.second).write();
-    derive_waits(role.actions, schedule.lanes());
+    if (pipe.batched) batch_transfers(role.actions);
+    derive_waits(role.actions, schedule.lanes(), schedule.runs_ahead);
     schedule.roles.push_back(std::move(role));
   }
   const int most = *std::max_element(pipe.ends.begin(), pipe.ends.end());

@@ -30,6 +30,9 @@ struct Pipeline {
   bool elastic = false;
   bool statistics = false;  // of every block
   bool recompute = false;
+  // What is sent to a neighbour, and what comes in next, is one exchange.
+  bool batched = false;
+  bool runs_ahead = false;
   // The turns of a place whose ranks compute so many slices.
   std::function<std::vector<Turn>(const Pipeline&, int place, int slices)> order;
 };

@@ -52,6 +52,9 @@ struct Value {
 // What is there when a step begins.
 bool is_given(const Value& value);
 
+// What has memory of its own in each step, if no buffer: activations.
+constexpr bool is_made_anew(What what) { return what <= What::kDeferred; }
+
 // A value, and the memory that it is read from or written to: a buffer of the schedule,
 // or memory of its own.
 struct Access {

@@ -6,6 +6,7 @@
 
 #include "cohort/engine/step_runner.h"
 #include "cohort/step/checker.h"
+#include "cohort/step/generator.h"
 #include "cohort/step/schedule.h"
 
 namespace cohort {
@@ -22,11 +23,11 @@ struct PlacedMemory {
   std::string text() const;
 };
 
-// Where a step's memory lies. A rank that computes on the host has all of it there, one
-// whose step is one CUDA graph has all on the GPU; any other keeps its state on the
-// host, and has copies of parameters, gradients, and activations on the GPU (decision
-// 0013).
-PlacedMemory placed(const Schedule& schedule, const MemoryParts& parts,
+// Where the memory of a step should be. A rank that computes on the host has all of it
+// there, one whose step is one CUDA graph has all on the GPU; any other keeps its state
+// on the host, and has copies of parameters, gradients, and activations on the GPU
+// (decision 0013).
+MemoryIn memory_for(const Layout& layout, const GeneratorOptions& step,
                     const ExecutorOptions& options);
 
 // What this machine can give to one of `ranks` that share it.

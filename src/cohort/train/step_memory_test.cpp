@@ -4,55 +4,63 @@
 #include <gtest/gtest.h>
 
 #include "cohort/nn/models.h"
-#include "cohort/step/generator.h"
 
 namespace cohort {
 namespace {
 
-constexpr MemoryParts kParts{
-    .state = 1000, .activations = 200, .gradients = 30, .parameters = 4, .scratch = 5};
+struct Foretold {
+  RolePeak peak;
+  int64_t parameters = 0;  // bytes of all
+};
 
-Schedule schedule_of(int ranks, int shard) {
+Foretold foretell(int ranks, int shard, ComputeOn compute_on) {
   const Chain chain = make_mlp({.inputs = 8, .width = 8, .depth = 2}, {});
-  return generate(specs_of(chain), {.dp = ranks, .shard = shard}, {.slices = ranks});
-}
-
-int64_t parameter_bytes(const Schedule& schedule) {
-  int64_t sum = 0;
-  for (const auto& bucket : schedule.buckets) sum += bucket.numel * 4;
-  return sum;
+  std::vector<BlockSpec> specs = specs_of(chain);
+  for (auto& spec : specs) {
+    spec.activation_bytes = 1000;
+    spec.scratch_bytes = 10;
+  }
+  const Layout layout{.dp = ranks, .shard = shard};
+  GeneratorOptions step{.slices = ranks};
+  step.memory = memory_for(layout, step, {.compute_on = compute_on});
+  const Schedule schedule = generate(specs, layout, step);
+  Foretold foretold{.peak = check(schedule).largest()};
+  for (const auto& bucket : schedule.buckets) foretold.parameters += bucket.numel * 4;
+  return foretold;
 }
 
 TEST(StepMemory, OfARankOnTheHostIsAllThere) {
-  const PlacedMemory memory = placed(schedule_of(2, 0), kParts, {});
-  EXPECT_EQ(memory.host, kParts.total());
-  EXPECT_EQ(memory.gpu, 0);
+  const RolePeak peak = foretell(2, 0, ComputeOn::kHost).peak;
+  EXPECT_EQ(peak.on_host(), peak.parts.total());
+  EXPECT_EQ(peak.on_device, 0);
 }
 
 TEST(StepMemory, OfAStepThatIsOneGraphIsAllOnTheGpu) {
-  const PlacedMemory memory =
-      placed(schedule_of(1, 0), kParts, {.compute_on = ComputeOn::kCuda});
-  EXPECT_EQ(memory.host, 0);
-  EXPECT_EQ(memory.gpu, kParts.total());
+  const RolePeak peak = foretell(1, 0, ComputeOn::kCuda).peak;
+  EXPECT_EQ(peak.on_host(), 0);
+  EXPECT_EQ(peak.on_device, peak.parts.total());
 }
 
 TEST(StepMemory, OfSeveralRanksOnGpusHasItsStateOnTheHost) {
   for (int shard : {0, 1}) {
-    const Schedule schedule = schedule_of(3, shard);
-    const PlacedMemory memory =
-        placed(schedule, kParts, {.compute_on = ComputeOn::kCuda});
-    EXPECT_EQ(memory.host, 1000 + 30 + 4) << shard;
-    EXPECT_EQ(memory.gpu, 200 + 5 + 2 * parameter_bytes(schedule)) << shard;
+    const RolePeak on_host = foretell(3, shard, ComputeOn::kHost).peak;
+    const auto [peak, parameters] = foretell(3, shard, ComputeOn::kCuda);
+    EXPECT_EQ(peak.on_host(), on_host.parts.state) << shard;
+    EXPECT_EQ(peak.on_device,
+              peak.parts.activations + peak.parts.scratch + 2 * parameters)
+        << shard;
   }
 }
 
+// Of parameters two blocks' at once; of gradients those that take turns.
 TEST(StepMemory, OfCutParametersIsOnTheGpuOnlyWhatIsGathered) {
-  const Schedule schedule = schedule_of(3, 3);
-  const PlacedMemory memory =
-      placed(schedule, kParts, {.compute_on = ComputeOn::kCuda});
-  EXPECT_EQ(memory.host, 1000 + 30 + 4);
-  EXPECT_LT(memory.gpu, 200 + 5 + 4 + parameter_bytes(schedule) + 1);
-  EXPECT_GT(memory.gpu, 200 + 5 + 4);
+  const RolePeak on_host = foretell(3, 3, ComputeOn::kHost).peak;
+  const RolePeak peak = foretell(3, 3, ComputeOn::kCuda).peak;
+  EXPECT_EQ(peak.on_host(),
+            on_host.parts.total() - on_host.parts.activations - on_host.parts.scratch);
+  EXPECT_EQ(peak.on_device, on_host.parts.parameters + on_host.parts.gradients +
+                                peak.parts.activations + peak.parts.scratch);
+  EXPECT_GT(on_host.parts.parameters, 0);
 }
 
 TEST(StepMemory, OfOneKindIsNoHelpForTheOther) {

@@ -22,14 +22,19 @@ Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& option
   step.optimizer_states = states;
   step.shares_memory = options.shares_memory;
   step.joins_at = options.joins_at;
+  step.memory = memory_for(options.layout, step, options.execute);
   const int64_t samples = (batch + options.slices - 1) / options.slices;
   set_bytes(measures, static_cast<double>(samples), step.precision.compute, specs);
   return generate(specs, options.layout, step);
 }
 
 // The memory of the rank that needs most.
-MemoryParts memory_of(const Schedule& schedule, const TrainerOptions& options) {
-  return check(schedule, {.elastic = options.elastic}).largest().parts;
+RolePeak memory_of(const Schedule& schedule, const TrainerOptions& options) {
+  return check(schedule, {.elastic = options.elastic}).largest();
+}
+
+PlacedMemory placed(const RolePeak& peak) {
+  return {.host = peak.on_host(), .gpu = peak.on_device};
 }
 
 // Whatever it is, the limit a user gives is for each kind of memory.
@@ -46,7 +51,7 @@ int64_t largest_batch(const std::vector<BlockSpec>& specs,
                       const PlacedMemory& limit) {
   const auto fit = [&](int64_t batch) {
     const Schedule schedule = generate_for(specs, options, measures, states, batch);
-    return placed(schedule, memory_of(schedule, options), options.execute).fits(limit);
+    return placed(memory_of(schedule, options)).fits(limit);
   };
   if (fit(options.batch)) return options.batch;
   int64_t fits = 0, too_large = options.batch / options.slices;
@@ -90,22 +95,23 @@ Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measure
   const auto specs = specs_of(chain);
   Schedule schedule = generate_for(specs, options, measures, states, options.batch);
   const PlacedMemory limit = limit_of(options);
-  const MemoryParts most = memory_of(schedule, options);
-  const PlacedMemory need = placed(schedule, most, options.execute);
+  const RolePeak peak = memory_of(schedule, options);
+  const PlacedMemory need = placed(peak);
   if (need.fits(limit)) return schedule;
-  throw ConfigError(
-      text("[train] a rank would need ", need.text(), " (",
-           format_bytes(static_cast<double>(most.activations)), " of activations, ",
-           format_bytes(static_cast<double>(most.state)), " of state); it may have ",
-           (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
-           "; would fit: ", what_fits(specs, options, measures, states, limit),
-           "; more slices or a higher shard level need less"));
+  throw ConfigError(text(
+      "[train] a rank would need ", need.text(), " (",
+      format_bytes(static_cast<double>(peak.parts.activations)), " of activations, ",
+      format_bytes(static_cast<double>(peak.parts.state)), " of state); it may have ",
+      (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
+      "; would fit: ", what_fits(specs, options, measures, states, limit),
+      "; more slices or a higher shard level need less"));
 }
 
 Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options) {
   return generate(specs_of(chain), options.layout,
                   {.slices = options.layout.dp,
                    .bucket_bytes = options.step.bucket_bytes,
+                   .prefetch = options.step.prefetch,
                    .offload_parameters = options.step.offload_parameters,
                    .forward_only = true,
                    .precision = options.step.precision});

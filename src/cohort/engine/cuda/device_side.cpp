@@ -8,9 +8,12 @@
 #include <unordered_set>
 
 #include "cohort/core/error.h"
+#include "cohort/step/memory_plan.h"
 
 namespace cohort {
 namespace {
+
+constexpr auto kDevice = Buffer::Place::kDevice;
 
 // Puts memory under a tensor and all its views; none: takes it away.
 void set_memory(const Tensor& tensor, const Tensor& memory) {
@@ -48,6 +51,7 @@ DeviceSide::DeviceSide(const Chain& chain, FlatState& state, GradientSums& gradi
     seed_ = at::ones({}, floats);
     losses_ = at::zeros({slices}, floats);
     move_parameters(schedule);
+    place_gradients(schedule);
     for (auto& [name, tensor] : chain.buffers()) {
       Tensor buffer = tensor;
       buffer.set_data(buffer.detach().to(device_, buffer.scalar_type(), false, true));
@@ -58,9 +62,9 @@ DeviceSide::DeviceSide(const Chain& chain, FlatState& state, GradientSums& gradi
 
 void DeviceSide::move_parameters(const Schedule& schedule) {
   const auto options = at::TensorOptions(schedule.precision.compute).device(device_);
-  for (const auto& bucket : state_.buckets())
-    largest_ = std::max(largest_, bucket.numel);
-  std::vector<Tensor> slots;  // of gradients
+  for (const Buffer* spare :
+       planned(schedule, Buffer::Holds::kGathered, kNone, kDevice))
+    spare_.push_back(at::empty({spare->numel}, options));
   for (size_t i = 0; i < state_.buckets().size(); ++i) {
     const BucketState& bucket = state_.buckets()[i];
     const int b = static_cast<int>(i);
@@ -75,16 +79,23 @@ void DeviceSide::move_parameters(const Schedule& schedule) {
       lane_->pin(bucket.whole);
       wholes_[i].copy_(bucket.whole);
     }
-    leaves_.emplace_back();
-    if (!bucket.trained) continue;
-    // What later slices add to must stay.
-    const bool turns =
-        level_ >= 2 && (counts_.size() == 1 || !gradients_.adds_where_born(b));
-    const auto slot = static_cast<size_t>(turns ? schedule.buckets[i].slot : i);
-    if (slot >= slots.size()) slots.resize(slot + 1);
-    if (!slots[slot].defined())
-      slots[slot] = at::zeros({turns ? largest_ : bucket.numel}, options);
-    leaves_[i] = slots[slot].narrow(0, 0, bucket.numel);
+  }
+}
+
+void DeviceSide::place_gradients(const Schedule& schedule) {
+  const auto options = at::TensorOptions(schedule.precision.compute).device(device_);
+  std::vector<Tensor> slots;
+  for (const Buffer* slot : planned(schedule, Buffer::Holds::kSlot, kNone, kDevice))
+    slots.push_back(at::zeros({slot->numel}, options));
+  leaves_.resize(state_.buckets().size());
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    if (!state_.buckets()[i].trained) continue;
+    const int b = static_cast<int>(i);
+    const auto own = planned(schedule, Buffer::Holds::kLeaf, b, kDevice);
+    leaves_[i] =
+        own.empty()
+            ? slots.at(schedule.buckets[i].slot).narrow(0, 0, state_.buckets()[i].numel)
+            : at::zeros({own[0]->numel}, options);
     for (const Tensor& memory : gradients_.leaves(b)) lane_->pin(memory);
   }
 }
@@ -101,10 +112,7 @@ void DeviceSide::upload(int bucket) {
 }
 
 void DeviceSide::acquire(int bucket, const Tensor& host) {
-  lane_->run([&] {
-    if (spare_.empty())
-      spare_.push_back(at::empty({largest_}, wholes_[bucket].options()));
-  });
+  if (spare_.empty()) throw BugError("[engine] no memory planned for a bucket's copy");
   set_memory(wholes_[bucket], spare_.back());
   spare_.pop_back();
   lane_->upload(wholes_[bucket], host, /*behind=*/true);

@@ -81,6 +81,7 @@ class DeviceSide {
   };
 
   void move_parameters(const Schedule& schedule);
+  void place_gradients(const Schedule& schedule);
   void finish(const Download& download);
   Tensor host_leaf(int bucket, int slice) const;
 
@@ -92,7 +93,6 @@ class DeviceSide {
   DeviceBatch batch_;
   std::vector<Tensor> wholes_, leaves_;  // by bucket
   std::vector<Tensor> spare_;            // at level 3, each fit for the largest bucket
-  int64_t largest_ = 0;
   Tensor seed_, host_seed_;
   Tensor losses_, host_losses_;  // by slice
   std::vector<double> counts_;   // by slice

@@ -31,7 +31,8 @@ StepFacts find_facts(const Schedule& schedule);
 // R1: a value is written once, version after version. R2: whoever reads one comes after
 // its writer, and before whoever makes the next. R3: of two actions on one buffer, one
 // of which writes, one is surely first.
-void check_flow(const RoleView& role, const StepFacts& facts);
+// Where steps run ahead, in two of them in a row.
+void check_flow(const RoleView& role, const StepFacts& facts, bool runs_ahead);
 
 // R2 also: what an action cannot do without is declared.
 void check_declared(const RoleView& role, const StepFacts& facts);
@@ -48,8 +49,12 @@ void check_lives(const RoleView& role, const StepFacts& facts);
 void check_provenance(const Schedule& schedule, const RoleView& role,
                       const StepFacts& facts, const CheckOptions& options);
 
+// R4: a collective moves what there is of its bucket.
+void check_amounts(const Schedule& schedule, const RoleView& role);
+// R5: the transfers of a batch are one exchange.
+void check_batches(const RoleView& role);
 // R4 to R6: equal collectives in equal order, and nobody waits for ever.
-void check_collectives(const Schedule& schedule);
+void check_collectives(const Schedule& schedule, const CheckOptions& options);
 
 // What an executor without a pipeline can do.
 void check_limits(const RoleView& role, const StepFacts& facts);

@@ -41,8 +41,9 @@ bool match(const Action& send, const Action& recv) {
 // The calls of one role in one lane, or inside blocks in one group, in order.
 class Meeting {
  public:
-  explicit Meeting(const Schedule& schedule)
+  Meeting(const Schedule& schedule, bool one_at_a_time)
       : schedule_(schedule),
+        one_at_a_time_(one_at_a_time),
         lanes_(schedule.channels.size()),
         roles_(schedule.roles.size()),
         calls_(roles_, std::vector<std::vector<int>>(lanes_)),
@@ -81,6 +82,7 @@ class Meeting {
     arrived_.assign(roles_, std::vector<int>(lanes_, 0));
     inner_.assign(roles_, std::vector<int>(schedule_.groups.size(), 0));
     entered_.assign(roles_, false);
+    exchange_.assign(roles_, kNone);
     bool moved = true;
     while (moved) {
       moved = false;
@@ -112,6 +114,8 @@ class Meeting {
     };
     if (!is_transfer(what)) refuse("is on a link; legal: Send and Recv");
     if (!moved(what)) refuse("moves no value, or several; legal: one");
+    if (what.slice != moved(what)->value.slice)
+      refuse(text("moves ", moved(what)->value.text(), "; legal: one of its slice"));
     const int legal = what.kind == ActionKind::kSend ? link.from : link.to;
     if (place != legal)
       refuse(text("is on link ", schedule_.name_of_lane(what.lane), " at place ", place,
@@ -191,10 +195,31 @@ class Meeting {
     return kNone;
   }
 
+  // What the next action of a role waits for.
   int unmet_wait(size_t role) const {
-    for (int wait : action(role, static_cast<int>(begun_[role])).waits)
+    const Action& next = action(role, static_cast<int>(begun_[role]));
+    for (int wait : next.waits)
       if (!is_done(role, wait)) return wait;
+    return one_at_a_time_ ? unfinished_exchange(role, next) : kNone;
+  }
+
+  // An action of the exchange before, if the next one is another.
+  int unfinished_exchange(size_t role, const Action& next) const {
+    const int first = exchange_[role];
+    if (first == kNone || (!is_call(role, next) && next.calls.empty())) return kNone;
+    const int batch = action(role, first).batch;
+    if (batch != kNone && next.batch == batch) return kNone;
+    for (int i = first;
+         i == first || (batch != kNone && action(role, i).batch == batch); ++i)
+      if (!is_done(role, i)) return i;
     return kNone;
+  }
+
+  void begin_exchange(size_t role, int index) {
+    const int batch = action(role, index).batch;
+    const int last = exchange_[role];
+    if (batch == kNone || last == kNone || action(role, last).batch != batch)
+      exchange_[role] = index;
   }
 
   // Whom an action waits for inside its block.
@@ -217,7 +242,9 @@ class Meeting {
       if (missing_inside(role) != kNone) break;
       entered_[role] = false;
       ++begun_[role];
-      if (is_call(role, next)) ++arrived_[role][next.lane];
+      if (!is_call(role, next)) continue;
+      begin_exchange(role, static_cast<int>(begun_[role]) - 1);
+      ++arrived_[role][next.lane];
     }
     return begun_[role] > from || entered_[role] != was_in;
   }
@@ -243,6 +270,7 @@ class Meeting {
   }
 
   const Schedule& schedule_;
+  bool one_at_a_time_;
   size_t lanes_, roles_;
   std::vector<std::vector<std::vector<int>>> calls_;  // by role, lane: actions
   std::vector<std::vector<int>> ordinal_;  // by role, action: which call; 0: none
@@ -251,12 +279,13 @@ class Meeting {
   std::vector<std::vector<int>> arrived_;  // by role, lane: calls
   std::vector<std::vector<int>> inner_;    // by role, group: calls inside blocks
   std::vector<bool> entered_;              // by role: it is in the next action's block
+  std::vector<int> exchange_;  // by role: first action of the one begun last
 };
 
 }  // namespace
 
-void check_collectives(const Schedule& schedule) {
-  Meeting meeting(schedule);
+void check_collectives(const Schedule& schedule, const CheckOptions& options) {
+  Meeting meeting(schedule, options.one_exchange_at_a_time);
   meeting.check_equal();
   meeting.check_no_deadlock();
 }

@@ -60,7 +60,7 @@ void find_uses(const Schedule& schedule, StepFacts& facts) {
       known[actions[i].block] = true;
       if (uses != actions[i].buckets)
         refuse_role(schedule, static_cast<int>(r), static_cast<int>(i),
-                    "uses other buckets than the block does elsewhere");
+                    "form: uses other buckets than the block does elsewhere");
     }
   }
 }
@@ -75,7 +75,7 @@ void find_trained(const Schedule& schedule, StepFacts& facts) {
       const bool one_place = schedule.mesh.size(Axis::kPipe) == 1;
       if (one_place && first && *first != actions[i].buckets)
         refuse_role(schedule, static_cast<int>(r), static_cast<int>(i),
-                    "updates other buckets than another role");
+                    "form: updates other buckets than another role");
       first = &actions[i].buckets;
       for (int bucket : actions[i].buckets) facts.trained[bucket] = true;
     }
@@ -110,8 +110,8 @@ void find_shards(const Schedule& schedule, StepFacts& facts) {
       if (facts.shard_lane == kNone) facts.shard_lane = action.lane;
       if (facts.shard_lane != action.lane)
         refuse_role(schedule, static_cast<int>(r), static_cast<int>(i),
-                    text("is in lane ", action.lane, "; legal: lane ", facts.shard_lane,
-                         ", as the others that cut or gather"));
+                    text("form: is in lane ", action.lane, "; legal: lane ",
+                         facts.shard_lane, ", as the others that cut or gather"));
     }
   }
 }

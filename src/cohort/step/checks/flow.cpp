@@ -10,13 +10,28 @@
 namespace cohort {
 namespace {
 
+// Two steps in a row, of which the second need not wait for all of the first.
+Role as_run(const Role& role) {
+  Role run = role;
+  const auto length = static_cast<int>(role.actions.size());
+  for (Action action : role.actions) {
+    for (int& wait : action.waits) wait += length;
+    action.waits.insert(action.waits.end(), action.waits_before.begin(),
+                        action.waits_before.end());
+    run.actions.push_back(std::move(action));
+  }
+  return run;
+}
+
 class Flow {
  public:
-  Flow(const RoleView& role, const StepFacts& facts) : role_(role), facts_(facts) {}
+  Flow(const RoleView& role, const RoleView& run, const StepFacts& facts)
+      : role_(role), run_(run), facts_(facts) {}
 
   void check() {
-    for (at_ = 0; at_ < role_.size(); ++at_) {
-      const Action& action = role_.at(at_);
+    for (at_ = 0; at_ < run_.size(); ++at_) {
+      if (at_ == role_.size()) begin_next_step();
+      const Action& action = run_.at(at_);
       for (const auto& access : action.reads) read(access);
       for (const auto& access : action.writes) write(access);
     }
@@ -30,7 +45,19 @@ class Flow {
     int buffer = kNone;
     int writer = kNone;
     std::vector<int> readers;
+    bool is_new = false;  // it was written in this step
   };
+
+  // The memory stays in use; what was made of given values is given to the next step.
+  void begin_next_step() {
+    std::erase_if(newest_,
+                  [](const auto& one) { return is_made_anew(one.first.what); });
+    for (auto& [first, held] : newest_) {
+      held.value = first;
+      held.is_new = false;
+    }
+    for (auto& [buffer, held] : buffers_) held.is_new = false;
+  }
 
   bool is_there_at_first(const Value& value) const {
     const bool cut = value.what == What::kWhole && value.of >= 0 &&
@@ -41,20 +68,19 @@ class Flow {
   void read(const Access& access) {
     Held& newest = newest_of(access.value);
     if (newest.value != access.value ||
-        (newest.writer == kNone && !is_there_at_first(access.value)))
-      role_.refuse(at_, text("R2: reads ", access.value.text(), ", which ",
-                             later_or_never(access.value)));
+        (!newest.is_new && !is_there_at_first(access.value)))
+      refuse(text("R2: reads ", access.value.text(), ", which ",
+                  later_or_never(access.value)));
     require_after(newest.writer, "R2", text("reads ", access.value.text()));
     if (newest.writer != kNone && newest.buffer != access.buffer)
-      role_.refuse(at_, text("R2: reads ", access.value.text(),
-                             " where it is not: ", where(newest.buffer)));
+      refuse(text("R2: reads ", access.value.text(),
+                  " where it is not: ", where(newest.buffer)));
     newest.readers.push_back(at_);
     if (access.buffer == kNone) return;
     Held& held = buffers_[access.buffer];
-    if (held.writer != kNone && held.value != access.value)
-      role_.refuse(
-          at_, text("R2: reads ", access.value.text(), " from buffer ", access.buffer,
-                    ", where ", held.value.text(), " is since action ", held.writer));
+    if (held.is_new && held.value != access.value)
+      refuse(text("R2: reads ", access.value.text(), " from buffer ", access.buffer,
+                  ", where ", held.value.text(), " is since ", shown(held.writer)));
     held.readers.push_back(at_);
   }
 
@@ -64,30 +90,30 @@ class Flow {
   }
 
   std::string later_or_never(const Value& value) const {
+    const int here = at_ % role_.size();
     for (int i = 0; i < role_.size(); ++i)
       for (const auto& access : role_.at(i).writes)
         if (access.value == value)
-          return i < at_ ? text("is no longer there: action ",
-                                newest_.at(value.any_version()).writer, " made ",
-                                newest_.at(value.any_version()).value.text())
-                         : text("action ", i, " writes later");
+          return i < here ? text("is no longer there: ",
+                                 shown(newest_.at(value.any_version()).writer),
+                                 " made ", newest_.at(value.any_version()).value.text())
+                          : text("action ", i, " writes later");
     return "nobody writes";
   }
 
   void write(const Access& access) {
     const std::string what = text("writes ", access.value.text());
     Held& newest = newest_of(access.value);
-    for (const auto& read : role_.at(at_).reads)
+    for (const auto& read : run_.at(at_).reads)
       if (read.value.any_version() == access.value.any_version() &&
           read.buffer != access.buffer)
-        role_.refuse(at_, text("R3: changes ", read.value.text(), " in place, and ",
-                               where(read.buffer)));
-    const int next = newest.writer == kNone && !is_given(newest.value)
-                         ? 0
-                         : newest.value.version + 1;
+        refuse(text("R3: changes ", read.value.text(), " in place, and ",
+                    where(read.buffer)));
+    const int next =
+        !newest.is_new && !is_given(newest.value) ? 0 : newest.value.version + 1;
     if (access.value.version != next)
-      role_.refuse(at_, text("R1: ", what, ", where version ", next,
-                             " is next; legal: each version once"));
+      refuse(text("R1: ", what, ", where version ", next,
+                  " is next; legal: each version once"));
     replace(newest, access, "R2", what);
     if (access.buffer != kNone)
       replace(buffers_[access.buffer], access, "R3",
@@ -99,7 +125,7 @@ class Flow {
                const std::string& what) {
     for (const int reader : held.readers) require_after(reader, rule, what);
     require_after(held.writer, rule, what);
-    held = {access.value, access.buffer, at_, {}};
+    held = {access.value, access.buffer, at_, {}, true};
   }
 
   Held& newest_of(const Value& value) {
@@ -108,12 +134,22 @@ class Flow {
   }
 
   void require_after(int earlier, const char* rule, const std::string& what) const {
-    if (earlier == kNone || earlier == at_ || role_.before(earlier, at_)) return;
-    role_.refuse(at_, text(rule, ": ", what, " and does not wait for ",
-                           action_text(role_.role(), earlier)));
+    if (earlier == kNone || earlier == at_ || run_.before(earlier, at_)) return;
+    refuse(text(rule, ": ", what, " and does not wait for ", shown(earlier)));
+  }
+
+  std::string shown(int earlier) const {
+    const bool is_before = earlier < role_.size() && at_ >= role_.size();
+    return text(action_text(role_.role(), earlier % role_.size()),
+                is_before ? " of the step before" : "");
+  }
+
+  [[noreturn]] void refuse(const std::string& reason) const {
+    role_.refuse(at_ % role_.size(), reason);
   }
 
   const RoleView& role_;
+  const RoleView& run_;
   const StepFacts& facts_;
   int at_ = 0;
   std::map<Value, Held> newest_;  // by the value's first version
@@ -177,9 +213,11 @@ void check_once(const RoleView& role) {
 
 }  // namespace
 
-void check_flow(const RoleView& role, const StepFacts& facts) {
+void check_flow(const RoleView& role, const StepFacts& facts, bool runs_ahead) {
   check_once(role);
-  Flow(role, facts).check();
+  if (!runs_ahead) return Flow(role, role, facts).check();
+  const Role twice = as_run(role.role());
+  Flow(role, RoleView(twice, role.index(), role.lanes()), facts).check();
 }
 
 }  // namespace cohort

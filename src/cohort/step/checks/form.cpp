@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <set>
 
 #include "cohort/core/error.h"
 #include "cohort/step/checks/checks.h"
@@ -46,6 +47,10 @@ constexpr std::array<KindRule, 20> kRules = {{
 constexpr int kMostWorld = 1 << 20;
 constexpr size_t kMostGroups = 16;
 
+bool contains(const std::vector<int>& numbers, int number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
 const KindRule* rule_of(ActionKind kind) {
   for (const auto& rule : kRules)
     if (rule.kind == kind) return &rule;
@@ -74,13 +79,25 @@ class Form {
       check_bytes(action);
       for (int wait : action.waits)
         if (wait < 0 || wait >= at_)
-          refuse(text("R1: waits for action ", wait, "; legal: an earlier one"));
+          refuse(text("waits for action ", wait, "; legal: an earlier one"), "R1");
+      check_waits_before(action);
     }
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& reason) const {
-    refuse_role(schedule_, index_, at_, reason);
+  [[noreturn]] void refuse(const std::string& reason,
+                           const std::string& rule = "form") const {
+    refuse_role(schedule_, index_, at_, text(rule, ": ", reason));
+  }
+
+  void check_waits_before(const Action& action) const {
+    for (int wait : action.waits_before)
+      if (!schedule_.runs_ahead || wait < 0 ||
+          wait >= static_cast<int>(role_.actions.size()))
+        refuse(text("waits for action ", wait, " of the step before; legal: ",
+                    schedule_.runs_ahead ? "one of this list"
+                                         : "none, for that one has ended"),
+               "R1");
   }
 
   void check_lane(const Action& action, Lane lane) const {
@@ -94,8 +111,9 @@ class Form {
                     schedule_.groups.size()));
     const Group* const group = schedule_.group_of(action.lane);
     if (group && schedule_.members(*group, role_.ranks[0]).empty())
-      refuse(text("R4: is a call of group ", group->name, ", of which rank ",
-                  role_.ranks[0], " is no member"));
+      refuse(text("is a call of group ", group->name, ", of which rank ",
+                  role_.ranks[0], " is no member"),
+             "R4");
     if (lane != Lane::kWorld || !group) return;
     const int ranks = schedule_.size_of(*group);
     if (ranks != schedule_.world())
@@ -132,6 +150,7 @@ class Form {
     if (action.slice != kNone && (action.slice < 0 || action.slice >= most))
       refuse(text("is of slice ", action.slice, "; legal: 0 to ", most - 1));
     if (compute && action.slice == kNone) refuse("names no slice");
+    if (compute) check_stage(action.block);
     const bool sliced = compute || action.kind == ActionKind::kGather ||
                         action.kind == ActionKind::kFree ||
                         action.kind == ActionKind::kReduce ||
@@ -139,6 +158,15 @@ class Form {
                         action.kind == ActionKind::kReduceUpdate;
     if (!sliced && action.slice != kNone) refuse("names a slice; legal: none");
     check_buckets(action, names);
+  }
+
+  void check_stage(int block) const {
+    if (schedule_.stages.empty()) return;
+    const int here = schedule_.mesh.coordinate(role_.ranks[0], Axis::kPipe);
+    for (const auto& stage : schedule_.stages)
+      if (stage.place == here && contains(stage.blocks, block)) return;
+    refuse(
+        text("is at place ", here, "; legal: where the stage of block ", block, " is"));
   }
 
   void check_buckets(const Action& action, Names names) const {
@@ -188,22 +216,25 @@ class Form {
   void check_buffer(const Action& action, const Access& access) const {
     const auto buffers = static_cast<int>(schedule_.buffers.size());
     const std::string what =
-        text("R3: has ", access.value.text(), " in buffer ", access.buffer);
+        text("has ", access.value.text(), " in buffer ", access.buffer);
     if (access.buffer < 0 || access.buffer >= buffers)
-      refuse(text(what, "; legal: one of ", buffers));
+      refuse(text(what, "; legal: one of ", buffers), "R3");
     const Buffer& buffer = schedule_.buffers[access.buffer];
     const auto legal = access.value.what == What::kLeaf    ? Buffer::Holds::kSlot
                        : access.value.what == What::kWhole ? Buffer::Holds::kGathered
                                                            : Buffer::Holds::kReceived;
     if (buffer.holds != legal)
       refuse(text(what, ", which is for ", name_of(buffer.holds),
-                  "; legal: ", name_of(legal)));
+                  "; legal: ", name_of(legal)),
+             "R3");
     const bool moves =
         action.kind == ActionKind::kRecv || action.kind == ActionKind::kGather;
     if (moves && action.bytes > buffer.bytes())
       refuse(
-          text(what, " of ", buffer.bytes(), " bytes; legal: at least ", action.bytes));
-    if (access.bytes != 0) refuse(text(what, ", and bytes of its own; legal: either"));
+          text(what, " of ", buffer.bytes(), " bytes; legal: at least ", action.bytes),
+          "R3");
+    if (access.bytes != 0)
+      refuse(text(what, ", and bytes of its own; legal: either"), "R3");
   }
 
   const Schedule& schedule_;
@@ -255,6 +286,22 @@ void check_channels(const Schedule& schedule) {
     throw ConfigError("[step.check] no channels; legal: one that computes, and more");
 }
 
+// Each block is of one stage.
+void check_stages(const Schedule& schedule) {
+  const int places = schedule.mesh.size(Axis::kPipe);
+  std::set<int> seen;
+  for (size_t s = 0; s < schedule.stages.size(); ++s) {
+    const Stage& stage = schedule.stages[s];
+    if (stage.place < 0 || stage.place >= places)
+      throw ConfigError(text("[step.check] stage ", s, " is at place ", stage.place,
+                             "; legal: one of ", places));
+    for (const int block : stage.blocks)
+      if (!seen.insert(block).second)
+        throw ConfigError(
+            text("[step.check] block ", block, " is of several stages; legal: one"));
+  }
+}
+
 void check_buffers(const Schedule& schedule) {
   constexpr int64_t kMost = int64_t{1} << 60;
   int64_t left = kMost;
@@ -296,6 +343,7 @@ void check_form(const Schedule& schedule) {
   check_ranks(schedule);
   check_groups(schedule);
   check_channels(schedule);
+  check_stages(schedule);
   check_buffers(schedule);
   int rounds = 1;
   for (const auto& role : schedule.roles) rounds = std::max(rounds, role.slices);

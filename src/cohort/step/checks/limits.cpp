@@ -14,9 +14,10 @@ void check_one_slice_at_a_time(const RoleView& role) {
     const Action& action = role.at(i);
     if (action.block == kNone) continue;
     if (action.slice < newest)
-      role.refuse(begun[newest],
-                  text("begins a slice before the one before it is done (action ", i,
-                       "); legal: one slice at a time"));
+      role.refuse(
+          begun[newest],
+          text("limit: begins a slice before the one before it is done (action ", i,
+               "); legal: one slice at a time"));
     if (action.slice == newest) continue;
     newest = action.slice;
     begun.resize(static_cast<size_t>(newest) + 1, kNone);
@@ -30,7 +31,7 @@ void check_recomputed_alike(const RoleView& role, const StepFacts& facts) {
   for (int i : role.all(ActionKind::kRecompute)) ++times[role.at(i).block];
   for (int b = 0; b < facts.blocks; ++b)
     if (times[b] != 0 && times[b] != role.role().slices)
-      role.refuse(text("recomputes block ", b, " in ", times[b], " of ",
+      role.refuse(text("limit: recomputes block ", b, " in ", times[b], " of ",
                        role.role().slices, " slices; legal: all or none"));
 }
 

@@ -69,7 +69,14 @@ class Walk {
 }  // namespace
 
 RolePeak find_peak(const Schedule& schedule, const RoleView& role) {
-  return Walk(role).find(kept_parts(schedule, role.role()));
+  RolePeak peak = Walk(role).find(kept_parts(schedule, role.role()));
+  const auto kept = kept_buffers(schedule, role.role());
+  for (size_t i = 0; i < kept.size(); ++i)
+    if (kept[i] && schedule.buffers[i].place == Buffer::Place::kDevice)
+      peak.on_device += schedule.buffers[i].bytes();
+  if (schedule.computes_in == Buffer::Place::kDevice)
+    peak.on_device += peak.parts.activations + peak.parts.scratch;
+  return peak;
 }
 
 }  // namespace cohort

@@ -229,7 +229,8 @@ class Provenance {
                             ", slice ", slice));
     const auto known = static_cast<size_t>(bucket) < schedule_.buckets.size();
     const AxisSet tied = facts_.tied[bucket] ? AxisSet{Axis::kPipe} : AxisSet();
-    const AxisSet wanted = (known ? schedule_.buckets[bucket].sum : kDataAxes) | tied;
+    const AxisSet wanted =
+        kDataAxes | (known ? schedule_.buckets[bucket].sum : AxisSet()) | tied;
     if (const char* axis = missing_axis(wanted, origin.summed))
       refuse("R7", text("reads ", gradient.value.text(), ", which is not summed along ",
                         axis));

@@ -46,8 +46,8 @@ void refuse_role(const Schedule& schedule, int role, int action,
                          action_text(what, action), ": ", reason));
 }
 
-RoleView::RoleView(const Schedule& schedule, int index, int lanes)
-    : role_(schedule.roles[index]),
+RoleView::RoleView(const Role& role, int index, int lanes)
+    : role_(role),
       index_(index),
       lanes_(lanes),
       position_(role_.actions.size()),

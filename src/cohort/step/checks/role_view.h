@@ -19,7 +19,7 @@ std::string action_text(const Role& role, int action);
 class RoleView {
  public:
   // Actions must wait for earlier ones only and lie in lanes below `lanes`.
-  RoleView(const Schedule& schedule, int index, int lanes);
+  RoleView(const Role& role, int index, int lanes);
 
   const Role& role() const { return role_; }
   int index() const { return index_; }
