@@ -177,7 +177,9 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
   const int64_t pending = strikes.empty() ? 0 : faults.pending();
   ending.missed = pending > 0;
   ending.idle = armed > 0 && pending >= armed;
-  ending.history = verify_history(options.history);
+  // A run that is refused before its first step has none.
+  if (ending.run.error.empty() || std::filesystem::exists(options.history))
+    ending.history = verify_history(options.history);
   return ending;
 }
 

@@ -143,7 +143,11 @@ struct Child {
   {
     testing::ScopedFakeTestPartResultReporter reporter(
         testing::ScopedFakeTestPartResultReporter::INTERCEPT_ALL_THREADS, &results);
-    work();
+    try {
+      work();
+    } catch (const std::exception& error) {  // else the child would go on as its parent
+      ADD_FAILURE() << error.what();
+    }
   }
   std::string said;
   for (int i = 0; i < results.size(); ++i) {
