@@ -35,7 +35,7 @@ DoneEvent RankLoop::live(const World& world) {
   }
   Reporter* const reporter = world.rank == 0 ? &host_.reporter() : nullptr;
   try {
-    trainer_->enter(*comm, reporter);
+    enter(*comm, reporter);
   } catch (const CommError&) {
     if (!trainer_->has_begun()) trainer_.reset();  // the next world gets a new one
     throw;
@@ -45,6 +45,16 @@ DoneEvent RankLoop::live(const World& world) {
   DoneEvent done = trainer_->fit();
   leave(*comm);
   return done;
+}
+
+// Where no step was ever made, nothing is lost that a new Trainer does not have.
+void RankLoop::enter(Communicator& comm, Reporter* reporter) {
+  try {
+    return trainer_->enter(comm, reporter);
+  } catch (const FirstStateLost&) {
+    trainer_ = host_.make_trainer(nullptr);
+  }
+  trainer_->enter(comm, reporter);
 }
 
 // Nobody leaves while others still look at its memory. Once the run is done, losing

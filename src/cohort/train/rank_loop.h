@@ -64,6 +64,7 @@ class RankLoop {
 
  private:
   DoneEvent live(const World& world);
+  void enter(Communicator& comm, Reporter* reporter);
   void leave(Communicator& comm);
   std::optional<World> next_world(const std::string& why);
 

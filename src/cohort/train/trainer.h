@@ -28,6 +28,14 @@
 
 namespace cohort {
 
+// Thrown by Trainer::enter() on all ranks alike: a world was lost while its ranks took
+// their first state, and no step was committed. A new Trainer on each can enter the
+// same world and begin.
+class FirstStateLost final : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
 // Trains a chain on a data set: the loop, validation, and what is kept at the end.
 //
 // Every rank makes one with equal options, enters a world and calls fit(); rank 0
@@ -66,7 +74,7 @@ class Trainer {
   std::string take_from_peers(std::unique_ptr<StepRunner>& fresh,
                               std::span<const Stand> stands);
   void take_from_keeper(std::unique_ptr<StepRunner> fresh, const std::string& why,
-                        bool begun);
+                        std::span<const Stand> stands);
   void hold(std::unique_ptr<StepRunner> fresh, int64_t steps);
   RunState run_state() const;
   void adopt(StepRunner& fresh, std::span<const Stand> stands,

@@ -36,7 +36,7 @@ void Trainer::settle(std::unique_ptr<StepRunner> fresh, std::span<const Stand> s
   sound_until_ = sound_until(stands);  // what one rank knows all know from here on
   const std::string lost = take_from_peers(fresh, stands);
   const bool damaged = sound_until_ != Stand::kAll;
-  if (!lost.empty()) take_from_keeper(std::move(fresh), lost, any_begun(stands));
+  if (!lost.empty()) take_from_keeper(std::move(fresh), lost, stands);
   reach("train.settled");
   journal_.begin(committed_, lost, damaged);
   // Whoever was to tell of a validation may be lost, and what is kept of a run does not
@@ -90,13 +90,15 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
 }
 
 void Trainer::take_from_keeper(std::unique_ptr<StepRunner> fresh,
-                               const std::string& why, bool begun) {
+                               const std::string& why, std::span<const Stand> stands) {
   if (sound_until_ != Stand::kAll) keeper_.forget_after(sound_until_);
   reach("train.restore", comm_->generation());
   const auto saved = keeper_.restore(sound_until_);
-  if (!saved && begun)
-    throw CheckpointError(
-        text("[train] ", why, ", and nothing is saved to go back to"));
+  if (!saved && any_begun(stands)) {
+    const auto line = text("[train] ", why, ", and nothing is saved to go back to");
+    if (decide(stands, comm_->rank()).committed == 0) throw FirstStateLost(line);
+    throw CheckpointError(line);
+  }
   hold(std::move(fresh), saved ? saved->step : 0);
   progress_.known_good = committed_;
   progress_.skipped = false;
