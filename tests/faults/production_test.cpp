@@ -19,6 +19,7 @@
 #include "cohort/core/hash.h"
 #include "cohort/core/testing_folder.h"
 #include "cohort/elastic/history_check.h"
+#include "faults/scenario.h"
 #include "faults/strike.h"
 #include "faults/thread_run.h"
 #include "support/ranks.h"
@@ -27,37 +28,14 @@ namespace cohort {
 namespace {
 
 using threads::FaultKind;
+using threads::Plot;
+using threads::Scenario;
 using threads::Strike;
 using threads::ThreadRun;
 using threads::ThreadRunResult;
 
 constexpr int kSlices = 6;
 constexpr int64_t kBatch = 12, kSteps = 7;  // 40 samples: 4 steps per epoch
-
-// What happens in a run besides the faults that are tried.
-enum class Plot {
-  kCalm,
-  kKilled,   // a rank dies, so there is a recovery to strike at
-  kFlipped,  // a bit flips, so the run goes back
-  kHealed,   // a bit flips in a run that is not exact, so the odd one is healed
-  kGrows,
-  kShrinks,
-  kResumed,  // the run goes on from a folder
-};
-constexpr const char* kPlotNames[] = {"calm",  "killed",  "flipped", "healed",
-                                      "grows", "shrinks", "resumed"};
-
-struct Scenario {
-  Plot plot = Plot::kCalm;
-  int ranks = 2;
-  int shard = 0;
-  bool async = false;  // checkpoints are written in the background
-};
-
-std::ostream& operator<<(std::ostream& out, const Scenario& s) {
-  return out << kPlotNames[static_cast<int>(s.plot)] << "_n" << s.ranks << "_shard"
-             << s.shard << (s.async ? "_async" : "");
-}
 
 std::string new_folder() {
   static int number = 0;

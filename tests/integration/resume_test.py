@@ -179,7 +179,8 @@ class ResumeTest(train_run.TrainTest):
         if not train_run.mounts_work():
             return  # the case before this one, and those of Disk, hold what they can
         keys = train_run.assignments({**SMALL, **self.saving(
-            **{"checkpoint.every_steps": 1, "checkpoint.keep": 10})})
+            **{"checkpoint.every_steps": 1, "checkpoint.keep": 10,
+               "checkpoint.async": "false"})})  # none is left out
         train = " ".join([train_run.COHORT, "train", "fashion-mnist", "-n", "2", "--json",
                           "--max-steps", "6", *keys])
         listing = f"{train_run.COHORT} checkpoint list {self.root} --json"

@@ -45,7 +45,7 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
     : blocks_(chain.blocks.size()) {
   const c10::NoGradGuard no_grad;
   for (const auto& bucket : schedule.buckets) {
-    const bool cut = schedule.shard > 0;
+    const bool cut = !(bucket.cut == AxisSet());
     BucketState& state = buckets_.emplace_back();
     state.numel = bucket.numel;
     state.count = cut ? bucket.numel / shard.size() : bucket.numel;

@@ -70,6 +70,14 @@ std::vector<Group> make_groups(const Mesh& mesh) {
   return groups;
 }
 
+// Copies of a hybrid run are second ones already, and without a group there is nobody.
+void cut_state(Schedule& schedule) {
+  for (auto& bucket : schedule.buckets) bucket.cut = {Axis::kCut};
+  if (schedule.elastic && schedule.mesh.size(Axis::kReplicate) == 1 &&
+      schedule.mesh.size(Axis::kCut) > 1)
+    schedule.groups[0].mirrors = true;
+}
+
 // Without anybody to cut it for, state stays whole.
 Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                     const GeneratorOptions& options) {
@@ -91,6 +99,7 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
   schedule.buckets = make_buckets(blocks, {.limit_bytes = options.bucket_bytes,
                                            .one_a_block = schedule.shard == 3,
                                            .parts = shards});
+  if (schedule.shard > 0) cut_state(schedule);
   const int64_t width = size_of(options.precision.compute);
   for (auto& bucket : schedule.buckets)
     bucket.joined = schedule.shard == 3 && options.joins_at > 0 &&

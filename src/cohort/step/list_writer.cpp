@@ -207,10 +207,6 @@ void ListWriter::commit() {
   add(std::move(commit));
 }
 
-int64_t ListWriter::share(int bucket) const {
-  const int64_t numel = plan_.schedule.buckets[bucket].numel;
-  if (plan_.schedule.shard == 0 || plan_.shard_lane == kComputeLane) return numel;
-  return numel / plan_.schedule.mesh.size(Axis::kCut);
-}
+int64_t ListWriter::share(int bucket) const { return plan_.schedule.share_of(bucket); }
 
 }  // namespace cohort

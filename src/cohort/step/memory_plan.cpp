@@ -25,7 +25,7 @@ class StatePlanner {
     bucket_ = bucket;
     const Bucket& what = schedule_.buckets[bucket];
     numel_ = what.numel;
-    share_ = schedule_.shard > 0 ? numel_ / cut_ : numel_;
+    share_ = schedule_.share_of(bucket);
     plan_parameters();
     if (what.trained) {
       add(Holds::kMoment, at::kFloat, share_, states_);

@@ -12,9 +12,6 @@ namespace {
 constexpr std::array<std::string_view, kAxes> kAxisNames = {"pp", "replicate", "cut",
                                                             "cp", "tp"};
 
-constexpr std::array<Axis, kAxes> kOutermostFirst = {
-    Axis::kPipe, Axis::kReplicate, Axis::kCut, Axis::kContext, Axis::kTensor};
-
 }  // namespace
 
 std::string_view name_of(Axis axis) { return kAxisNames[static_cast<size_t>(axis)]; }
@@ -33,7 +30,7 @@ int Mesh::world() const {
 
 int Mesh::size(AxisSet axes) const {
   int ranks = 1;
-  for (const Axis axis : kOutermostFirst)
+  for (const Axis axis : kAllAxes)
     if (axes.has(axis)) ranks *= size(axis);
   return ranks;
 }
@@ -60,20 +57,20 @@ int Mesh::neighbour(int rank, Axis axis, int distance) const {
 
 int Mesh::index(int rank, AxisSet axes) const {
   int index = 0;
-  for (const Axis axis : kOutermostFirst)
+  for (const Axis axis : kAllAxes)
     if (axes.has(axis)) index = index * size(axis) + coordinate(rank, axis);
   return index;
 }
 
 int Mesh::first(int rank, AxisSet axes) const {
-  for (const Axis axis : kOutermostFirst)
+  for (const Axis axis : kAllAxes)
     if (axes.has(axis)) rank = with(rank, axis, 0);
   return rank;
 }
 
 std::vector<int> Mesh::members(int rank, AxisSet axes) const {
   std::vector<int> all{rank};
-  for (const Axis axis : kOutermostFirst) {
+  for (const Axis axis : kAllAxes) {
     if (!axes.has(axis)) continue;
     std::vector<int> wider;
     for (const int member : all)
@@ -85,7 +82,7 @@ std::vector<int> Mesh::members(int rank, AxisSet axes) const {
 
 std::string Mesh::text() const {
   std::string out;
-  for (const Axis axis : kOutermostFirst)
+  for (const Axis axis : kAllAxes)
     if (size(axis) > 1)
       out += ::cohort::text(out.empty() ? "" : ",", name_of(axis), "=", size(axis));
   return out.empty() ? "1" : out;

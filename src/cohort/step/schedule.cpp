@@ -73,6 +73,10 @@ int Schedule::size_of(const Group& group) const {
   return all / mesh.size(Axis::kPipe) * static_cast<int>(group.places.size());
 }
 
+int64_t Schedule::share_of(int bucket) const {
+  return buckets[bucket].numel / mesh.size(buckets[bucket].cut);
+}
+
 std::vector<int> Schedule::members(const Group& group, int rank) const {
   std::vector<int> members = mesh.members(rank, group.axes);
   if (group.places.empty()) return members;
@@ -152,11 +156,9 @@ int stride_of(const Schedule& schedule, const Group& group) {
                                                          : Axis::kReplicate);
 }
 
-// Copies of a hybrid run are second ones already, and without a group there is nobody.
 bool has_mirrors(const Schedule& schedule) {
-  return schedule.elastic && schedule.shard > 0 &&
-         schedule.mesh.size(Axis::kReplicate) == 1 &&
-         schedule.mesh.size(Axis::kCut) > 1;
+  return std::any_of(schedule.groups.begin(), schedule.groups.end(),
+                     [](const Group& group) { return group.mirrors; });
 }
 
 bool updates_at_once(const Role& role) {

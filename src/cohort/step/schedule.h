@@ -35,6 +35,8 @@ struct Group {
   AxisSet axes;
   // Along the pipeline, if not all: places of ranks that differ from one another there.
   std::vector<int> places = {};
+  // Each member holds, and updates, what the one before it has a second time.
+  bool mirrors = false;
 };
 
 // Blocks that follow one another at one place along the pipeline, where several stages
@@ -59,6 +61,8 @@ struct Bucket {
   // Whose gradients add up to the one that updates it: a tied parameter's are summed
   // along the pipeline, too.
   AxisSet sum = kDataAxes;
+  // Between which ranks its state is cut; none: each has all of it.
+  AxisSet cut = {};
 };
 
 // Memory that a rank takes before its first step and keeps: what is allocated is this.
@@ -140,6 +144,7 @@ struct Schedule {
 
   int world() const { return mesh.world(); }
   int size_of(const Group& group) const;
+  int64_t share_of(int bucket) const;  // elements of its state that a rank has
   std::vector<int> members(const Group& group, int rank) const;  // none if it is none
   int lanes() const { return static_cast<int>(channels.size()); }
   const Group* group_of(int lane) const;  // null: no collectives there
@@ -157,7 +162,7 @@ std::vector<Channel> channels_for(const std::vector<Group>& groups);
 // How far apart neighbours of a group of data-parallel ranks are in the world.
 int stride_of(const Schedule& schedule, const Group& group);
 
-// Whether each rank holds, and updates, the share of the rank before it a second time.
+// Whether any state is held a second time.
 bool has_mirrors(const Schedule& schedule);
 
 // Whether its reductions are updates, too.

@@ -82,6 +82,9 @@ void expect_survives(const Schedule& schedule, const std::string& name) {
   EXPECT_EQ(back.shard, schedule.shard);
   EXPECT_EQ(back.channels, schedule.channels);
   EXPECT_EQ(back.buffers, schedule.buffers);
+  ASSERT_EQ(back.buckets.size(), schedule.buckets.size());
+  for (size_t b = 0; b < back.buckets.size(); ++b)
+    EXPECT_EQ(back.buckets[b].cut, schedule.buckets[b].cut);
   EXPECT_EQ(back.stages, schedule.stages);
   EXPECT_EQ(back.runs_ahead, schedule.runs_ahead);
   EXPECT_EQ(back.computes_in, schedule.computes_in);
@@ -92,6 +95,7 @@ void expect_survives(const Schedule& schedule, const std::string& name) {
     EXPECT_EQ(back.groups[g].name, schedule.groups[g].name);
     EXPECT_EQ(back.groups[g].axes, schedule.groups[g].axes);
     EXPECT_EQ(back.groups[g].places, schedule.groups[g].places);
+    EXPECT_EQ(back.groups[g].mirrors, schedule.groups[g].mirrors);
   }
   ASSERT_EQ(back.roles.size(), schedule.roles.size());
   for (size_t r = 0; r < back.roles.size(); ++r) {

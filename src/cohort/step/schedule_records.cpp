@@ -21,7 +21,7 @@ std::string axes_text(AxisSet axes) {
   std::string out;
   for (const Axis axis : kAllAxes)
     if (axes.has(axis)) out += text(out.empty() ? "" : "+", name_of(axis));
-  return out;
+  return out.empty() ? "none" : out;
 }
 
 std::string numbers_text(const std::vector<int>& numbers) {
@@ -114,6 +114,7 @@ class Cells {
   AxisSet axes(const std::string& name) {
     AxisSet set;
     const std::string cell = take(name);
+    if (cell == "none") return set;
     for (const auto& item : split(cell, '+')) {
       const auto it = std::find_if(kAllAxes.begin(), kAllAxes.end(),
                                    [&](Axis axis) { return name_of(axis) == item; });
@@ -195,10 +196,16 @@ Group read_group(Cells& cells) {
   if (group.name.size() > 40 || !is_group_name(group.name))
     throw RecordError{Cells::quoted(group.name, "at most 40 of a to z, 0 to 9 and _")};
   if (cells.has("places")) group.places = cells.numbers("places");
+  if (cells.has("mirrors")) group.mirrors = cells.flag("mirrors");
   return group;
 }
 
-Bucket read_bucket(Cells& cells) {
+// What was meant before records of buckets said so.
+AxisSet default_cut(const Schedule& schedule) {
+  return schedule.shard > 0 ? AxisSet{Axis::kCut} : AxisSet();
+}
+
+Bucket read_bucket(Cells& cells, const Schedule& schedule) {
   Bucket bucket;
   bucket.numel = cells.number("numel", 0, kMostNumber / 8);
   bucket.trained = cells.flag("trained");
@@ -206,8 +213,15 @@ Bucket read_bucket(Cells& cells) {
   bucket.slot = cells.small("slot");
   bucket.joined = cells.flag("joined");
   bucket.sum = cells.axes("sum");
+  bucket.cut = cells.has("cut") ? cells.axes("cut") : default_cut(schedule);
   bucket.blocks = cells.numbers("blocks");
   return bucket;
+}
+
+// What follows from the shard level is not said again.
+std::string cut_text(const Schedule& schedule, const Bucket& bucket) {
+  if (bucket.cut == default_cut(schedule)) return "";
+  return text(",cut=", axes_text(bucket.cut));
 }
 
 Buffer read_buffer(Cells& cells) {
@@ -244,6 +258,7 @@ void write_records(std::ostream& out, const Schedule& schedule) {
   for (const auto& group : schedule.groups) {
     out << "#@ group name=" << group.name << ",axes=" << axes_text(group.axes);
     if (!group.places.empty()) out << ",places=" << numbers_text(group.places);
+    if (group.mirrors) out << ",mirrors=1";
     out << '\n';
   }
   for (const auto& channel : schedule.channels)
@@ -260,7 +275,8 @@ void write_records(std::ostream& out, const Schedule& schedule) {
     out << "#@ bucket numel=" << bucket.numel << ",trained=" << bucket.trained
         << ",dtype=" << dtype_name(bucket.dtype) << ",slot=" << bucket.slot
         << ",joined=" << bucket.joined << ",sum=" << axes_text(bucket.sum)
-        << ",blocks=" << numbers_text(bucket.blocks) << '\n';
+        << cut_text(schedule, bucket) << ",blocks=" << numbers_text(bucket.blocks)
+        << '\n';
   for (const auto& buffer : schedule.buffers) {
     out << "#@ buffer holds=" << name_of(buffer.holds);
     if (buffer.bucket != kNone) out << ",bucket=" << buffer.bucket;
@@ -289,7 +305,7 @@ void read_record(std::string_view line, Schedule& schedule) {
   else if (kind == "stage")
     schedule.stages.push_back(read_stage(cells));
   else if (kind == "bucket")
-    schedule.buckets.push_back(read_bucket(cells));
+    schedule.buckets.push_back(read_bucket(cells, schedule));
   else if (kind == "buffer")
     schedule.buffers.push_back(read_buffer(cells));
   else

@@ -17,11 +17,12 @@ class Amounts {
     if (action.kind == ActionKind::kVote) return kVoteBytes;
     if (action.buckets.size() != 1) return kNone;
     if (action.buckets[0] == kLossBucket) return kLossBytes;
-    const int64_t numel = schedule_.buckets[action.buckets[0]].numel;
+    const int bucket = action.buckets[0];
+    const int64_t numel = schedule_.buckets[bucket].numel;
     const Precision& precision = schedule_.precision;
     switch (action.kind) {
       case ActionKind::kReduce:
-        return (is_of_shares(action.lane) ? share(numel) : numel) *
+        return (is_of_shares(action) ? schedule_.share_of(bucket) : numel) *
                size_of(precision.reduce);
       case ActionKind::kReduceScatter:
       case ActionKind::kReduceUpdate:
@@ -29,7 +30,7 @@ class Amounts {
       case ActionKind::kGather:
         return numel * size_of(precision.compute);
       case ActionKind::kMirror:
-        return share(numel) * size_of(sum_type(schedule_));
+        return schedule_.share_of(bucket) * size_of(sum_type(schedule_));
       default:
         return kNone;
     }
@@ -37,11 +38,10 @@ class Amounts {
 
  private:
   // Between copies of a state that is cut.
-  bool is_of_shares(int lane) const {
-    const Group* const group = schedule_.group_of(lane);
-    return group && schedule_.shard > 0 && !group->axes.has(Axis::kCut);
+  bool is_of_shares(const Action& action) const {
+    const Group* const group = schedule_.group_of(action.lane);
+    return group && !group->axes.meets(schedule_.buckets[action.buckets[0]].cut);
   }
-  int64_t share(int64_t numel) const { return numel / schedule_.mesh.size(Axis::kCut); }
 
   const Schedule& schedule_;
 };

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostream>
+
+namespace cohort::threads {
+
+// What happens in a run besides the faults that are tried.
+enum class Plot {
+  kCalm,
+  kKilled,   // a rank dies, so there is a recovery to strike at
+  kFlipped,  // a bit flips, so the run goes back
+  kHealed,   // a bit flips in a run that is not exact, so the odd one is healed
+  kGrows,
+  kShrinks,
+  kResumed,  // the run goes on from a folder
+};
+inline constexpr const char* kPlotNames[] = {"calm",  "killed",  "flipped", "healed",
+                                             "grows", "shrinks", "resumed"};
+
+struct Scenario {
+  Plot plot = Plot::kCalm;
+  int ranks = 2;
+  int shard = 0;
+  bool async = false;  // checkpoints are written in the background
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Scenario& s) {
+  return out << kPlotNames[static_cast<int>(s.plot)] << "_n" << s.ranks << "_shard"
+             << s.shard << (s.async ? "_async" : "");
+}
+
+}  // namespace cohort::threads
