@@ -53,6 +53,15 @@ TEST_F(StepCommand, ShowsWhatAStepIsAndCosts) {
                                  HasSubstr("accepted")));
 }
 
+// Of a pipeline each place updates its own.
+TEST_F(StepCommand, CountsTheBucketsOfAllPlaces) {
+  const char* const source = std::getenv("COHORT_SOURCE");
+  ASSERT_NE(source, nullptr) << "run through ctest";
+  EXPECT_THAT(
+      shown({.from = text(source, "/examples/schedules/one_forward_one_backward.csv")}),
+      AllOf(HasSubstr("dp=1,pp=4"), HasSubstr("4, 4 updated")));
+}
+
 TEST_F(StepCommand, JsonIsOneLine) {
   StepArgs args = small_mlp();
   args.json = true;

@@ -2,6 +2,7 @@
 // What `cohort step` says of a step, for people and for programs.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "cli/step_command.h"
 #include "cohort/core/error.h"
@@ -71,13 +72,16 @@ std::string parts_text(const MemoryParts& parts) {
   return out;
 }
 
-std::string buckets_text(const Schedule& schedule, const Role& role) {
-  const size_t trained = role.actions.back().buckets.size();
-  if (schedule.buckets.empty()) return text(trained, " updated");
+std::string buckets_text(const Schedule& schedule) {
+  std::set<int> updated;
+  for (const auto& role : schedule.roles)
+    updated.insert(role.actions.back().buckets.begin(),
+                   role.actions.back().buckets.end());
+  if (schedule.buckets.empty()) return text(updated.size(), " updated");
   double numel = 0;
   for (const auto& bucket : schedule.buckets)
     numel += static_cast<double>(bucket.numel);
-  return text(schedule.buckets.size(), ", ", trained, " updated, ",
+  return text(schedule.buckets.size(), ", ", updated.size(), " updated, ",
               format_quantity(numel), " parameters with padding");
 }
 
@@ -133,7 +137,7 @@ std::string format_step(const StepView& view) {
                      schedule.roles.size() == 1 ? " role" : " roles")},
       {"slices", text(schedule.slices, ", at most ", role.slices, " a rank, of ",
                       format_quantity(view.costs.samples), " samples")},
-      {"buckets", buckets_text(schedule, role)},
+      {"buckets", buckets_text(schedule)},
       {"actions", text(role.actions.size(), " (ranks ", ranks_text(role.ranks),
                        "): ", list(count_kinds(role), format_quantity))},
       {"moved", text(format_bytes(total(moved)), " a rank and step",
