@@ -290,12 +290,16 @@ ReplicaReport Executor::compare_replicas() {
   Tensor all = at::empty({size, count, 2}, at::kLong);
   comm_.all_gather(all, hashes).wait();
   const auto known = all.accessor<int64_t, 3>();
+  const Mesh& mesh = schedule_.mesh;
   ReplicaComparison comparison;
   for (int64_t i = 0; i < count; ++i)
     for (int share = 0; share < mine[i].shares; ++share) {
       std::map<int, uint64_t> holders;
-      for (int r = share; r < size; r += mine[i].shares) holders[r] = known[r][i][0];
-      if (const int next = (share + 1) % size; mine[i].mirror.defined())
+      for (int r = 0; r < size; ++r)
+        if (mine[i].shares == 1 || mesh.coordinate(r, Axis::kCut) == share)
+          holders[r] = known[r][i][0];
+      if (const int next = mesh.neighbour(share, Axis::kCut, 1);
+          mine[i].mirror.defined())
         holders[next] = known[next][i][1];
       comparison.add(mine[i].name, holders);
     }

@@ -52,7 +52,7 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
     state.begin = cut ? state.count * shard.rank() : 0;
     state.trained = bucket.trained;
     if (has_mirrors(schedule)) {
-      const int before = (shard.rank() + shard.size() - 1) % shard.size();
+      const int before = schedule.mesh.coordinate_beside(shard.rank(), Axis::kCut, -1);
       state.mirror = {.begin = state.count * before, .count = state.count};
     }
     largest_ = std::max(largest_, bucket.numel);

@@ -4,10 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cohort/step/derive.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/testing_broken.h"
-#include "cohort/step/testing_mutants.h"
 
 namespace cohort {
 namespace {
