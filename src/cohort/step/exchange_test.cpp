@@ -161,6 +161,7 @@ TEST(RunAhead, DataParallelStepsWaitForWhatTheyNeed) {
     EXPECT_EQ(refusal(schedule), "accepted") << name;
     waits += expect_all_needed(schedule, name);
   });
+  RecordProperty("waits", static_cast<int>(waits));
   EXPECT_GT(waits, 10);
 }
 
@@ -172,6 +173,7 @@ TEST(RunAhead, PipelinesWaitForWhatTheyNeed) {
     EXPECT_EQ(refusal(schedule), "accepted") << name;
     if (schedule.world() <= 4) waits += expect_all_needed(schedule, name);
   }
+  RecordProperty("waits", static_cast<int>(waits));
   EXPECT_GT(waits, 30);
 }
 
