@@ -53,7 +53,7 @@ TEST_F(StepCommand, ShowsWhatAStepIsAndCosts) {
                                  HasSubstr("accepted")));
 }
 
-// Of a pipeline each place updates its own.
+// Each place along a pipeline updates its own.
 TEST_F(StepCommand, CountsTheBucketsOfAllPlaces) {
   const char* const source = std::getenv("COHORT_SOURCE");
   ASSERT_NE(source, nullptr) << "run through ctest";

@@ -14,9 +14,9 @@ struct CheckOptions {
   // No update without a Vote, and behind it nothing that a commit needs of others. Also
   // where the schedule says so itself.
   bool elastic = false;
-  // Of all that a rank communicates, calls inside blocks too, one exchange begins when
-  // the one before it in the list is done: kernels of a device that wait for their
-  // peers may leave no room for others.
+  // A rank begins an exchange, or a call inside a block, when the one before it in its
+  // list is done: kernels of a device that wait for their peers may leave no room for
+  // others.
   bool one_exchange_at_a_time = false;
 };
 

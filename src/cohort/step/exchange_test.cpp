@@ -14,7 +14,6 @@ using test::Broken;
 using test::Kind;
 using test::refusal;
 using test::right_pipelines;
-using test::transfer;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

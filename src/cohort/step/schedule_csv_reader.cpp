@@ -144,7 +144,7 @@ class CsvReader {
     file_.schedule.roles.back().actions.push_back(std::move(action));
   }
 
-  // Of the step before, those with a mark.
+  // Those with a mark are actions of the step before.
   void read_waits(Action& action) {
     for (const auto& item : split(cells_[kWaits], ';')) {
       const bool before = version_ == 2 && item.starts_with('<');

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cohort/core/error.h"
+#include "cohort/step/checks/role_view.h"
 #include "cohort/step/declare.h"
 #include "cohort/step/derive.h"
 
@@ -182,9 +183,6 @@ class PlaceWriter {
 
 void batch_transfers(std::vector<Action>& actions) {
   int batches = 0;
-  const auto is_transfer = [](const Action& action) {
-    return action.kind == ActionKind::kSend || action.kind == ActionKind::kRecv;
-  };
   for (auto send = actions.begin(); send != actions.end(); ++send) {
     if (send->kind != ActionKind::kSend) continue;
     const auto next = std::find_if(send + 1, actions.end(), is_transfer);

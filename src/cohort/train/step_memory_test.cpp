@@ -52,7 +52,7 @@ TEST(StepMemory, OfSeveralRanksOnGpusHasItsStateOnTheHost) {
   }
 }
 
-// Of parameters two blocks' at once; of gradients those that take turns.
+// Parameters of two blocks at once, and gradients that take turns.
 TEST(StepMemory, OfCutParametersIsOnTheGpuOnlyWhatIsGathered) {
   const RolePeak on_host = foretell(3, 3, ComputeOn::kHost).peak;
   const RolePeak peak = foretell(3, 3, ComputeOn::kCuda).peak;

@@ -35,7 +35,7 @@ void check_batches(const RoleView& role) {
                               " is; legal: one behind the other"));
     while (i < role.size() && role.at(i).batch == batch) ++i;
     for (int k = first; k < i; ++k)
-      if (role.at(k).kind != ActionKind::kSend && role.at(k).kind != ActionKind::kRecv)
+      if (!is_transfer(role.at(k)))
         role.refuse(k, text("R5: is of batch ", batch, "; legal: Send and Recv"));
     check_together(role, first, i);
   }

@@ -10,10 +10,6 @@
 namespace cohort {
 namespace {
 
-bool is_transfer(const Action& action) {
-  return action.kind == ActionKind::kSend || action.kind == ActionKind::kRecv;
-}
-
 // What a Send reads and its Recv writes.
 const Access* moved(const Action& action) {
   const auto& moved = action.kind == ActionKind::kSend ? action.reads : action.writes;

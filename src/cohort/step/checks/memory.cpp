@@ -7,12 +7,14 @@
 namespace cohort {
 namespace {
 
-MemoryParts kept_parts(const Schedule& schedule, const Role& role) {
-  MemoryParts parts;
+RolePeak kept_memory(const Schedule& schedule, const Role& role) {
+  RolePeak kept_peak;
+  MemoryParts& parts = kept_peak.parts;
   const auto kept = kept_buffers(schedule, role);
   for (size_t i = 0; i < kept.size(); ++i) {
     if (!kept[i]) continue;
     const Buffer& buffer = schedule.buffers[i];
+    if (buffer.place == Buffer::Place::kDevice) kept_peak.on_device += buffer.bytes();
     if (buffer.holds == Buffer::Holds::kSlot)
       parts.gradients += buffer.bytes();
     else if (buffer.holds == Buffer::Holds::kGathered)
@@ -20,7 +22,7 @@ MemoryParts kept_parts(const Schedule& schedule, const Role& role) {
     else
       parts.state += buffer.bytes();
   }
-  return parts;
+  return kept_peak;
 }
 
 // Walks the list in its order. What an action gives back is free when another has
@@ -33,8 +35,7 @@ class Walk {
         waiting_(role.lanes()),
         next_(role.lanes(), 0) {}
 
-  RolePeak find(const MemoryParts& kept) {
-    RolePeak peak{.parts = kept};
+  RolePeak find(RolePeak peak) {
     int64_t live = 0, most = -1;
     for (int i = 0; i < role_.size(); ++i) {
       live += memory_.takes[i] - freed_before(i);
@@ -69,11 +70,7 @@ class Walk {
 }  // namespace
 
 RolePeak find_peak(const Schedule& schedule, const RoleView& role) {
-  RolePeak peak = Walk(role).find(kept_parts(schedule, role.role()));
-  const auto kept = kept_buffers(schedule, role.role());
-  for (size_t i = 0; i < kept.size(); ++i)
-    if (kept[i] && schedule.buffers[i].place == Buffer::Place::kDevice)
-      peak.on_device += schedule.buffers[i].bytes();
+  RolePeak peak = Walk(role).find(kept_memory(schedule, role.role()));
   if (schedule.computes_in == Buffer::Place::kDevice)
     peak.on_device += peak.parts.activations + peak.parts.scratch;
   return peak;

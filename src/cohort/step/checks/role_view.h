@@ -15,6 +15,11 @@ std::string ranks_text(const std::vector<int>& ranks);
 // "action 12 Backward block 3 slice 0".
 std::string action_text(const Role& role, int action);
 
+// Whether it moves a value between two places along the pipeline.
+inline bool is_transfer(const Action& action) {
+  return action.kind == ActionKind::kSend || action.kind == ActionKind::kRecv;
+}
+
 // A role with the order that its lanes and waits make certain, and a way to refuse it.
 class RoleView {
  public:
