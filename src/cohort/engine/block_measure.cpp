@@ -2,37 +2,19 @@
 #include "cohort/engine/block_measure.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <unordered_map>
 
 #include "cohort/core/error.h"
 #include "cohort/core/memory.h"
+#include "cohort/engine/block_runner.h"
 
 namespace cohort {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-
-// Gradients are written where no counter sees them, as they are in a run.
-class ScratchSink final : public GradSink {
- public:
-  void add(const Tensor& parameter) {
-    targets_.emplace(parameter.unsafeGetTensorImpl(),
-                     at::zeros_like(parameter).detach());
-  }
-  GradTarget take(const Tensor& parameter) override {
-    const auto it = targets_.find(parameter.unsafeGetTensorImpl());
-    return it == targets_.end() ? GradTarget{} : GradTarget{it->second, false};
-  }
-
- private:
-  std::unordered_map<const void*, Tensor> targets_;
-};
 
 struct Sample {
   double activation = 0, output = 0, scratch = 0;
@@ -44,79 +26,58 @@ double seconds_from(SteadyClock::time_point begin) {
 }
 
 // One pass over the chain; the counter follows every tensor.
-class Pass {
+class Pass final : private Surroundings {
  public:
-  Pass(const Chain& chain, const Batch& batch, ScratchSink& sink)
-      : chain_(chain), batch_(batch), sink_(sink), samples_(chain.blocks.size()) {
-    for (int64_t i = 0; i < batch.input.size(0); ++i) ids_.push_back(i);
+  // `homes`: where gradients are written, by place: no counter sees them, as in a run.
+  Pass(const Chain& chain, const Batch& batch, std::span<const Tensor> homes)
+      : batch_(batch),
+        homes_(homes),
+        samples_(chain.blocks.size()),
+        blocks_(chain, *this, {}) {
+    batch_.ids.clear();
+    for (int64_t i = 0; i < batch.input.size(0); ++i) batch_.ids.push_back(i);
   }
 
   std::vector<Sample> run() {
     const TensorMemoryScope scope(counter_);
     const int64_t before = counter_.current();
-    forward();
-    backward();
+    blocks_.begin(0, Phase::kTrain);
+    for (int b = 0; b < static_cast<int>(samples_.size()); ++b) forward(b);
+    for (int b = static_cast<int>(samples_.size()) - 1; b >= 0; --b) backward(b);
+    blocks_.begin(0, Phase::kTrain);  // drops what forwards learned
+    blocks_.clear();
     COHORT_CHECK(counter_.current() - before < (1 << 20), "a pass left memory behind");
     samples_[0].activation += static_cast<double>(batch_.input.nbytes());
     return samples_;
   }
 
  private:
-  struct Flight {
-    Values inputs, outputs;
-  };
+  const Batch& batch(int) override { return batch_; }
+  void keep_loss(int, const WeightedLoss&) override {}
+  Tensor seed() override { return at::ones({}); }
+  GradTarget home(int place, int) override { return {homes_[place]}; }
 
-  void forward() {
-    const c10::AutoGradMode grad(true);
-    Values values{batch_.input};
-    bool trained = false;
-    for (size_t b = 0; b < chain_.blocks.size(); ++b) {
-      Flight flight{.inputs = cut_graph(values, trained), .outputs = {}};
-      values.clear();
-      for (const auto& parameter : chain_.blocks[b]->parameters())
-        trained |= parameter.tensor.requires_grad();
-      const int64_t before = start();
-      const auto begin = SteadyClock::now();
-      std::vector<Statistic> statistics;
-      Context context{.sample_ids = ids_, .grads = &sink_, .statistics = &statistics};
-      flight.outputs = chain_.blocks[b]->forward(flight.inputs, context);
-      if (b + 1 == chain_.blocks.size())
-        flight.outputs = {chain_.loss(flight.outputs, batch_.target).sum};
-      samples_[b].forward_s = seconds_from(begin);
-      for (const auto& value : flight.outputs)
-        samples_[b].output += static_cast<double>(value.nbytes());
-      samples_[b].activation = static_cast<double>(counter_.current() - before);
-      samples_[b].scratch = static_cast<double>(counter_.peak() - counter_.current());
-      values = flight.outputs;
-      flights_.push_back(std::move(flight));
-    }
+  void forward(int block) {
+    Sample& sample = samples_[block];
+    const int64_t before = start();
+    const auto begin = SteadyClock::now();
+    blocks_.forward(block, 0, /*keeps_graph=*/true);
+    sample.forward_s = seconds_from(begin);
+    for (const auto& value : blocks_.output(block, 0))
+      sample.output += static_cast<double>(value.nbytes());
+    sample.activation = static_cast<double>(counter_.current() - before);
+    sample.scratch = static_cast<double>(counter_.peak() - counter_.current());
   }
 
-  void backward() {
-    Values upstream;
-    for (int b = static_cast<int>(flights_.size()) - 1; b >= 0; --b) {
-      Flight flight = std::move(flights_[b]);
-      Values wanted;
-      for (const auto& parameter : chain_.blocks[b]->parameters())
-        if (parameter.tensor.requires_grad()) wanted.push_back(parameter.tensor);
-      const size_t parameters = wanted.size();
-      for (const auto& value : flight.inputs)
-        if (value.requires_grad()) wanted.push_back(value);
-      int64_t before = start();
-      for (const auto& value : upstream) before -= static_cast<int64_t>(value.nbytes());
-      const auto begin = SteadyClock::now();
-      if (!wanted.empty()) {
-        Values given = std::exchange(upstream, {});
-        Values gradients =
-            torch::autograd::grad(flight.outputs, wanted, given, {}, false,
-                                  /*allow_unused=*/true);
-        upstream.assign(gradients.begin() + static_cast<int64_t>(parameters),
-                        gradients.end());
-      }
-      samples_[b].backward_s = seconds_from(begin);
-      samples_[b].scratch =
-          std::max(samples_[b].scratch, static_cast<double>(counter_.peak() - before));
-    }
+  void backward(int block) {
+    int64_t before = start();
+    for (const auto& value : blocks_.gradient(block, 0))
+      if (value.defined()) before -= static_cast<int64_t>(value.nbytes());
+    const auto begin = SteadyClock::now();
+    blocks_.backward(block, 0);
+    samples_[block].backward_s = seconds_from(begin);
+    samples_[block].scratch = std::max(samples_[block].scratch,
+                                       static_cast<double>(counter_.peak() - before));
   }
 
   int64_t start() {
@@ -124,19 +85,18 @@ class Pass {
     return counter_.current();
   }
 
-  const Chain& chain_;
-  const Batch& batch_;
-  ScratchSink& sink_;
-  std::vector<int64_t> ids_;
+  Batch batch_;
+  std::span<const Tensor> homes_;
   std::vector<Sample> samples_;
-  std::vector<Flight> flights_;
+  BlockRunner blocks_;
   MemoryCounter counter_;
 };
 
 // The second of two: the first one warms up what is made once. Of times, the shorter.
-std::vector<Sample> measure(const Chain& chain, const Batch& batch, ScratchSink& sink) {
-  const auto first = Pass(chain, batch, sink).run();
-  auto second = Pass(chain, batch, sink).run();
+std::vector<Sample> measure(const Chain& chain, const Batch& batch,
+                            std::span<const Tensor> homes) {
+  const auto first = Pass(chain, batch, homes).run();
+  auto second = Pass(chain, batch, homes).run();
   for (size_t b = 0; b < first.size(); ++b) {
     second[b].forward_s = std::min(first[b].forward_s, second[b].forward_s);
     second[b].backward_s = std::min(first[b].backward_s, second[b].backward_s);
@@ -155,10 +115,11 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain,
                                          const std::function<Batch(int64_t)>& batch,
                                          int64_t samples) {
   COHORT_CHECK(samples > 0, "measured with no sample");
-  ScratchSink sink;
-  for (const auto& parameter : chain.parameters()) sink.add(parameter.tensor);
-  const auto few = measure(chain, batch(samples), sink);
-  const auto more = measure(chain, batch(2 * samples), sink);
+  std::vector<Tensor> homes;
+  for (const auto& parameter : chain.parameters())
+    homes.push_back(at::zeros_like(parameter.tensor).detach());
+  const auto few = measure(chain, batch(samples), homes);
+  const auto more = measure(chain, batch(2 * samples), homes);
   std::vector<BlockMeasure> measures;
   for (size_t b = 0; b < few.size(); ++b) {
     const auto through = [&](double Sample::*what) {

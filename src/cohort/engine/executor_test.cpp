@@ -45,12 +45,11 @@ struct Outcome {
 // Three steps of SGD, the third with a short batch that leaves slices empty.
 Outcome train(Chain& chain, Communicator& comm, bool overlap = true) {
   const auto rule = make_sgd({.momentum = 0.9});
-  Schedule schedule = generate(
-      specs_of(chain), {.dp = comm.size()},
-      {.slices = kSlices,
-       .bucket_bytes = 400'000,
-       .overlap_updates = overlap,
-       .shares_memory = shares_memory(comm)});
+  Schedule schedule = generate(specs_of(chain), {.dp = comm.size()},
+                               {.slices = kSlices,
+                                .bucket_bytes = 400'000,
+                                .overlap_updates = overlap,
+                                .shares_memory = shares_memory(comm)});
   Executor executor(chain, std::move(schedule), *rule, comm,
                     {.decay = {.weight_decay = 0.01}});
   Outcome outcome;

@@ -78,8 +78,8 @@ void GradientSums::add_round(int bucket, int round, int64_t at, int64_t count,
   std::vector<const void*> leaves(shard_->size(), nullptr);
   for (int m = 0; m < shard_->size(); ++m) {
     if (!has_slice(m, round)) continue;
-    leaves[m] = element(ring_peers_[sums.slot][m], begin);
-    if (seals_) look(ring_peer_seals_[sums.slot][m].holds(share, begin, count), m);
+    leaves[m] = element(ring_.peers[sums.slot][m], begin);
+    if (seals_) look(ring_.peer_seals[sums.slot][m].holds(share, begin, count), m);
   }
   const bool last = round + 1 == rounds_;
   if (exact_) {
@@ -186,7 +186,7 @@ PendingWork GradientSums::reduce_whole(int bucket) {
 PendingWork GradientSums::reduce_scatter(int bucket, int slice) {
   BucketSums& sums = buckets_[bucket];
   const int64_t numel = state_.buckets()[bucket].numel;
-  Tensor in = in_rounds() ? ring_[sums.slot].narrow(0, 0, numel) : own_sum(sums);
+  Tensor in = in_rounds() ? ring_.slots[sums.slot].narrow(0, 0, numel) : own_sum(sums);
   if (in_rounds() && !has_slice(shard_->rank(), slice)) in.zero_();
   in = in.to(precision_.reduce);
   const bool first = slice == kNone || slice == 0;
@@ -211,8 +211,8 @@ void GradientSums::exchange_leaves(int bucket, int round) {
   const int64_t numel = state_.buckets()[bucket].numel;
   const bool mine = has_slice(shard_->rank(), round);
   if (mine && seals_)
-    look(ring_seals_[sums.slot].all_hold(share, shard_->size()), shard_->rank());
-  const Tensor in = ring_[sums.slot].narrow(0, 0, mine ? numel : 0);
+    look(ring_.seals[sums.slot].all_hold(share, shard_->size()), shard_->rank());
+  const Tensor in = ring_.slots[sums.slot].narrow(0, 0, mine ? numel : 0);
   std::vector<int64_t> out_rows, in_rows(shard_->size(), mine ? share : 0);
   int64_t rows = 0;
   for (int m = 0; m < shard_->size(); ++m) {
@@ -313,7 +313,7 @@ std::optional<int> GradientSums::blame(int bucket, int64_t index) const {
   const BucketSums& sums = buckets_[bucket];
   for (int m = 0; peers_ && m < shard_->size(); ++m) {
     std::vector<Tensor> buffers =
-        in_rounds() ? std::vector{ring_peers_[sums.slot][m]} : sums.peers[m];
+        in_rounds() ? std::vector{ring_.peers[sums.slot][m]} : sums.peers[m];
     if (std::any_of(buffers.begin(), buffers.end(), is_bad))
       return mesh_.with(rank_, Axis::kCut, m);
   }

@@ -50,7 +50,7 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
       seals[0].close_as(share_count(bucket), begin, hash);
   };
   for (const Buffer* slot : planned(schedule, Buffer::Holds::kSlot))
-    ring_.push_back(shard_->allocate({slot->numel}, slot->dtype));
+    ring_.slots.push_back(shard_->allocate({slot->numel}, slot->dtype));
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (!state.buckets()[i].trained) continue;
     buckets_[i].tree = SliceTree(slices_);
@@ -110,7 +110,7 @@ void GradientSums::allocate(const Schedule& schedule, int bucket, bool visits) {
 }
 
 void GradientSums::map_peers() {
-  for (const auto& slot : ring_) ring_peers_.push_back(peers_->map_peers(slot));
+  for (const auto& slot : ring_.slots) ring_.peers.push_back(peers_->map_peers(slot));
   for (auto& sums : buckets_) {
     if (in_rounds() || (sums.sums.empty() && !sums.leaf.defined())) continue;
     sums.peers.resize(shard_->size());
@@ -151,13 +151,13 @@ void GradientSums::make_seals() {
     if (sums.share.defined()) sums.share_seal = seal_here(sums.share, share);
     if (sums.mirrored.defined()) sums.mirrored_seal = seal_here(sums.mirrored, share);
   }
-  for (size_t slot = 0; slot < ring_.size(); ++slot) {
+  for (size_t slot = 0; slot < ring_.slots.size(); ++slot) {
     const Tensor hashes = shard_->allocate({largest}, at::kLong);
-    ring_seals_.emplace_back(ring_[slot], hashes);
+    ring_.seals.emplace_back(ring_.slots[slot], hashes);
     if (!peers_) continue;
     const auto views = peers_->map_peers(hashes);
-    auto& seals = ring_peer_seals_.emplace_back();
-    for (int m = 0; m < size; ++m) seals.emplace_back(ring_peers_[slot][m], views[m]);
+    auto& seals = ring_.peer_seals.emplace_back();
+    for (int m = 0; m < size; ++m) seals.emplace_back(ring_.peers[slot][m], views[m]);
   }
 }
 
@@ -205,7 +205,7 @@ std::vector<Tensor> GradientSums::memory(int bucket) const {
     all.insert(all.end(), stack.begin(), stack.end());
   for (const Tensor& tensor : {sums.leaf, sums.share, sums.mirrored, sums.partials})
     if (tensor.defined()) all.push_back(tensor);
-  if (in_rounds()) all.push_back(ring_[sums.slot]);
+  if (in_rounds()) all.push_back(ring_.slots[sums.slot]);
   return all;
 }
 
@@ -239,7 +239,7 @@ void GradientSums::begin_step() {
 
 GradientSums::Leaf GradientSums::leaf(int bucket, int slice) const {
   const BucketSums& sums = buckets_[bucket];
-  if (in_rounds()) return {ring_[sums.slot], false};
+  if (in_rounds()) return {ring_.slots[sums.slot], false};
   if (!sums.leaf.defined()) return {sums.sums[sums.tree.nodes().size()], false};
   return {sums.leaf, sums.sums.empty() && slice > 0};
 }
@@ -251,7 +251,7 @@ bool GradientSums::adds_where_born(int bucket) const {
 
 std::vector<Tensor> GradientSums::leaves(int bucket) const {
   const BucketSums& sums = buckets_[bucket];
-  if (in_rounds()) return {ring_[sums.slot]};
+  if (in_rounds()) return {ring_.slots[sums.slot]};
   return sums.leaf.defined() ? std::vector<Tensor>{sums.leaf} : sums.sums;
 }
 
@@ -260,7 +260,7 @@ void GradientSums::finish_slice(int bucket, int slice) {
   const int64_t share = share_count(bucket), shares = shard_->size();
   for (size_t p = 0; seals_ && p < born_.size(); ++p)
     if (state_.places()[p].bucket == bucket) open_born(static_cast<int>(p), slice);
-  if (seals_ && in_rounds()) ring_seals_[sums.slot].close_all(share, shares);
+  if (seals_ && in_rounds()) ring_.seals[sums.slot].close_all(share, shares);
   if (in_rounds() || sums.sums.empty()) return;
   const int64_t numel = state_.buckets()[bucket].numel;
   const auto sum = [&](int i) { return sums.sums[i].data_ptr<float>(); };

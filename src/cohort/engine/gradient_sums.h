@@ -6,36 +6,18 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cohort/comm/communicator.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/engine/flat_state.h"
+#include "cohort/engine/pending_work.h"
+#include "cohort/engine/rank_groups.h"
 #include "cohort/engine/stretch_seal.h"
 #include "cohort/engine/sum.h"
 #include "cohort/step/schedule.h"
 
 namespace cohort {
-
-// The groups of a rank. Without hybrid sharding `shard` is `dp` and there is no
-// `replicate`.
-struct RankGroups {
-  Communicator* dp = nullptr;
-  Communicator* shard = nullptr;
-  Communicator* replicate = nullptr;
-};
-
-// Communication in flight, and what is done with its result when it is waited for.
-struct PendingWork {
-  Work work;
-  std::function<void()> then;
-
-  void finish() {
-    work.wait();
-    if (auto act = std::exchange(then, nullptr)) act();
-  }
-};
 
 // Where gradients are born, how those of several slices are added up, and how they are
 // summed over the ranks.
@@ -125,6 +107,13 @@ class GradientSums {
     Seals stack_seals, peer_seals;
     StretchSeal partials_seal, share_seal, mirrored_seal;
   };
+  // Leaves of slices that take turns, from level 2 on; all by slot.
+  struct Ring {
+    std::vector<Tensor> slots;
+    Buffers peers;  // and by rank
+    std::vector<StretchSeal> seals;
+    Seals peer_seals;  // and by rank
+  };
   using Pointers = std::vector<const float*>;
 
   void make_folds();
@@ -173,11 +162,8 @@ class GradientSums {
   Communicator* replicate_;
   PeerMemory* peers_ = nullptr;
   std::vector<BucketSums> buckets_;
-  std::vector<Tensor> ring_;                     // leaves of slices, from level 2 on
-  std::vector<std::vector<Tensor>> ring_peers_;  // by slot, by rank
-  std::vector<StretchSeal> ring_seals_;          // by slot
-  Seals ring_peer_seals_;                        // by slot, by rank
-  std::vector<size_t> partials_;                 // by member: sums it is left with
+  Ring ring_;
+  std::vector<size_t> partials_;  // by member: sums it is left with
   std::unique_ptr<TreeFold> fold_;
   std::vector<size_t> group_partials_;  // by shard group (exact hybrid)
   std::unique_ptr<TreeFold> fold_replicas_;

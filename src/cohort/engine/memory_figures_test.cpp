@@ -222,7 +222,7 @@ void compare_with_plan(const PlannedCase& c, Communicator& comm) {
   for (const auto& buffer : schedule.buffers)
     if (buffer.holds != Buffer::Holds::kGathered) planned_bytes += buffer.bytes();
   std::unique_ptr<Communicator> shard, replicate;
-  RankGroups groups{&comm, &comm, nullptr};
+  RankGroups groups{&comm, &comm, &comm, nullptr};
   if (c.replicate > 1) {
     const Mesh& mesh = schedule.mesh;
     shard = comm.split(mesh.coordinate(comm.rank(), Axis::kReplicate));

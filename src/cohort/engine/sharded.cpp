@@ -66,7 +66,7 @@ class Sharded::Impl {
         schedule_(schedule_of(chain_, comm.size(), options)),
         rule_(make_update_rule(options.update)),
         state_(chain_, schedule_, *rule_, options.decay, &comm, comm),
-        gradients_(schedule_, state_, {&comm_, &comm_, nullptr}, {}),
+        gradients_(schedule_, state_, {&comm_, &comm_, &comm_, nullptr}, {}),
         pending_(state_.buckets().size()),
         missing_(state_.buckets().size()) {}
 

@@ -75,20 +75,19 @@ struct Side {
       : gray(!kind.statistics),
         chain(make_chain(kind, seed)),
         rule(make_update_rule({.name = kind.optimizer})),
-        executor(
-            chain,
-            generate(specs_of(chain), way.layout(),
-                     {.slices = kStateSlices,
-                      .bucket_bytes = 20'000,
-                      .vote = kind.dtype == at::kHalf,
-                      .elastic = way.elastic,
-                      .exact = true,
-                      .precision = {.compute = kind.dtype, .reduce = kind.dtype},
-                      .optimizer_states = static_cast<int>(rule->states().size()),
-                      .shares_memory = shares_memory(comm)}),
-            *rule, comm,
-            {.decay = {.weight_decay = 0.01},
-             .loss_scale = {.initial = 1024, .growth_steps = 2}}) {}
+        executor(chain,
+                 generate(specs_of(chain), way.layout(),
+                          {.slices = kStateSlices,
+                           .bucket_bytes = 20'000,
+                           .vote = kind.dtype == at::kHalf,
+                           .elastic = way.elastic,
+                           .exact = true,
+                           .precision = {.compute = kind.dtype, .reduce = kind.dtype},
+                           .optimizer_states = static_cast<int>(rule->states().size()),
+                           .shares_memory = shares_memory(comm)}),
+                 *rule, comm,
+                 {.decay = {.weight_decay = 0.01},
+                  .loss_scale = {.initial = 1024, .growth_steps = 2}}) {}
 
   void train(int64_t first, int64_t steps) {
     for (int64_t step = first; step < first + steps; ++step)

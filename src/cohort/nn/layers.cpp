@@ -57,10 +57,10 @@ Tensor Linear::operator()(const Tensor& given, Context& context) const {
   if (!context.grads || !c10::GradMode::is_enabled())
     return at::linear(input, weight_, bias_);
   // In this order, which a call's arguments would not have with every compiler.
-  GradTarget weight_target = context.grads->take(weight_);
-  GradTarget bias_target = context.grads->take(bias_);
-  return linear_with_targets(input, weight_, bias_, std::move(weight_target),
-                             std::move(bias_target));
+  GradCell weight_cell = context.grads->take(weight_);
+  GradCell bias_cell = context.grads->take(bias_);
+  return linear_with_cells(input, weight_, bias_, std::move(weight_cell),
+                           std::move(bias_cell));
 }
 
 Conv2d::Conv2d(TensorLists& tensors, const std::string& name, int64_t in, int64_t out,

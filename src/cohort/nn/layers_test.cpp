@@ -12,10 +12,10 @@ namespace {
 // Gives every parameter one target, once.
 class OneTarget final : public GradSink {
  public:
-  GradTarget take(const Tensor& parameter) override {
+  GradCell take(const Tensor& parameter) override {
     Tensor& target = targets[parameter.unsafeGetTensorImpl()];
     if (!target.defined()) target = at::full_like(parameter, 7.0).detach();
-    return {target, accumulate};
+    return std::make_shared<GradTarget>(target, accumulate);
   }
   std::map<const void*, Tensor> targets;
   bool accumulate = false;

@@ -5,10 +5,9 @@
 
 namespace cohort {
 
-// x W^T + b whose backward writes the gradients of W and b straight into their
-// targets, where they are given: no second pass over memory moves them there.
-Tensor linear_with_targets(const Tensor& input, const Tensor& weight,
-                           const Tensor& bias, GradTarget weight_target,
-                           GradTarget bias_target);
+// x W^T + b whose backward writes the gradients of W and b straight into the targets
+// in their cells, where there are some: no second pass over memory moves them there.
+Tensor linear_with_cells(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                         GradCell weight_cell, GradCell bias_cell);
 
 }  // namespace cohort

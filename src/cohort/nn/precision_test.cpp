@@ -150,9 +150,9 @@ TEST_P(PrecisionTest, StatisticsAreThoseOfFloat32) {
 TEST_P(PrecisionTest, LinearGradientsAreBornInTargetsOfTheirDtype) {
   struct Sink final : GradSink {
     explicit Sink(at::ScalarType dtype) : dtype(dtype) {}
-    GradTarget take(const Tensor& parameter) override {
+    GradCell take(const Tensor& parameter) override {
       targets.push_back(at::zeros_like(parameter, dtype));
-      return {targets.back()};
+      return std::make_shared<GradTarget>(targets.back());
     }
     at::ScalarType dtype;
     std::vector<Tensor> targets;
@@ -169,7 +169,8 @@ TEST_P(PrecisionTest, LinearGradientsAreBornInTargetsOfTheirDtype) {
   EXPECT_GT(grads.at("0.weight").abs().sum().item<float>(), 0);
 
   Sink other(at::kFloat);
-  EXPECT_THROW(test::run(chain, x, {.grads = &other}), BugError);
+  const WeightedLoss loss = chain.loss({test::run(chain, x, {.grads = &other})}, target);
+  EXPECT_THROW(test::gradients(chain, loss), BugError);
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, PrecisionTest,

@@ -31,12 +31,16 @@ struct GradTarget {
   bool accumulate = false;  // add to what is there, from earlier slices
 };
 
-// Hands out gradient targets during a forward; each at most once, because two
+// A target that is filled in before the backward that writes to it: while slices are
+// under way nobody knows yet where their gradients will have room. Null: there is none.
+using GradCell = std::shared_ptr<const GradTarget>;
+
+// Hands out cells during a forward; for each parameter at most one, because two
 // writers of one target would overwrite each other.
 class GradSink {
  public:
   virtual ~GradSink() = default;
-  virtual GradTarget take(const Tensor& parameter) = 0;
+  virtual GradCell take(const Tensor& parameter) = 0;
 };
 
 // Random numbers of the samples at hand, made on a device from keys in its memory: so a

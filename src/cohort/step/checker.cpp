@@ -44,7 +44,6 @@ const RolePeak& CheckReport::largest() const {
 CheckReport check(const Schedule& schedule, const CheckOptions& options) {
   check_form(schedule);
   const StepFacts facts = find_facts(schedule);
-  const bool in_pipeline = schedule.world() != schedule.mesh.size(kDataAxes);
   CheckReport report;
   for (int i = 0; i < static_cast<int>(schedule.roles.size()); ++i) {
     const RoleView role(schedule.roles[i], i, schedule.lanes());
@@ -56,7 +55,6 @@ CheckReport check(const Schedule& schedule, const CheckOptions& options) {
     check_parameters(role, facts);
     check_provenance(schedule, role, facts, options);
     check_lives(role, facts);
-    if (!in_pipeline) check_limits(role, facts);
     report.roles.push_back(find_peak(schedule, role));
     check_limit(role, report.roles.back(), options.memory_limit);
   }

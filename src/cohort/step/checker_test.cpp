@@ -299,7 +299,7 @@ TEST(Checker, PeakMemoryIsStateAndWhatIsHeldAtOnce) {
   EXPECT_EQ(check(middle).largest().parts.activations, 15 * kKilo);
 }
 
-TEST(Checker, ABlockIsRecomputedInAllSlicesOrInNone) {
+TEST(Checker, ABlockMayBeRecomputedInSomeSlicesAlone) {
   Schedule schedule = generate(odd_blocks(), {.dp = 1},
                                {.slices = 2, .recompute = recomputed("blocks=1")});
   Role& role = schedule.roles[0];
@@ -310,7 +310,7 @@ TEST(Checker, ABlockIsRecomputedInAllSlicesOrInNone) {
     for (int& wait : action.waits) wait -= wait > at ? 1 : 0;
   EXPECT_THAT(refusal(schedule), HasSubstr("R2: reads Flight 1 slice 0 v1"));
   declare_by_kinds(schedule);
-  EXPECT_THAT(refusal(schedule), HasSubstr("recomputes block 1 in 1 of 2 slices"));
+  EXPECT_EQ(refusal(schedule), "accepted");
 }
 
 TEST(Checker, RecomputeHelpsUntilAllBlocksAreRecomputed) {

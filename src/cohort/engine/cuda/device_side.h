@@ -40,7 +40,7 @@ class DeviceSide {
   DeviceSide(const Chain& chain, FlatState& state, GradientSums& gradients,
              const Schedule& schedule, const ExecutorOptions& options, int slices);
 
-  CudaLane& lane() { return *lane_; }
+  CudaLane& lane() const { return *lane_; }
   DeviceBatch& batch() { return batch_; }
   const Tensor& seed() const { return seed_; }
   void set_seed(double value);

@@ -56,9 +56,6 @@ void check_batches(const RoleView& role);
 // R4 to R6: equal collectives in equal order, and nobody waits for ever.
 void check_collectives(const Schedule& schedule, const CheckOptions& options);
 
-// What an executor without a pipeline can do.
-void check_limits(const RoleView& role, const StepFacts& facts);
-
 RolePeak find_peak(const Schedule& schedule, const RoleView& role);
 
 }  // namespace cohort

@@ -117,6 +117,8 @@ class Provenance {
                text("adds to ", access.value.text(), " what is in it; legal: once"));
     }
     check_slice_order(action, action.block);
+    if (schedule_.exact)
+      for (int bucket : written) check_slice_done(action, bucket);
     for (int bucket : action.buckets)
       if (facts_.trained[bucket] && !written.contains(bucket))
         refuse("R7", text("adds nothing to the gradient of bucket ", bucket));
@@ -128,6 +130,16 @@ class Provenance {
     if (newest > action.slice)
       refuse("R8", text("is of slice ", action.slice, " and comes after slice ", newest,
                         "; legal: slice by slice"));
+    newest = action.slice;
+  }
+
+  // A tree takes the gradient of a slice when all blocks of the bucket have added to
+  // it.
+  void check_slice_done(const Action& action, int bucket) {
+    int& newest = newest_in_bucket_[bucket];
+    if (newest > action.slice)
+      refuse("R8", text("adds slice ", action.slice, " to bucket ", bucket,
+                        " after slice ", newest, "; legal: slice by slice"));
     newest = action.slice;
   }
 
@@ -356,7 +368,8 @@ class Provenance {
   std::map<Value, int> writer_;        // of the newest version
   std::map<Value, Origin> gradients_, losses_;
   std::map<std::pair<ActionKind, int>, int>
-      newest_slice_;  // by kind and block, or bucket
+      newest_slice_;                     // by kind and block, or bucket
+  std::map<int, int> newest_in_bucket_;  // slice, by bucket
 };
 
 }  // namespace

@@ -1,63 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a run as a whole: how it is set up, its weights, and replicas that drift
-// apart (a flipped bit, a kernel that is not deterministic).
+#include "cohort/engine/state_view.h"
+
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-#include "cohort/core/error.h"
-#include "cohort/engine/cuda/device_side.h"
-#include "cohort/engine/executor.h"
-#include "cohort/engine/replicas.h"
-
 namespace cohort {
+namespace {
+
+// Where a parameter and elements [begin, ...) of its bucket meet, which may be nowhere.
+Tensor part_of(const Place& place, const Tensor& flat, int64_t begin) {
+  const int64_t offset = place.offset - begin;
+  const int64_t from = std::clamp<int64_t>(offset, 0, flat.numel());
+  const int64_t to = std::clamp(offset + place.parameter.numel(), from, flat.numel());
+  return flat.narrow(0, from, to - from);
+}
+
+}  // namespace
 
 // A tensor, or this rank's share of one, that others hold too: all ranks r with equal
 // r % shares, and whoever mirrors them.
-struct Executor::Copy {
+struct StateView::Copy {
   std::string name;
   Tensor tensor;
   int shares;
   Tensor mirror = {};  // of the share of the rank before
 };
 
-void Executor::make_groups() {
-  if (schedule_.groups.size() < 3) return;
-  const Mesh& mesh = schedule_.mesh;
-  shard_comm_ = comm_.split(mesh.first(comm_.rank(), schedule_.groups[1].axes));
-  replicate_comm_ = comm_.split(mesh.first(comm_.rank(), schedule_.groups[2].axes));
-}
-
-// Rank 0's buffers are everyone's.
-void Executor::start_buffers_equal() {
-  for (auto& [name, tensor] : chain_.buffers()) {
-    Tensor buffer = tensor;
-    comm_.broadcast(buffer, 0).wait();
-  }
-}
-
-void Executor::find_shared_places() {
-  const auto& places = state_.places();
-  shared_.assign(places.size(), false);
-  written_.assign(places.size(), false);
-  std::vector<bool> seen(places.size(), false);
-  bool trained = false;
-  for (int b = 0; b < static_cast<int>(chain_.blocks.size()); ++b) {
-    input_has_gradient_.push_back(trained);
-    for (int p : state_.places_of_block(b)) {
-      if (seen[p]) shared_[p] = true;
-      seen[p] = true;
-      trained |= places[p].parameter.requires_grad();
-    }
-  }
-}
+StateView::StateView(const Chain& chain, const Schedule& schedule,
+                     const RankGroups& groups, const UpdateRule& rule, FlatState& state,
+                     bool at_once)
+    : chain_(chain),
+      schedule_(schedule),
+      groups_(groups),
+      comm_(*groups.world),
+      rule_(rule),
+      state_(state),
+      at_once_(at_once) {}
 
 // The float32 weights of a whole bucket, from the ranks that own them.
-Tensor Executor::master_of(int bucket) {
+Tensor StateView::master_of(int bucket) const {
   const BucketState& state = state_.buckets()[bucket];
-  const bool owned_apart = fused_ && schedule_.precision.compute != at::kFloat;
+  const bool owned_apart = at_once_ && schedule_.precision.compute != at::kFloat;
   if (schedule_.shard == 0 && !owned_apart) return state.master;
   if (schedule_.precision.compute == at::kFloat && schedule_.shard < 3)
     return state.whole;
@@ -70,7 +56,7 @@ Tensor Executor::master_of(int bucket) {
   return whole;
 }
 
-std::vector<NamedTensor> Executor::weights() {
+std::vector<NamedTensor> StateView::weights() const {
   const c10::NoGradGuard no_grad;
   std::vector<NamedTensor> all(state_.places().size());
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
@@ -88,7 +74,7 @@ std::vector<NamedTensor> Executor::weights() {
 
 // Where nobody cuts the state, ranks divide it evenly; and where ranks update for one
 // another, at the same places.
-ShareRange Executor::owned_range(int bucket) const {
+ShareRange StateView::owned_range(int bucket) const {
   const BucketState& state = state_.buckets()[bucket];
   if (schedule_.shard == 0) return share_of(state.numel, comm_.rank(), comm_.size());
   const ShareRange part =
@@ -98,7 +84,7 @@ ShareRange Executor::owned_range(int bucket) const {
   return {state.begin + part.begin, state.begin + part.end};
 }
 
-std::vector<StatePiece> Executor::state(Holding which) {
+std::vector<StatePiece> StateView::pieces(Holding which) const {
   std::vector<StatePiece> pieces;
   const auto add_share = [&](const Place& place, const ShareState& share,
                              ShareRange range) {
@@ -127,7 +113,7 @@ std::vector<StatePiece> Executor::state(Holding which) {
   return pieces;
 }
 
-void Executor::refresh() {
+void StateView::refresh(ComputeSide& compute) {
   const c10::NoGradGuard no_grad;
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
     BucketState& state = state_.buckets()[i];
@@ -137,45 +123,11 @@ void Executor::refresh() {
       groups_.shard->all_gather(state.whole, share).wait();
     }
     if (state.mirror) refresh_mirror(i);
-    if (device_ && schedule_.shard < 3) device_->upload(i);
+    if (schedule_.shard < 3) compute.take_changes(i);
   }
-  if (seal_) seal_->close_all();
 }
 
-void Executor::require_sound(const std::string& broken) const {
-  if (broken.empty()) return;
-  throw DamagedMemory(text("[engine] step ", step_ + 1, ": the memory of ", broken,
-                           " has changed by itself on rank ", comm_.rank(),
-                           "; its state is taken from elsewhere"));
-}
-
-// Nobody has voted on them, and the state is as it was: the step is made again.
-void Executor::require_sound_gradients() const {
-  std::string broken = gradients_.broken();
-  for (int i = 0; broken.empty() && i < static_cast<int>(updated_.size()); ++i)
-    if (state_.buckets()[i].trained) broken = gradients_.broken_sum(i);
-  if (!broken.empty())
-    throw CommError(text("[engine] step ", step_ + 1, ": ", broken,
-                         " has changed by itself, as rank ", comm_.rank(),
-                         " sees it; the step is made again"));
-}
-
-// Who has voted owes the step, and cannot make it of sums that have changed.
-std::string Executor::damage() const {
-  const bool owes = standing_.phase == Standing::Phase::kVoted ||
-                    standing_.phase == Standing::Phase::kDecided;
-  try {
-    if (seal_) require_sound(seal_->broken());
-    for (int i = 0; seal_ && owes && i < static_cast<int>(updated_.size()); ++i)
-      if (state_.buckets()[i].trained && !updated_[i])
-        require_sound(gradients_.broken_sum(i));
-  } catch (const DamagedMemory& error) {
-    return error.what();
-  }
-  return "";
-}
-
-void Executor::refresh_mirror(int bucket) {
+void StateView::refresh_mirror(int bucket) {
   const BucketState& state = state_.buckets()[bucket];
   const auto beside = [&](int distance) {
     return schedule_.mesh.coordinate_beside(comm_.rank(), Axis::kCut, distance);
@@ -191,30 +143,16 @@ void Executor::refresh_mirror(int bucket) {
   groups_.shard->exchange(sends, receives).wait();
 }
 
-std::string Executor::small_state() { return loss_scale_ ? loss_scale_->saved() : ""; }
-
-void Executor::set_small_state(const std::string& text) {
-  if (loss_scale_ && !text.empty()) loss_scale_->restore(text);
-}
-
-// Where a parameter and elements [begin, ...) of its bucket meet, which may be nowhere.
-Tensor Executor::part_of(const Place& place, const Tensor& flat, int64_t begin) {
-  const int64_t offset = place.offset - begin;
-  const int64_t from = std::clamp<int64_t>(offset, 0, flat.numel());
-  const int64_t to = std::clamp(offset + place.parameter.numel(), from, flat.numel());
-  return flat.narrow(0, from, to - from);
-}
-
 // Shares as many as ranks are held once each: there is nothing to compare them with,
 // mirrors apart. Masters are compared where they are memory of their own, and everyone
 // updates all of what he holds: a bit of theirs may not show in the weights for long.
-std::vector<Executor::Copy> Executor::copies() {
+std::vector<StateView::Copy> StateView::copies() const {
   std::vector<Copy> all = mirrored_copies();
   const auto add = [&](const std::string& name, const Tensor& tensor, int shares) {
     if (shares < comm_.size()) all.push_back({name, tensor, shares});
   };
   const int shares = groups_.shard->size();
-  const bool masters = schedule_.precision.compute != at::kFloat && !fused_;
+  const bool masters = schedule_.precision.compute != at::kFloat && !at_once_;
   for (const auto& place : state_.places()) {
     const BucketState& state = state_.buckets()[place.bucket];
     if (schedule_.shard == 3)
@@ -229,7 +167,7 @@ std::vector<Executor::Copy> Executor::copies() {
   return all;
 }
 
-std::vector<Executor::Copy> Executor::mirrored_copies() {
+std::vector<StateView::Copy> StateView::mirrored_copies() const {
   std::vector<Copy> all;
   if (!has_mirrors(schedule_)) return all;
   for (const auto& place : state_.places()) {
@@ -246,33 +184,8 @@ std::vector<Executor::Copy> Executor::mirrored_copies() {
   return all;
 }
 
-// Faults before an action, and what a damaged memory would do: a bit of the first
-// element of some kind of memory is another. At each action it is another bit, or a
-// second flip would undo the first.
-void Executor::strike(int64_t index) {
-  const uint32_t bit = 1u << (22 - index % 16);  // of a float32's fraction
-  const auto flips = [&](std::string_view point) {
-    return options_.faults->reach(point, comm_.rank(), index) == FaultPlan::Ask::kFlip;
-  };
-  const auto flip = [&](const Tensor& tensor) {
-    if (!tensor.defined() || tensor.nbytes() < sizeof(uint32_t)) return;
-    *static_cast<uint32_t*>(tensor.data_ptr()) ^= bit;
-  };
-  BucketState& bucket = state_.buckets().front();
-  if (flips("engine.action")) flip(bucket.master);
-  if (flips("engine.moment") && !bucket.states.empty()) flip(bucket.states.front());
-  if (flips("engine.mirror") && bucket.mirror) flip(bucket.mirror->master);
-  if (flips("engine.gradient")) {
-    // Each time other memory, and another element of it.
-    const auto all = gradients_.memory(0);
-    const Tensor some = all[index % static_cast<int64_t>(all.size())].view({-1});
-    const int64_t at = index * 1009 % some.numel() / 2 * 2;
-    flip(some.narrow(0, at, some.numel() - at));
-  }
-}
-
 // Everyone sees all hashes, so that all ranks come to the same end.
-ReplicaReport Executor::compare_replicas() {
+ReplicaReport StateView::compare_replicas() const {
   const int size = comm_.size();
   if (size == 1) return {};
   const auto mine = copies();

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/block_runner.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace cohort {
+
+// Hands out the cells of one forward.
+class BlockRunner::Cells final : public GradSink {
+ public:
+  Cells(const BlockRunner& runner, Flight& flight) : runner_(runner), flight_(flight) {
+    flight.cells.clear();
+  }
+
+  // Several blocks that share a parameter would overwrite each other's gradients; one
+  // that is frozen has none.
+  GradCell take(const Tensor& parameter) override {
+    if (!parameter.requires_grad()) return nullptr;
+    const int place = runner_.places_by_.at(parameter.unsafeGetTensorImpl());
+    if (runner_.shared_[place]) return nullptr;
+    const auto [it, fresh] = flight_.cells.emplace(place, nullptr);
+    if (!fresh) return nullptr;
+    return it->second = std::make_shared<GradTarget>();
+  }
+
+ private:
+  const BlockRunner& runner_;
+  Flight& flight_;
+};
+
+BlockRunner::BlockRunner(const Chain& chain, Surroundings& around,
+                         const Options& options)
+    : chain_(chain), around_(around), options_(options), places_(chain.blocks.size()) {
+  bool trained = false;
+  for (size_t b = 0; b < chain.blocks.size(); ++b) {
+    input_has_gradient_.push_back(trained);
+    for (const auto& [name, tensor] : chain.blocks[b]->parameters()) {
+      const auto [it, fresh] = places_by_.emplace(tensor.unsafeGetTensorImpl(),
+                                                  static_cast<int>(parameters_.size()));
+      if (fresh) parameters_.push_back(tensor);
+      shared_.resize(parameters_.size(), false);
+      if (!fresh) shared_[it->second] = true;
+      places_[b].push_back(it->second);
+      trained |= tensor.requires_grad();
+    }
+  }
+}
+
+BlockRunner::~BlockRunner() = default;
+
+void BlockRunner::begin(int64_t step, Phase phase) {
+  step_ = step;
+  phase_ = phase;
+  written_.clear();
+  statistics_.clear();
+}
+
+void BlockRunner::clear() { flights_.clear(); }
+
+BlockRunner::Flight& BlockRunner::flight(int block, int slice) {
+  return flights_[{block, slice}];
+}
+
+bool BlockRunner::is_under_way(int slice) const {
+  return std::ranges::any_of(flights_, [=](const auto& entry) {
+    return entry.first.second == slice && !entry.second.inputs.empty();
+  });
+}
+
+void BlockRunner::forward(int block, int slice, bool keeps_graph) {
+  Flight& now = flight(block, slice);
+  now = {};
+  const Batch& batch = around_.batch(slice);
+  if (batch.input.size(0) == 0) return;  // a short last batch has empty slices
+  now.inputs = block == 0 ? Values{batch.input}
+                          : cut_graph(flight(block - 1, slice).outputs,
+                                      input_has_gradient_[block]);
+  now.has_graph = keeps_graph;
+  const c10::AutoGradMode mode(keeps_graph);
+  const size_t before = statistics_.size();
+  now.outputs = run(block, slice, now.inputs, /*again=*/false);
+  for (size_t i = before; i < statistics_.size(); ++i) statistics_[i].slice = slice;
+  if (block == 0) return;
+  // What no backward starts from lives on as this block's input alone.
+  if (Flight& earlier = flight(block - 1, slice); !earlier.has_graph)
+    earlier.outputs.clear();
+}
+
+Values BlockRunner::run(int block, int slice, const Values& inputs, bool again) {
+  const bool trains = phase_ == Phase::kTrain;
+  Cells cells(*this, flight(block, slice));
+  Context context{.step = step_,
+                  .slice = options_.first_slice + slice,
+                  .sample_ids = around_.batch(slice).ids,
+                  .seed = options_.seed,
+                  .phase = phase_,
+                  .recompute = again,
+                  .grads = trains ? &cells : nullptr,
+                  .random = around_.random(slice),
+                  .statistics = trains && !again ? &statistics_ : nullptr};
+  Values outputs = chain_.blocks[block]->forward(inputs, context);
+  return is_last(block) ? loss_of(slice, outputs, again) : outputs;
+}
+
+Values BlockRunner::loss_of(int slice, const Values& outputs, bool again) {
+  const bool hurries = !options_.may_wait && phase_ == Phase::kTrain;
+  const c10::AutoGradMode mode(hurries || c10::GradMode::is_enabled());
+  const WeightedLoss loss = chain_.loss(outputs, around_.batch(slice).target);
+  if (!again) around_.keep_loss(slice, loss);
+  return {loss.sum};
+}
+
+void BlockRunner::recompute(int block, int slice) {
+  Flight& now = flight(block, slice);
+  if (now.inputs.empty()) return;
+  now.outputs = run(block, slice, now.inputs, /*again=*/true);
+}
+
+void BlockRunner::backward(int block, int slice) {
+  Flight now = std::exchange(flight(block, slice), {});
+  flights_.erase({block, slice});
+  std::vector<int> trained;
+  for (const int place : places_[block])
+    if (parameters_[place].requires_grad()) trained.push_back(place);
+  for (const auto& [place, cell] : now.cells) *cell = around_.home(place, slice);
+  Values gradients = differentiate(block, now, trained);
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < trained.size(); ++i) {
+    keep(trained[i], slice, gradients[i], now);
+    around_.close(trained[i], slice);
+  }
+  if (block == 0) return;
+  Values& upstream = flight(block - 1, slice).gradient;
+  auto next = gradients.begin() + static_cast<int64_t>(trained.size());
+  upstream.clear();
+  for (const auto& input : now.inputs)
+    upstream.push_back(input.requires_grad() ? *next++ : Tensor());
+}
+
+// Of the parameters, then of those inputs that have a gradient.
+Values BlockRunner::differentiate(int block, Flight& now,
+                                  const std::vector<int>& trained) {
+  Values wanted, roots, given;
+  for (const int place : trained) wanted.push_back(parameters_[place]);
+  for (const auto& value : now.inputs)
+    if (value.requires_grad()) wanted.push_back(value);
+  if (is_last(block) && !now.outputs.empty()) now.gradient = {around_.seed()};
+  for (size_t i = 0; i < now.gradient.size() && i < now.outputs.size(); ++i) {
+    if (!now.gradient[i].defined() || !now.outputs[i].requires_grad()) continue;
+    roots.push_back(now.outputs[i]);
+    given.push_back(now.gradient[i]);
+  }
+  if (roots.empty() || wanted.empty()) return Values(wanted.size());
+  now.outputs.clear();
+  now.gradient.clear();
+  return torch::autograd::grad(roots, wanted, given, {}, false, /*allow_unused=*/true);
+}
+
+// A gradient that was born in its place is there already. One that was handed a place
+// and came back elsewhere is the sum with a second use of the parameter, and holds all
+// of it.
+void BlockRunner::keep(int place, int slice, const Tensor& gradient,
+                       const Flight& flight) {
+  const auto [home, adds_slices] = around_.home(place, slice);
+  bool adds = adds_slices;
+  if (shared_[place]) adds |= std::exchange(written_[{place, slice}], true);
+  if (adds) around_.open(place, slice);
+  if (!gradient.defined()) {
+    if (!adds) home.zero_();
+  } else if (gradient.data_ptr() == home.data_ptr()) {
+    return;
+  } else if (!adds || flight.cells.contains(place)) {
+    home.copy_(gradient);
+  } else {
+    home.add_(gradient);
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cohort/data/dataset.h"
+#include "cohort/step/block.h"
+
+namespace cohort {
+
+// What blocks compute with, and where their gradients go. A place is the number of a
+// parameter in the order of the chain, each counted once.
+class Surroundings {
+ public:
+  virtual ~Surroundings() = default;
+
+  virtual const Batch& batch(int slice) = 0;
+  // Null: the host draws.
+  virtual DeviceRandom* random(int) { return nullptr; }
+  virtual void keep_loss(int slice, const WeightedLoss& loss) = 0;
+
+  // The gradient of the loss itself.
+  virtual Tensor seed() = 0;
+  // Where that slice's gradient of a parameter belongs, and whether it is added to what
+  // earlier slices left there. Asked for when its backward begins.
+  virtual GradTarget home(int place, int slice) = 0;
+  // A gradient at home is about to be added to; it has arrived, all of it or what one
+  // of several blocks adds.
+  virtual void open(int, int) {}
+  virtual void close(int, int) {}
+
+ protected:
+  Surroundings() = default;
+};
+
+// Runs forward, recompute and backward of blocks, each for a slice: the one place where
+// blocks are called. Several slices may be under way, in any order that has a block's
+// forward before its backward. A step of a pipeline computes some blocks alone: values
+// at the borders are put in and taken out.
+//
+// Borrows the chain and the surroundings. Thread safety: none.
+class BlockRunner {
+ public:
+  struct Options {
+    uint64_t seed = 0;
+    int first_slice = 0;  // of this rank, in the global batch
+    // Off: a forward of training must not wait for what it computes, so right answers
+    // are not counted in it.
+    bool may_wait = true;
+  };
+  BlockRunner(const Chain& chain, Surroundings& around, const Options& options);
+  ~BlockRunner();
+
+  void begin(int64_t step, Phase phase);
+  // Drops all that is under way.
+  void clear();
+
+  // `keeps_graph`: its backward needs no recompute.
+  void forward(int block, int slice, bool keeps_graph);
+  void recompute(int block, int slice);
+  void backward(int block, int slice);
+
+  // The output of a block and the gradient of it, where they cross a border.
+  Values& output(int block, int slice) { return flight(block, slice).outputs; }
+  Values& gradient(int block, int slice) { return flight(block, slice).gradient; }
+
+  // Whether some forward of that slice waits for its backward.
+  bool is_under_way(int slice) const;
+
+  // Of all forwards since begin(), with their slices.
+  std::vector<Statistic>& statistics() { return statistics_; }
+
+  const std::vector<Tensor>& parameters() const { return parameters_; }
+  const std::vector<int>& places_of(int block) const { return places_[block]; }
+
+ private:
+  // A forward that waits for its backward.
+  struct Flight {
+    Values inputs;
+    Values outputs;   // empty: nothing was computed, or nobody needs them any more
+    Values gradient;  // of the outputs; undefined where one has none
+    std::map<int, std::shared_ptr<GradTarget>> cells;  // by place
+    bool has_graph = false;
+  };
+  class Cells;
+
+  Flight& flight(int block, int slice);
+  Values run(int block, int slice, const Values& inputs, bool again);
+  Values loss_of(int slice, const Values& outputs, bool again);
+  Values differentiate(int block, Flight& flight, const std::vector<int>& trained);
+  void keep(int place, int slice, const Tensor& gradient, const Flight& flight);
+  bool is_last(int block) const {
+    return block + 1 == static_cast<int>(chain_.blocks.size());
+  }
+
+  const Chain& chain_;
+  Surroundings& around_;
+  Options options_;
+  std::vector<Tensor> parameters_;                  // by place
+  std::unordered_map<const void*, int> places_by_;  // tensor
+  std::vector<std::vector<int>> places_;            // by block
+  std::vector<bool> shared_;                        // by place: several blocks use it
+  std::vector<bool> input_has_gradient_;            // by block
+  int64_t step_ = 0;
+  Phase phase_ = Phase::kTrain;
+  std::map<std::pair<int, int>, Flight> flights_;  // by block and slice
+  std::map<std::pair<int, int>, bool> written_;    // by shared place and slice
+  std::vector<Statistic> statistics_;
+};
+
+}  // namespace cohort

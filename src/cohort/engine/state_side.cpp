@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/state_side.h"
+
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/engine/statistics.h"
+#include "cohort/engine/timed.h"
+
+namespace cohort {
+
+StateSide::StateSide(const Chain& chain, const Schedule& schedule, const Role& role,
+                     const RankGroups& groups, FlatState& state,
+                     GradientSums& gradients, Updates& updates, ComputeSide& compute,
+                     StepInFlight& step, const ExecutorOptions& options)
+    : schedule_(schedule),
+      role_(role),
+      groups_(groups),
+      options_(options),
+      buffers_(chain.buffers()),
+      state_(state),
+      gradients_(gradients),
+      updates_(updates),
+      compute_(compute),
+      step_(step),
+      votes_(groups.world->allocate({1}, at::kLong)) {
+  if (schedule_.precision.compute == at::kHalf) loss_scale_.emplace(options.loss_scale);
+  if (gradients_.seals())
+    seal_ = std::make_unique<StateSeal>(state_, chain, schedule_.shard);
+  if (!options.takes_over) close_seals();
+}
+
+double StateSide::seed_scale() const {
+  return loss_scale_ ? loss_scale_->value() * mean_scale(options_.usual_count) : 1;
+}
+
+void StateSide::begin_step() {
+  standing_ = {.phase = Standing::Phase::kBefore};
+  updated_.assign(schedule_.buckets.size(), false);
+  as_expected_ = false;
+  statistics_.clear();
+  gradients_.begin_step();
+}
+
+void StateSide::norm() {
+  Timed timed(step_.split.update);
+  compute_.settle_loss();
+  compute_.settle_all();
+  step_.norm = updates_.norm(options_.communicate);
+}
+
+void StateSide::fold_buffers() {
+  Timed timed(step_.split.update);
+  statistics_ = compute_.statistics();
+  if (options_.communicate)
+    statistics_ = gather_statistics(*groups_.dp, buffers_, statistics_, role_.slices);
+}
+
+// Their sum came with the loss, so every rank finds the same, before it votes: nothing
+// has changed, and whoever finishes a step that was voted on knows what was drawn.
+void StateSide::check_samples(const StepInput& input) {
+  if (!options_.communicate || std::exchange(as_expected_, true)) return;
+  require_expected(input, step_.sums.drawn());
+}
+
+// From the call on peers may know of this vote; so whoever is cut off in it has voted.
+//
+// What a rank computed from memory that had changed is in everyone's sums. So before
+// anybody votes, each has looked at the memory it computed with: whoever finds damage,
+// or dies before it has looked, leaves a step that nobody voted on.
+PendingWork StateSide::vote() {
+  Communicator& world = *groups_.world;
+  compute_.settle_loss();
+  compute_.settle_all();
+  if (seal_) {
+    require_sound(seal_->broken());
+    require_sound_gradients();
+    if (world.size() > 1 && options_.communicate) world.barrier().wait();
+  }
+  if (options_.faults) options_.faults->reach("engine.vote", world.rank());
+  int64_t* const against = votes_.data_ptr<int64_t>();
+  // What all have summed alike each rank looks at in part: the vote joins the findings.
+  const bool alike = schedule_.shard == 0 && options_.communicate;
+  const bool finite = alike
+                          ? updates_.are_finite(groups_.dp->rank(), groups_.dp->size())
+                          : updates_.are_finite();
+  *against = finite ? 0 : 1;
+  standing_ = {.phase = Standing::Phase::kVoted, .against = !finite};
+  const auto count = [this, against] {
+    step_.skipped = *against > 0;
+    standing_ = {.phase = Standing::Phase::kDecided, .against = step_.skipped};
+    if (step_.skipped && !options_.leaves_out) updates_.stop_for_bad_sum();
+  };
+  if (world.size() == 1 || !options_.communicate) {
+    count();
+    return {};
+  }
+  return {world.all_reduce(votes_, ReduceOp::kSum), count};
+}
+
+void StateSide::update(int bucket) {
+  if (step_.skipped) return;
+  Timed timed(step_.split.update);
+  compute_.settle_loss();
+  compute_.settle(bucket);
+  if (seal_) {
+    require_sound(seal_->broken(bucket));
+    require_sound(gradients_.broken_sum(bucket));
+    seal_->open(bucket);
+  }
+  updates_.apply(bucket, standing_.phase != Standing::Phase::kBefore);
+  updated_[bucket] = true;
+  if (seal_) seal_->close(bucket);
+  if (schedule_.shard == 0) compute_.take_changes(bucket);
+}
+
+void StateSide::commit() {
+  const c10::NoGradGuard no_grad;
+  Timed timed(step_.split.update);
+  compute_.settle_loss();
+  if (!step_.skipped) {
+    if (seal_) require_sound(seal_->broken(seal_->buffers()));
+    compute_.apply(statistics_);
+    if (seal_) seal_->close(seal_->buffers());
+  }
+  if (loss_scale_) loss_scale_->commit(!step_.skipped);
+  standing_ = {.phase = Standing::Phase::kCommitted, .against = step_.skipped};
+}
+
+// Who does not know the outcome of a vote looks at everything: whoever looked at the
+// rest may be gone.
+Standing StateSide::standing() const {
+  Standing now = standing_;
+  if (now.phase == Standing::Phase::kVoted && !now.against)
+    now.against = !updates_.are_finite();
+  return now;
+}
+
+// All that the step needs of others came before its vote (law 2).
+void StateSide::finish(bool skip) {
+  COHORT_CHECK(schedule_.elastic && standing_.phase != Standing::Phase::kBefore,
+               "a step that was not voted on cannot be finished alone");
+  if (standing_.phase == Standing::Phase::kCommitted) return;
+  step_.skipped = skip;
+  if (step_.skipped && !options_.leaves_out) updates_.stop_for_bad_sum();
+  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
+    if (state_.buckets()[i].trained && !updated_[i]) update(i);
+  commit();
+}
+
+// ---- memory that changes by itself ----
+
+void StateSide::close_seals() {
+  if (seal_) seal_->close_all();
+}
+
+void StateSide::require_sound(const std::string& broken) const {
+  if (broken.empty()) return;
+  throw DamagedMemory(text("[engine] step ", step_.step + 1, ": the memory of ", broken,
+                           " has changed by itself on rank ", groups_.world->rank(),
+                           "; its state is taken from elsewhere"));
+}
+
+// Nobody has voted on them, and the state is as it was: the step is made again.
+void StateSide::require_sound_gradients() const {
+  std::string broken = gradients_.broken();
+  for (int i = 0; broken.empty() && i < static_cast<int>(updated_.size()); ++i)
+    if (state_.buckets()[i].trained) broken = gradients_.broken_sum(i);
+  if (!broken.empty())
+    throw CommError(text("[engine] step ", step_.step + 1, ": ", broken,
+                         " has changed by itself, as rank ", groups_.world->rank(),
+                         " sees it; the step is made again"));
+}
+
+// Who has voted owes the step, and cannot make it of sums that have changed.
+std::string StateSide::damage() const {
+  const bool owes = standing_.phase == Standing::Phase::kVoted ||
+                    standing_.phase == Standing::Phase::kDecided;
+  try {
+    if (seal_) require_sound(seal_->broken());
+    for (int i = 0; seal_ && owes && i < static_cast<int>(updated_.size()); ++i)
+      if (state_.buckets()[i].trained && !updated_[i])
+        require_sound(gradients_.broken_sum(i));
+  } catch (const DamagedMemory& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void StateSide::strike(int64_t index) {
+  const uint32_t bit = 1u << (22 - index % 16);  // of a float32's fraction
+  const auto flips = [&](std::string_view point) {
+    return options_.faults->reach(point, groups_.world->rank(), index) ==
+           FaultPlan::Ask::kFlip;
+  };
+  const auto flip = [&](const Tensor& tensor) {
+    if (!tensor.defined() || tensor.nbytes() < sizeof(uint32_t)) return;
+    *static_cast<uint32_t*>(tensor.data_ptr()) ^= bit;
+  };
+  BucketState& bucket = state_.buckets().front();
+  if (flips("engine.action")) flip(bucket.master);
+  if (flips("engine.moment") && !bucket.states.empty()) flip(bucket.states.front());
+  if (flips("engine.mirror") && bucket.mirror) flip(bucket.mirror->master);
+  if (flips("engine.gradient")) {
+    // Each time other memory, and another element of it.
+    const auto all = gradients_.memory(0);
+    const Tensor some = all[index % static_cast<int64_t>(all.size())].view({-1});
+    const int64_t at = index * 1009 % some.numel() / 2 * 2;
+    flip(some.narrow(0, at, some.numel() - at));
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cohort/engine/compute_side.h"
+#include "cohort/engine/flat_state.h"
+#include "cohort/engine/rank_groups.h"
+#include "cohort/engine/replicas.h"
+#include "cohort/engine/step_runner.h"
+#include "cohort/optim/update_rule.h"
+
+namespace cohort {
+
+// The state of a run as a whole: shown in pieces, made whole, and compared between the
+// ranks that hold it. Borrows all it is given. Thread safety: none.
+class StateView {
+ public:
+  // `at_once`: ranks update for one another, each its share.
+  StateView(const Chain& chain, const Schedule& schedule, const RankGroups& groups,
+            const UpdateRule& rule, FlatState& state, bool at_once);
+
+  // As in StepRunner.
+  std::vector<NamedTensor> weights() const;
+  std::vector<StatePiece> pieces(Holding which) const;
+  void refresh(ComputeSide& compute);
+  ReplicaReport compare_replicas() const;
+
+ private:
+  struct Copy;  // what other ranks hold too
+
+  Tensor master_of(int bucket) const;
+  ShareRange owned_range(int bucket) const;
+  std::vector<Copy> copies() const;
+  std::vector<Copy> mirrored_copies() const;
+  void refresh_mirror(int bucket);
+
+  const Chain& chain_;
+  const Schedule& schedule_;
+  const RankGroups& groups_;
+  Communicator& comm_;  // the world
+  const UpdateRule& rule_;
+  FlatState& state_;
+  bool at_once_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cohort/engine/step_sums.h"
+#include "cohort/observe/meter.h"
+
+namespace cohort {
+
+// What the parts of an executor know of the step that they make together.
+struct StepInFlight {
+  StepInFlight(Communicator& comm, int64_t listed) : sums(comm, listed) {}
+
+  void begin(int64_t number, double learning_rate) {
+    step = number;
+    rate = learning_rate;
+    norm = 0;
+    skipped = false;
+    not_finite.clear();
+    split = {};
+    sums.clear();
+  }
+
+  int64_t step = 0;  // counted from 0
+  double rate = 0;
+  double seed_scale = 1;  // of the gradient of the loss itself, for narrow types
+  double norm = 0;
+  bool skipped = false;    // the ranks voted against it
+  std::string not_finite;  // which gradient is no number, if one was found
+  StepSplit split;
+  StepSums sums;
+};
+
+}  // namespace cohort

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/transfers.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "cohort/engine/timed.h"
+
+namespace cohort {
+
+Transfers::Transfers(const Schedule& schedule, const RankChannels& channels,
+                     FlatState& state, GradientSums& gradients, ComputeSide& compute,
+                     StepInFlight& step)
+    : schedule_(schedule),
+      channels_(channels),
+      groups_(channels.groups()),
+      state_(state),
+      gradients_(gradients),
+      compute_(compute),
+      step_(step) {}
+
+PendingWork Transfers::reduce(const Action& action,
+                              const GradientSums::Visitor* visitor) {
+  Timed timed(step_.split.wait);
+  const int bucket = action.buckets[0];
+  if (bucket == kLossBucket) {
+    compute_.settle_loss();
+    return {step_.sums.reduce(), nullptr};
+  }
+  compute_.settle(bucket);
+  const bool replicas =
+      action.kind == ActionKind::kReduce && groups_.replicate != nullptr;
+  if (replicas) return gradients_.reduce_replicas(bucket);
+  PendingWork work = gradients_.reduce(bucket, action.slice, visitor);
+  if (!sums_shares(action.kind)) return work;
+  const bool changes = action.kind == ActionKind::kReduceUpdate && schedule_.shard < 3;
+  return {std::move(work.work), [this, bucket, changes, then = std::move(work.then)] {
+            if (then) then();
+            compute_.has_summed(bucket);
+            if (changes) compute_.take_changes(bucket);
+          }};
+}
+
+PendingWork Transfers::mirror(const Action& action) {
+  Timed timed(step_.split.wait);
+  return gradients_.mirror(action.buckets[0]);
+}
+
+bool Transfers::gathers_nothing() const {
+  return schedule_.shard == 3 && groups_.shard->size() == 1 && compute_.has_copies();
+}
+
+PendingWork Transfers::gather(const Action& action, Interpreter& interpreter) {
+  const int bucket = action.buckets[0];
+  BucketState& state = state_.buckets()[bucket];
+  Timed timed(step_.split.wait);
+  if (gathers_nothing()) {
+    compute_.acquire(bucket, state.travels);
+    return {};
+  }
+  if (schedule_.shard == 3) {
+    state_.acquire(bucket);
+    return {move_shares(state), [this, bucket] {
+              compute_.acquire(bucket, state_.buckets()[bucket].whole);
+            }};
+  }
+  // One copy at a time: the lane would not move the next before this one anyway.
+  interpreter.finish_lane(action.lane);
+  const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
+  return {groups_.shard->all_gather(state.whole, share), [this, share, bucket] {
+            if (!step_.skipped) compute_.take_changes(bucket);
+          }};
+}
+
+// Shares that lie in one memory only have to be there: their owners come when they have
+// updated them. None is updated before all have used it, for its gradient is summed
+// first.
+Work Transfers::move_shares(BucketState& state) {
+  if (state.joined.defined())
+    return dynamic_cast<PeerMemory&>(*groups_.shard).meet(state.numel, [] {});
+  return groups_.shard->all_gather(state.whole, state.travels);
+}
+
+void Transfers::free_parameters(int bucket) {
+  compute_.release(bucket);
+  if (!gathers_nothing()) state_.release(bucket);
+}
+
+}  // namespace cohort

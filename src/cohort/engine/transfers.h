@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cohort/engine/compute_side.h"
+#include "cohort/engine/flat_state.h"
+#include "cohort/engine/gradient_sums.h"
+#include "cohort/engine/interpreter.h"
+#include "cohort/engine/rank_groups.h"
+#include "cohort/engine/step_in_flight.h"
+
+namespace cohort {
+
+// What a step exchanges with its peers: gradients one way, parameters the other.
+// Borrows all it is given. Thread safety: none.
+class Transfers {
+ public:
+  Transfers(const Schedule& schedule, const RankChannels& channels, FlatState& state,
+            GradientSums& gradients, ComputeSide& compute, StepInFlight& step);
+
+  // `visitor`: of sums that are used as they are made.
+  PendingWork reduce(const Action& action, const GradientSums::Visitor* visitor);
+  PendingWork mirror(const Action& action);
+  PendingWork gather(const Action& action, Interpreter& interpreter);
+  void free_parameters(int bucket);
+
+ private:
+  Work move_shares(BucketState& state);
+  // All of the parameters are this rank's own.
+  bool gathers_nothing() const;
+
+  const Schedule& schedule_;
+  const RankChannels& channels_;
+  const RankGroups& groups_;
+  FlatState& state_;
+  GradientSums& gradients_;
+  ComputeSide& compute_;
+  StepInFlight& step_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/updates.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "cohort/core/error.h"
+#include "cohort/engine/norm.h"
+#include "cohort/engine/step_runner.h"
+#include "cohort/engine/sum.h"
+#include "cohort/optim/gradient_norm.h"
+
+namespace cohort {
+namespace {
+
+// Elements [at, at + count) in float32: where they are, or widened into `memory`.
+const float* widen_part(const Tensor& sum, int64_t at, int64_t count,
+                        std::vector<float>& memory) {
+  const Tensor part = sum.narrow(0, at, count);
+  if (sum.scalar_type() == at::kFloat) return part.const_data_ptr<float>();
+  memory.resize(static_cast<size_t>(count));
+  widen(sum.scalar_type(), part.const_data_ptr(), count, memory.data());
+  return memory.data();
+}
+
+}  // namespace
+
+Updates::Updates(const Schedule& schedule, const RankGroups& groups,
+                 const UpdateRule& rule, FlatState& state, GradientSums& gradients,
+                 StepInFlight& step, const Options& options)
+    : schedule_(schedule),
+      groups_(groups),
+      rule_(rule),
+      state_(state),
+      gradients_(gradients),
+      step_(step),
+      options_(options) {
+  visitor_ = [this](int bucket, int64_t begin, int64_t count, float* sum) {
+    visit(bucket, begin, count, sum);
+  };
+  COHORT_CHECK(!options.at_once || GradientSums::can_visit(groups),
+               "the step updates in its reductions, and ranks share no memory");
+  if (!options.at_once || schedule.shard == 3) return;
+  auto& peers = dynamic_cast<PeerMemory&>(*groups.shard);
+  for (const auto& bucket : state.buckets())
+    peer_parameters_.push_back(peers.map_peers(bucket.whole));
+}
+
+// The loss was reduced before any bucket in the same lane, so its count is global.
+StepScalars Updates::scalars() const {
+  double scale = 1.0 / (step_.sums.count() * step_.seed_scale);
+  if (options_.clip > 0) scale *= clip_factor(step_.norm, options_.clip);
+  return {.rate = step_.rate, .grad_scale = scale, .step = step_.step + 1};
+}
+
+// Updates a stretch of this rank's share and hands the parameters to every other rank.
+// The optimizer's state of a share is its owner's alone: nobody else reads it.
+void Updates::visit(int bucket, int64_t begin, int64_t count, float* sum) {
+  check_sum(bucket, begin, count, sum);
+  BucketState& mine = state_.buckets()[bucket];
+  update_range(rule_, mine.ranges, mine, begin, count, sum, scalars());
+  const float* updated = mine.master.const_data_ptr<float>() + (begin - mine.begin);
+  const Tensor& visible = schedule_.shard == 3 ? mine.travels : mine.whole;
+  const auto width = static_cast<int64_t>(visible.element_size());
+  const int64_t at = schedule_.shard == 3 ? begin - mine.begin : begin;
+  auto* const own = static_cast<std::byte*>(visible.data_ptr()) + at * width;
+  if (own != reinterpret_cast<const std::byte*>(updated))
+    narrow(visible.scalar_type(), updated, count, own);
+  if (schedule_.shard == 3) return;
+  for (int r = 0; r < groups_.shard->size(); ++r)
+    if (r != groups_.shard->rank())
+      std::memcpy(static_cast<std::byte*>(peer_parameters_[bucket][r].data_ptr()) +
+                      begin * width,
+                  own, static_cast<size_t>(count * width));
+}
+
+// Padding between parameters may hold anything; only an element of a parameter counts.
+void Updates::check_sum(int bucket, int64_t begin, int64_t count, const float* sum) {
+  if (all_finite(sum, count) || !step_.not_finite.empty()) return;
+  for (const auto& place : state_.places()) {
+    if (place.bucket != bucket) continue;
+    const int64_t from = std::max(begin, place.offset);
+    const int64_t to = std::min(begin + count, place.offset + place.parameter.numel());
+    for (int64_t i = from; i < to; ++i) {
+      if (std::isfinite(sum[i - begin])) continue;
+      const auto rank = gradients_.blame(bucket, i);
+      step_.not_finite =
+          text("[engine] step ", step_.step + 1, ": the gradient of ", place.name,
+               rank ? text(" on rank ", *rank) : " (summed over ranks)", " is ",
+               sum[i - begin], kNotFiniteAdvice);
+      return;
+    }
+  }
+}
+
+void Updates::require_finite() const {
+  if (!step_.not_finite.empty()) throw Error(ErrorKind::kBug, step_.not_finite);
+}
+
+void Updates::apply(int bucket, bool voted) {
+  BucketState& state = state_.buckets()[bucket];
+  apply_to(bucket, state, gradients_.sum(bucket), voted);
+  if (state.mirror)
+    apply_to(bucket, *state.mirror, gradients_.mirrored_sum(bucket), voted);
+}
+
+void Updates::apply_to(int bucket, ShareState& share, const Tensor& sum, bool voted) {
+  const BucketState& whole = state_.buckets()[bucket];
+  const bool own = &share == &whole;
+  const int64_t stretches = (share.count + kStretch - 1) / kStretch;
+  std::vector<char> bad(static_cast<size_t>(stretches), 0);
+  const auto update_stretch = [&](int64_t stretch, std::vector<float>& widened) {
+    const int64_t at = stretch * kStretch;
+    const int64_t count = std::min(kStretch, share.count - at);
+    const float* gradient = widen_part(sum, at, count, widened);
+    bad[stretch] = !voted && !all_finite(gradient, count);
+    update_range(rule_, whole.ranges, share, share.begin + at, count, gradient,
+                 scalars());
+    if (own) state_.publish(bucket, at, count);
+  };
+  at::parallel_for(0, stretches, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> widened;
+    for (int64_t i = begin; i < end; ++i) update_stretch(i, widened);
+  });
+  for (int64_t i = 0; i < stretches; ++i)
+    if (bad[i]) check_stretch(bucket, share, sum, i * kStretch);
+  require_finite();
+}
+
+void Updates::check_stretch(int bucket, const ShareState& share, const Tensor& sum,
+                            int64_t at) {
+  std::vector<float> widened;
+  const int64_t count = std::min(kStretch, share.count - at);
+  check_sum(bucket, share.begin + at, count, widen_part(sum, at, count, widened));
+}
+
+void Updates::stop_for_bad_sum() {
+  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
+    const BucketState& bucket = state_.buckets()[i];
+    for (int64_t at = 0; bucket.trained && at < bucket.count; at += kStretch)
+      check_stretch(i, bucket, gradients_.sum(i), at);
+  }
+  if (step_.not_finite.empty())
+    step_.not_finite =
+        text("[engine] step ", step_.step + 1,
+             ": a gradient that another rank sums is no number", kNotFiniteAdvice);
+  throw Error(ErrorKind::kBug, step_.not_finite);
+}
+
+double Updates::norm(bool communicate) const {
+  const bool cut = schedule_.shard > 0 && communicate;
+  return gradient_norm(state_, gradients_, cut ? groups_.shard : nullptr,
+                       1 / (step_.sums.count() * step_.seed_scale));
+}
+
+bool Updates::are_finite(int part, int parts) const {
+  std::vector<float> widened;
+  const auto finite = [&](const Place& place, const ShareState& share,
+                          const Tensor& sum) {
+    const int64_t from =
+        std::max(share.count * part / parts, place.offset - share.begin);
+    const int64_t to = std::min(share.count * (part + 1) / parts,
+                                place.offset + place.parameter.numel() - share.begin);
+    for (int64_t at = from; at < to; at += kStretch) {
+      const int64_t count = std::min(kStretch, to - at);
+      if (!all_finite(widen_part(sum, at, count, widened), count)) return false;
+    }
+    return true;
+  };
+  return std::ranges::all_of(state_.places(), [&](const Place& place) {
+    const BucketState& bucket = state_.buckets()[place.bucket];
+    if (!bucket.trained) return true;
+    if (!finite(place, bucket, gradients_.sum(place.bucket))) return false;
+    return !bucket.mirror ||
+           finite(place, *bucket.mirror, gradients_.mirrored_sum(place.bucket));
+  });
+}
+
+}  // namespace cohort
