@@ -44,6 +44,9 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
                      Communicator* world, Communicator& shard)
     : blocks_(chain.blocks.size()) {
   const c10::NoGradGuard no_grad;
+  if (rule.reductions() > 0)
+    throw ConfigError(text("[engine] optimizer '", rule.name(),
+                           "' needs sums over tensors; legal: sgd, adam, adamw"));
   for (const auto& bucket : schedule.buckets) {
     const bool cut = !(bucket.cut == AxisSet());
     BucketState& state = buckets_.emplace_back();
@@ -242,8 +245,9 @@ void update_range(const UpdateRule& rule, const std::vector<DecayRange>& ranges,
     std::vector<float*> states;
     for (auto& state : share.states)
       states.push_back(state.data_ptr<float>() + (from - share.begin));
-    rule.apply(master + (from - share.begin), gradient + (from - begin), states,
-               to - from, range.weight_decay, scalars);
+    rule.apply(
+        {master + (from - share.begin), gradient + (from - begin), states, to - from},
+        {.weight_decay = range.weight_decay}, {}, scalars);
   }
 }
 

@@ -30,15 +30,17 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 }
 
 // An update that goes wrong in one element, once.
-class Faulty final : public UpdateRule {
+class Faulty final : public ElementwiseRule {
  public:
   explicit Faulty(bool faulty, float by = 1) : waits_(faulty), by_(by) {}
   std::string_view name() const override { return "faulty"; }
-  std::span<const std::string_view> states() const override { return {}; }
-  void apply(float* parameter, const float*, std::span<float* const>, int64_t, double,
-             const StepScalars&) const override {
-    if (std::exchange(waits_, false)) *parameter += by_;
+  std::span<const StateSpec> states() const override { return {}; }
+  void apply(const UpdateStretch<float>& stretch, const ParameterTraits&,
+             std::span<const double>, const StepScalars&) const override {
+    if (std::exchange(waits_, false)) *stretch.parameter += by_;
   }
+  void apply(const UpdateStretch<double>&, const ParameterTraits&,
+             std::span<const double>, const StepScalars&) const override {}
 
  private:
   mutable bool waits_;

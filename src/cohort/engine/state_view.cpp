@@ -91,7 +91,7 @@ std::vector<StatePiece> StateView::pieces(Holding which) const {
     add_piece(pieces, place, place.name, TensorKind::kParameter, share.master,
               share.begin, range);
     for (size_t i = 0; i < share.states.size(); ++i)
-      add_piece(pieces, place, moment_name(rule_.states()[i], place.name),
+      add_piece(pieces, place, moment_name(rule_.states()[i].name, place.name),
                 TensorKind::kMoment, share.states[i], share.begin, range);
   };
   for (const auto& place : state_.places()) {
@@ -179,7 +179,8 @@ std::vector<StateView::Copy> StateView::mirrored_copies() const {
     };
     add(place.name, own.master, mirror.master);
     for (size_t i = 0; i < own.states.size(); ++i)
-      add(moment_name(rule_.states()[i], place.name), own.states[i], mirror.states[i]);
+      add(moment_name(rule_.states()[i].name, place.name), own.states[i],
+          mirror.states[i]);
   }
   return all;
 }

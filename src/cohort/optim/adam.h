@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cohort/optim/update_arithmetic.h"
 #include "cohort/optim/update_rule.h"
 
 namespace cohort {
@@ -23,5 +24,8 @@ struct AdamOptions {
 //   p = p - rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 // States: exp_avg (m) and exp_avg_sq (v), PyTorch's names.
 std::unique_ptr<UpdateRule> make_adam(const AdamOptions& options);
+
+// What step t needs of pow(), which only the host works out.
+arithmetic::AdamStep adam_step(const AdamOptions& options, int64_t step);
 
 }  // namespace cohort

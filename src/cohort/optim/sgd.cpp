@@ -3,62 +3,65 @@
 
 #include <array>
 
+#include "cohort/optim/update_arithmetic.h"
+
 namespace cohort {
 namespace {
 
-constexpr std::array<std::string_view, 1> kMomentumState = {"momentum"};
+using arithmetic::SgdNumbers;
 
-class Sgd final : public UpdateRule {
+constexpr std::array<StateSpec, 1> kSgdStates = {{{"momentum"}}};
+
+template <typename Real>
+void sgd_plain_stretch(Real* __restrict p, const Real* __restrict g, int64_t count,
+                       const SgdNumbers<Real> n) {
+  for (int64_t i = 0; i < count; ++i) arithmetic::sgd_plain(p[i], g[i], n);
+}
+
+template <typename Real>
+void sgd_momentum_stretch(Real* __restrict p, const Real* __restrict g,
+                          Real* __restrict v, int64_t count, const SgdNumbers<Real> n) {
+  for (int64_t i = 0; i < count; ++i) arithmetic::sgd_momentum(p[i], g[i], v[i], n);
+}
+
+template <typename Real>
+void sgd_nesterov_stretch(Real* __restrict p, const Real* __restrict g,
+                          Real* __restrict v, int64_t count, const SgdNumbers<Real> n) {
+  for (int64_t i = 0; i < count; ++i) arithmetic::sgd_nesterov(p[i], g[i], v[i], n);
+}
+
+class Sgd final : public ElementwiseRule {
  public:
   explicit Sgd(const SgdOptions& options) : options_(options) {}
 
   std::string_view name() const override { return "sgd"; }
 
-  std::span<const std::string_view> states() const override {
+  std::span<const StateSpec> states() const override {
     if (options_.momentum == 0) return {};
-    return kMomentumState;
+    return kSgdStates;
   }
 
-  void apply(float* p, const float* g, std::span<float* const> states, int64_t count,
-             double weight_decay, const StepScalars& scalars) const override {
-    const Numbers n{
-        static_cast<float>(scalars.grad_scale), static_cast<float>(weight_decay),
-        static_cast<float>(options_.momentum), static_cast<float>(scalars.rate)};
-    if (states.empty())
-      plain(p, g, count, n);
-    else if (options_.nesterov)
-      nesterov(p, g, states[0], count, n);
-    else
-      momentum(p, g, states[0], count, n);
+  void apply(const UpdateStretch<float>& stretch, const ParameterTraits& traits,
+             std::span<const double>, const StepScalars& scalars) const override {
+    update(stretch, traits, scalars);
+  }
+  void apply(const UpdateStretch<double>& stretch, const ParameterTraits& traits,
+             std::span<const double>, const StepScalars& scalars) const override {
+    update(stretch, traits, scalars);
   }
 
  private:
-  struct Numbers {
-    float scale, decay, mu, rate;
-  };
-
-  static void plain(float* __restrict p, const float* __restrict g, int64_t count,
-                    Numbers n) {
-    for (int64_t i = 0; i < count; ++i)
-      p[i] -= n.rate * (n.scale * g[i] + n.decay * p[i]);
-  }
-
-  static void momentum(float* __restrict p, const float* __restrict g,
-                       float* __restrict v, int64_t count, Numbers n) {
-    for (int64_t i = 0; i < count; ++i) {
-      const float grad = n.scale * g[i] + n.decay * p[i];
-      v[i] = n.mu * v[i] + grad;
-      p[i] -= n.rate * v[i];
-    }
-  }
-
-  static void nesterov(float* __restrict p, const float* __restrict g,
-                       float* __restrict v, int64_t count, Numbers n) {
-    for (int64_t i = 0; i < count; ++i) {
-      const float grad = n.scale * g[i] + n.decay * p[i];
-      v[i] = n.mu * v[i] + grad;
-      p[i] -= n.rate * (grad + n.mu * v[i]);
-    }
+  template <typename Real>
+  void update(const UpdateStretch<Real>& s, const ParameterTraits& traits,
+              const StepScalars& scalars) const {
+    const auto n = arithmetic::sgd_numbers<Real>(
+        scalars.grad_scale, traits.weight_decay, options_.momentum, scalars.rate);
+    if (s.states.empty())
+      sgd_plain_stretch(s.parameter, s.gradient, s.count, n);
+    else if (options_.nesterov)
+      sgd_nesterov_stretch(s.parameter, s.gradient, s.states[0], s.count, n);
+    else
+      sgd_momentum_stretch(s.parameter, s.gradient, s.states[0], s.count, n);
   }
 
   SgdOptions options_;

@@ -11,15 +11,15 @@ ADAM = [("Adam", 0.9, 0.999, 1e-8, 0.0), ("Adam", 0.9, 0.999, 1e-8, 0.1),
 
 def run(make):
     """Parameters after the steps. The rate changes each step, as under a schedule."""
-    p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+    p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5], dtype=torch.double))
     optimizer = make([p])
     for step in range(STEPS):
         optimizer.param_groups[0]["lr"] = 0.1 / (step + 1)
-        p.grad = torch.tensor([0.5, -0.25, 1.0]) * (step + 1)
+        p.grad = torch.tensor([0.5, -0.25, 1.0], dtype=torch.double) * (step + 1)
         if step == 3:
             p.grad = -p.grad
         optimizer.step()
-    return ", ".join(f"{v:.9g}f" for v in p.tolist())
+    return ", ".join(repr(v) for v in p.tolist())
 
 
 def text(*values):

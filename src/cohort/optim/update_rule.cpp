@@ -7,6 +7,7 @@
 #include "cohort/core/nearest.h"
 #include "cohort/optim/adam.h"
 #include "cohort/optim/sgd.h"
+#include "cohort/optim/sum_arithmetic.h"
 
 namespace cohort {
 namespace {
@@ -19,6 +20,37 @@ AdamOptions adam_options(const UpdateOptions& options, AdamDecay decay) {
 }
 
 }  // namespace
+
+int64_t state_numel(StateShape shape, std::span<const int64_t> sizes) {
+  const bool matrix = sizes.size() >= 2;
+  int64_t numel = 1, columns = 1;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    numel *= sizes[d];
+    if (d > 0) columns *= sizes[d];
+  }
+  switch (shape) {
+    case StateShape::kParameter:
+      return numel;
+    case StateShape::kScalar:
+      return 1;
+    case StateShape::kRows:
+      return matrix ? sizes[0] : 0;
+    case StateShape::kColumns:
+      return matrix ? columns : 0;
+    case StateShape::kNoMatrix:
+      return matrix ? 0 : numel;
+  }
+  COHORT_CHECK(false, "no such shape of a state");
+}
+
+void add_chunks(std::span<const double> chunks, std::span<double> totals) {
+  COHORT_CHECK(!totals.empty() && chunks.size() % totals.size() == 0, chunks.size(),
+               " sums of chunks, ", totals.size(), " totals");
+  const auto width = static_cast<int64_t>(totals.size());
+  const auto count = static_cast<int64_t>(chunks.size()) / width;
+  for (int64_t k = 0; k < width; ++k)
+    totals[k] = arithmetic::tree_sum(chunks.data() + k, count, width);
+}
 
 std::unique_ptr<UpdateRule> make_update_rule(const UpdateOptions& options) {
   if (options.name == "sgd")

@@ -28,7 +28,7 @@ std::vector<StatePiece> CudaStep::state() {
   for (const auto& place : places_) {
     add_piece(pieces, place, place.name, TensorKind::kParameter, master_, 0, all);
     for (size_t i = 0; i < update_->states().size(); ++i)
-      add_piece(pieces, place, moment_name(rule->states()[i], place.name),
+      add_piece(pieces, place, moment_name(rule->states()[i].name, place.name),
                 TensorKind::kMoment, update_->states()[i], 0, all);
   }
   for (const auto& [name, tensor] : frozen_)
