@@ -6,6 +6,8 @@
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "cohort/optim/adam.h"
+#include "cohort/optim/lamb.h"
+#include "cohort/optim/lars.h"
 #include "cohort/optim/sgd.h"
 #include "cohort/optim/sum_arithmetic.h"
 
@@ -59,9 +61,19 @@ std::unique_ptr<UpdateRule> make_update_rule(const UpdateOptions& options) {
     return make_adam(adam_options(options, AdamDecay::kGradient));
   if (options.name == "adamw")
     return make_adam(adam_options(options, AdamDecay::kDecoupled));
-  constexpr std::array<std::string_view, 3> legal = {"sgd", "adam", "adamw"};
-  throw ConfigError(text("[optim] unknown optimizer '", options.name, "'; nearest: ",
-                         nearest(options.name, legal), "; legal: sgd, adam, adamw"));
+  if (options.name == "lars")
+    return make_lars({.momentum = options.momentum,
+                      .nesterov = options.nesterov,
+                      .trust = options.trust,
+                      .eps = options.eps});
+  if (options.name == "lamb")
+    return make_lamb(
+        {.beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps});
+  constexpr std::array<std::string_view, 5> legal = {"sgd", "adam", "adamw", "lars",
+                                                     "lamb"};
+  throw ConfigError(text("[optim] unknown optimizer '", options.name,
+                         "'; nearest: ", nearest(options.name, legal),
+                         "; legal: sgd, adam, adamw, lars, lamb"));
 }
 
 }  // namespace cohort

@@ -126,11 +126,12 @@ void add_chunks(std::span<const double> chunks, std::span<double> totals);
 
 struct UpdateOptions {
   std::string name = "sgd";
-  double momentum = 0.9;  // sgd
+  double momentum = 0.9;  // sgd and lars
   bool nesterov = false;
-  double beta1 = 0.9;  // adam and adamw
+  double beta1 = 0.9;  // adam, adamw and lamb
   double beta2 = 0.999;
-  double eps = 1e-8;
+  double eps = 1e-8;     // all but sgd
+  double trust = 0.001;  // lars: a step moves a tensor by rate * trust of its norm
 };
 
 // ConfigError for an unknown name, with the nearest legal one.

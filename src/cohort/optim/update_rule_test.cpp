@@ -132,7 +132,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(UpdateOptions{.name = "sgd", .momentum = 0},
                     UpdateOptions{.name = "sgd", .momentum = 0.9},
                     UpdateOptions{.name = "sgd", .momentum = 0.9, .nesterov = true},
-                    UpdateOptions{.name = "adam"}, UpdateOptions{.name = "adamw"}),
+                    UpdateOptions{.name = "adam"}, UpdateOptions{.name = "adamw"},
+                    UpdateOptions{.name = "lars", .momentum = 0},
+                    UpdateOptions{.name = "lars"},
+                    UpdateOptions{.name = "lars", .nesterov = true},
+                    UpdateOptions{.name = "lamb"}),
     [](const auto& info) { return text(info.param.name, info.index); });
 
 TEST(UpdateRule, UnknownOptimizerIsRefusedWithTheNearest) {
@@ -141,7 +145,8 @@ TEST(UpdateRule, UnknownOptimizerIsRefusedWithTheNearest) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("nearest: adam"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("legal: sgd, adam, adamw"));
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("legal: sgd, adam, adamw, lars, lamb"));
   }
 }
 
