@@ -67,7 +67,7 @@ class DeviceCompute final : public ComputeSide, private Surroundings {
   StepInFlight& step_;
   int first_slice_;
   std::set<std::pair<int, int>> recomputed_;  // blocks and slices
-  std::vector<int> last_to_add_;  // by bucket: block
+  std::vector<int> last_to_add_;              // by bucket: block
   DeviceSide side_;
   BlockRunner blocks_;
   std::vector<Segment> segments_;
