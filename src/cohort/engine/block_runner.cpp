@@ -9,6 +9,16 @@
 #include <utility>
 
 namespace cohort {
+namespace {
+
+// As a value arrives that crosses a link, so that it makes no difference whether it
+// did.
+Tensor dense(const Tensor& value) {
+  return !value.defined() || value.is_non_overlapping_and_dense() ? value
+                                                                  : value.contiguous();
+}
+
+}  // namespace
 
 // Hands out the cells of one forward.
 class BlockRunner::Cells final : public GradSink {
@@ -72,6 +82,14 @@ bool BlockRunner::is_under_way(int slice) const {
   });
 }
 
+void BlockRunner::drop_sent(int block, int slice) {
+  Flight& sent = flight(block, slice);
+  if (sent.inputs.empty())
+    flights_.erase({block, slice});
+  else if (!sent.has_graph)
+    sent.outputs.clear();
+}
+
 void BlockRunner::forward(int block, int slice, bool keeps_graph) {
   Flight& now = flight(block, slice);
   now = {};
@@ -104,7 +122,9 @@ Values BlockRunner::run(int block, int slice, const Values& inputs, bool again) 
                   .random = around_.random(slice),
                   .statistics = trains && !again ? &statistics_ : nullptr};
   Values outputs = chain_.blocks[block]->forward(inputs, context);
-  return is_last(block) ? loss_of(slice, outputs, again) : outputs;
+  if (is_last(block)) return loss_of(slice, outputs, again);
+  for (auto& output : outputs) output = dense(output);
+  return outputs;
 }
 
 Values BlockRunner::loss_of(int slice, const Values& outputs, bool again) {
@@ -139,7 +159,7 @@ void BlockRunner::backward(int block, int slice) {
   auto next = gradients.begin() + static_cast<int64_t>(trained.size());
   upstream.clear();
   for (const auto& input : now.inputs)
-    upstream.push_back(input.requires_grad() ? *next++ : Tensor());
+    upstream.push_back(input.requires_grad() ? dense(*next++) : Tensor());
 }
 
 // Of the parameters, then of those inputs that have a gradient.

@@ -68,6 +68,8 @@ class BlockRunner {
   // The output of a block and the gradient of it, where they cross a border.
   Values& output(int block, int slice) { return flight(block, slice).outputs; }
   Values& gradient(int block, int slice) { return flight(block, slice).gradient; }
+  // They have been sent: what no backward here starts from is dropped.
+  void drop_sent(int block, int slice);
 
   // Whether some forward of that slice waits for its backward.
   bool is_under_way(int slice) const;

@@ -52,8 +52,9 @@ class ComputeSide {
 
   virtual int64_t peak_bytes() const { return 0; }
 
-  // Values that cross the borders of a stage.
+  // Values that cross the borders of a stage; and samples of a slice.
   virtual BlockRunner& blocks() = 0;
+  virtual int64_t rows(int slice) = 0;
 
  protected:
   ComputeSide() = default;

@@ -33,8 +33,8 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       updates_at_once_(options.communicate && updates_at_once(role_)),
       channels_(schedule_, comm),
       step_(comm, options.listed_samples),
-      state_(chain, schedule_, rule, options.decay,
-             options.takes_over ? nullptr : &comm, *channels_.groups().shard),
+      state_(chain, schedule_, rule, options.decay, channels_.groups(),
+             options.takes_over),
       gradients_(schedule_, state_, channels_.groups(),
                  {.visits = updates_at_once_,
                   .seals = options.compute_on == ComputeOn::kHost}),
@@ -124,6 +124,10 @@ PendingWork Executor::perform(int index) {
     case ActionKind::kFree:
       transfers_.free_parameters(action.buckets[0]);
       break;
+    case ActionKind::kSend:
+      return transfers_.send(action);
+    case ActionKind::kRecv:
+      return transfers_.receive(action);
     case ActionKind::kNorm:
       end_.norm();
       break;
@@ -184,6 +188,10 @@ class Executor::Evaluation final : public Performer {
       case ActionKind::kFree:
         executor_.transfers_.free_parameters(action.buckets[0]);
         break;
+      case ActionKind::kSend:
+        return executor_.transfers_.send(action);
+      case ActionKind::kRecv:
+        return executor_.transfers_.receive(action);
       case ActionKind::kCommit:
         break;  // nothing has changed
       default:
@@ -237,7 +245,7 @@ std::chrono::duration<double> Executor::time_communication() {
   const GradientSums::Visitor nothing = [](int, int64_t, int64_t, float*) {};
   const auto start = SteadyClock::now();
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
-    if (state_.buckets()[i].trained)
+    if (state_.buckets()[i].trained && state_.buckets()[i].own)
       gradients_
           .reduce(i, schedule_.shard >= 2 ? 0 : kNone,
                   updates_at_once_ ? &nothing : nullptr)

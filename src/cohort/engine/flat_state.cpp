@@ -41,29 +41,20 @@ double decay_of(const std::string& name, const DecayOptions& options) {
 
 FlatState::FlatState(const Chain& chain, const Schedule& schedule,
                      const UpdateRule& rule, const DecayOptions& decay,
-                     Communicator* world, Communicator& shard)
+                     const RankGroups& groups, bool takes_over)
     : blocks_(chain.blocks.size()) {
   const c10::NoGradGuard no_grad;
   if (rule.reductions() > 0)
     throw ConfigError(text("[engine] optimizer '", rule.name(),
                            "' needs sums over tensors; legal: sgd, adam, adamw"));
-  for (const auto& bucket : schedule.buckets) {
-    const bool cut = !(bucket.cut == AxisSet());
-    BucketState& state = buckets_.emplace_back();
-    state.numel = bucket.numel;
-    state.count = cut ? bucket.numel / shard.size() : bucket.numel;
-    state.begin = cut ? state.count * shard.rank() : 0;
-    state.trained = bucket.trained;
-    if (has_mirrors(schedule)) {
-      const int before = schedule.mesh.coordinate_beside(shard.rank(), Axis::kCut, -1);
-      state.mirror = {.begin = state.count * before, .count = state.count};
-    }
-    largest_ = std::max(largest_, bucket.numel);
+  for (int i = 0; i < static_cast<int>(schedule.buckets.size()); ++i) {
+    buckets_.push_back(frame_of(schedule, i, groups));
+    largest_ = std::max(largest_, buckets_.back().numel);
   }
   lay_out(chain, schedule, decay);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     BucketState& state = buckets_[i];
-    fill(static_cast<int>(i), schedule, world, shard);
+    fill(static_cast<int>(i), schedule, groups, takes_over);
     const auto of = [&](Buffer::Holds holds) {
       return planned(schedule, holds, static_cast<int>(i));
     };
@@ -73,7 +64,9 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
     COHORT_CHECK(moments.size() >= count, "the step was planned for ", moments.size(),
                  " states of the optimizer, which has ", count);
     for (size_t k = 0; k < count; ++k) {
-      state.states.push_back(shard.allocate({moments[k]->numel}, moments[k]->dtype));
+      if (state.own)
+        state.states.push_back(
+            groups.shard->allocate({moments[k]->numel}, moments[k]->dtype));
       if (state.mirror)
         state.mirror->states.push_back(
             at::zeros({mirrored[k]->numel}, mirrored[k]->dtype));
@@ -82,6 +75,29 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
 }
 
 FlatState::~FlatState() = default;
+
+// What this rank will hold of a bucket, and no memory yet.
+BucketState FlatState::frame_of(const Schedule& schedule, int index,
+                                const RankGroups& groups) const {
+  const Bucket& bucket = schedule.buckets[index];
+  const Mesh& mesh = schedule.mesh;
+  const int rank = groups.world->rank();
+  const bool cut = !(bucket.cut == AxisSet());
+  const bool copy = mirrors(schedule, rank, index);
+  BucketState state;
+  state.numel = bucket.numel;
+  state.own = schedule.place_of(bucket) == mesh.coordinate(rank, Axis::kPipe);
+  state.trained = bucket.trained && (state.own || copy);
+  if (copy) state.mirror = {.begin = 0, .count = bucket.numel};
+  if (!state.own) return state;
+  state.count = cut ? bucket.numel / groups.shard->size() : bucket.numel;
+  state.begin = cut ? state.count * groups.shard->rank() : 0;
+  if (has_mirrors(schedule) && mirror_axis(schedule) == Axis::kCut) {
+    const int before = mesh.coordinate_beside(rank, Axis::kCut, -1);
+    state.mirror = {.begin = state.count * before, .count = state.count};
+  }
+  return state;
+}
 
 void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
                         const DecayOptions& decay) {
@@ -120,26 +136,22 @@ void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
 
 // Rank 0's weights are everyone's. They pass through one whole float32 bucket, from
 // which each rank keeps what is its own.
-void FlatState::fill(int bucket, const Schedule& schedule, Communicator* world,
-                     Communicator& shard) {
+void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& groups,
+                     bool takes_over) {
   BucketState& state = buckets_[bucket];
   const auto allocate = [&](Buffer::Holds holds) {
     const auto found = planned(schedule, holds, bucket);
-    return found.empty() ? Tensor()
-                         : shard.allocate({found[0]->numel}, found[0]->dtype);
+    return found.empty() || !state.own
+               ? Tensor()
+               : groups.shard->allocate({found[0]->numel}, found[0]->dtype);
   };
   state.master = allocate(Buffer::Holds::kMaster);
   state.whole = allocate(Buffer::Holds::kWhole);
-  const bool apart = state.master.defined(), kept = state.whole.defined();
+  const bool apart = state.master.defined() || !state.own, kept = state.whole.defined();
   Tensor full = apart ? at::zeros({state.numel}, at::kFloat) : state.whole;
-  for (const auto& place : places_) {
-    if (place.bucket != bucket || !world || world->rank() != 0) continue;
-    if (!place.parameter.has_storage() || !place.parameter.storage().data())
-      throw CommError(text("[engine] ", place.name,
-                           " went with the world it was cut over; legal: a new chain"));
-    view(full, place).copy_(place.parameter);
-  }
-  if (world) world->broadcast(full, 0).wait();
+  if (!takes_over) full = first_weights(bucket, groups, full);
+  if (state.mirror) fill_mirror(state, full, *groups.shard);
+  if (!state.own) return drop_parameters(bucket, schedule.precision.compute);
 
   const Tensor share = full.narrow(0, state.begin, state.count);
   if (apart)
@@ -148,7 +160,6 @@ void FlatState::fill(int bucket, const Schedule& schedule, Communicator* world,
     state.master = share;
   if (kept && apart) state.whole.copy_(full);
   if (!kept) {
-    state.whole = at::empty({state.numel}, schedule.precision.compute);
     state.travels = allocate(Buffer::Holds::kTravelling);
     if (state.travels.defined())
       state.travels.copy_(share);
@@ -156,11 +167,32 @@ void FlatState::fill(int bucket, const Schedule& schedule, Communicator* world,
       state.travels = state.master;
   }
   if (schedule.buckets[bucket].joined)
-    state.joined = dynamic_cast<PeerMemory&>(shard).join(state.travels);
-  if (state.mirror) fill_mirror(state, full, shard);
+    state.joined = dynamic_cast<PeerMemory&>(*groups.shard).join(state.travels);
+  if (!kept) return drop_parameters(bucket, schedule.precision.compute);
   for (const auto& place : places_)
     if (place.bucket == bucket) place.parameter.set_data(view(state.whole, place));
-  if (!kept) set_memory(state.whole, {nullptr, at::kCPU}, 0);
+}
+
+Tensor FlatState::first_weights(int bucket, const RankGroups& groups,
+                                Tensor full) const {
+  for (const auto& place : places_) {
+    if (place.bucket != bucket || groups.world->rank() != 0) continue;
+    if (!place.parameter.has_storage() || !place.parameter.storage().data())
+      throw CommError(text("[engine] ", place.name,
+                           " went with the world it was cut over; legal: a new chain"));
+    view(full, place).copy_(place.parameter);
+  }
+  groups.world->broadcast(full, 0).wait();
+  return full;
+}
+
+// Blocks keep their handles, without memory, which comes and goes, or never comes.
+void FlatState::drop_parameters(int bucket, at::ScalarType dtype) {
+  BucketState& state = buckets_[bucket];
+  state.whole = at::empty({state.numel}, dtype);
+  for (const auto& place : places_)
+    if (place.bucket == bucket) place.parameter.set_data(view(state.whole, place));
+  set_memory(state.whole, {nullptr, at::kCPU}, 0);
 }
 
 void FlatState::fill_mirror(BucketState& state, const Tensor& full,

@@ -10,6 +10,7 @@
 
 #include "cohort/comm/communicator.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/engine/rank_groups.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
@@ -45,14 +46,16 @@ struct ShareState {
 // what goes with it.
 struct BucketState : ShareState {
   int64_t numel = 0;
-  bool trained = true;
+  bool trained = true;  // and updated here
+  bool own = true;      // of blocks that are computed here; else only the mirror is
   std::vector<DecayRange> ranges;  // of the whole bucket
 
   Tensor whole;    // parameters as they are computed with; blocks have views of it
   Tensor travels;  // the share in the dtype of `whole`, to be gathered (level 3)
   Tensor joined;   // what all ranks have in `travels`, as one memory, where it can be
   // The share of the rank before this one, the same bits a second time, in memory of
-  // its own: that a bit of one of the two has flipped shows only then.
+  // its own: that a bit of one of the two has flipped shows only then. Along a pipeline
+  // all of a bucket of the place before.
   std::optional<ShareState> mirror;
 };
 
@@ -70,11 +73,12 @@ double decay_of(const std::string& name, const DecayOptions& options);
 // At shard level 3 `whole` has memory only between acquire() and release().
 class FlatState {
  public:
-  // Collective over `world`: takes its rank 0's weights; null: nobody's, and all are
-  // zero until they are written. Each rank of `shard` has a share of each bucket;
-  // memory comes from `shard`, which is fastest with it.
+  // Collective over the world: takes its rank 0's weights; or, with `takes_over`,
+  // nobody's, and all are zero until they are written. Each rank of the shard group has
+  // a share of each bucket whose blocks it computes; memory comes from that group,
+  // which is fastest with it.
   FlatState(const Chain& chain, const Schedule& schedule, const UpdateRule& rule,
-            const DecayOptions& decay, Communicator* world, Communicator& shard);
+            const DecayOptions& decay, const RankGroups& groups, bool takes_over);
   ~FlatState();
 
   std::vector<BucketState>& buckets() { return buckets_; }
@@ -96,10 +100,14 @@ class FlatState {
   void publish(int bucket, int64_t begin, int64_t count);
 
  private:
+  BucketState frame_of(const Schedule& schedule, int bucket,
+                       const RankGroups& groups) const;
   void lay_out(const Chain& chain, const Schedule& schedule, const DecayOptions& decay);
-  void fill(int bucket, const Schedule& schedule, Communicator* world,
-            Communicator& shard);
+  void fill(int bucket, const Schedule& schedule, const RankGroups& groups,
+            bool takes_over);
+  Tensor first_weights(int bucket, const RankGroups& groups, Tensor full) const;
   void fill_mirror(BucketState& state, const Tensor& full, Communicator& shard);
+  void drop_parameters(int bucket, at::ScalarType dtype);
 
   std::vector<BucketState> buckets_;
   std::vector<Place> places_;

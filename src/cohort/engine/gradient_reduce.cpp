@@ -303,7 +303,7 @@ PendingWork GradientSums::mirror(int bucket) {
   const Transfer send{beside(1), sums.share};
   const Transfer receive{beside(-1), sums.mirrored};
   return {shard_->exchange(std::span(&send, 1), std::span(&receive, 1)),
-          [&sums] { sums.mirrored_seal.close_all(sums.mirrored.numel(), 1); }};
+          [this, bucket] { take_mirrored(bucket); }};
 }
 
 std::optional<int> GradientSums::blame(int bucket, int64_t index) const {

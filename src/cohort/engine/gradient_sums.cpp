@@ -55,7 +55,8 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
     if (!state.buckets()[i].trained) continue;
     buckets_[i].tree = SliceTree(slices_);
     buckets_[i].slot = schedule.buckets[i].slot;
-    allocate(schedule, static_cast<int>(i), options.visits);
+    if (state.buckets()[i].own) allocate(schedule, static_cast<int>(i), options.visits);
+    if (state.buckets()[i].mirror) allocate_mirror(schedule, static_cast<int>(i));
   }
   if (peers_) map_peers();
   if (seals_) make_seals();
@@ -103,10 +104,19 @@ void GradientSums::allocate(const Schedule& schedule, int bucket, bool visits) {
                         .view({-1, share_count(bucket)})
                         .narrow(0, 0, static_cast<int64_t>(fold_->left().size()));
   sums.share = first(Buffer::Holds::kSum);
-  sums.mirrored = first(Buffer::Holds::kMirrorSum);
   // A step whose updates use sums as they are made, in an executor that does not.
   const bool needs = level_ > 0 && !visits && !sums.share.defined();
   if (needs) sums.share = shard_->allocate({share_count(bucket)}, sum_type(schedule));
+}
+
+void GradientSums::allocate_mirror(const Schedule& schedule, int bucket) {
+  for (const Buffer* sum : planned(schedule, Buffer::Holds::kMirrorSum, bucket))
+    buckets_[bucket].mirrored = shard_->allocate({sum->numel}, sum->dtype);
+}
+
+void GradientSums::take_mirrored(int bucket) {
+  BucketSums& sums = buckets_[bucket];
+  sums.mirrored_seal.close_all(sums.mirrored.numel(), 1);
 }
 
 void GradientSums::map_peers() {

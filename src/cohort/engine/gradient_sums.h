@@ -71,6 +71,8 @@ class GradientSums {
   // Hands the sum of the share to the next rank, and takes that of the one before.
   PendingWork mirror(int bucket);
   const Tensor& mirrored_sum(int bucket) const { return buckets_[bucket].mirrored; }
+  // Along a pipeline it comes from elsewhere, into that memory.
+  void take_mirrored(int bucket);
 
   // The sum, once it is there: of the whole bucket at level 0, else of the share.
   const Tensor& sum(int bucket) const;
@@ -118,6 +120,7 @@ class GradientSums {
 
   void make_folds();
   void allocate(const Schedule& schedule, int bucket, bool visits);
+  void allocate_mirror(const Schedule& schedule, int bucket);
   void map_peers();
   void make_seals();
   StretchSeal seal_here(const Tensor& buffer, int64_t share) const;

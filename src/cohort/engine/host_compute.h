@@ -27,6 +27,7 @@ class HostCompute final : public ComputeSide, private Surroundings {
   std::vector<Statistic> statistics() override { return blocks_.statistics(); }
   void apply(std::span<const Statistic> statistics) override;
   BlockRunner& blocks() override { return blocks_; }
+  int64_t rows(int slice) override { return batch(slice).input.size(0); }
 
  private:
   const Batch& batch(int slice) override;

@@ -46,7 +46,19 @@ void Interpreter::run(Performer& performer, bool in_turn) {
     times_[i].end = now();
     if (role_.actions[i].lane != kComputeLane)
       lanes_[role_.actions[i].lane].push_back(i);
+    drop_sent(role_.actions[i].lane);
   }
+  for (int lane = 0; lane < lanes_count_; ++lane) finish_lane(lane);
+}
+
+// Nobody waits for a Send; what was received is dropped when the next one starts.
+void Interpreter::drop_sent(int lane) {
+  const auto is_sent = [&](int index) {
+    return role_.actions[index].kind == ActionKind::kSend &&
+           pending_[index].work.poll();
+  };
+  while (!lanes_[lane].empty() && is_sent(lanes_[lane].front()))
+    finish(lanes_[lane].front());
 }
 
 // Communication is started ahead of its lane: what it reads of it must be there, too.

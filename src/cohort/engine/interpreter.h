@@ -54,6 +54,7 @@ class Interpreter {
  private:
   void begin();
   void finish_inputs(int index);
+  void drop_sent(int lane);
   double now() const;
 
   const Role& role_;

@@ -231,7 +231,7 @@ void compare_with_plan(const PlannedCase& c, Communicator& comm) {
   }
   MemoryCounter counter;
   const TensorMemoryScope scope(counter);
-  const FlatState state(chain, schedule, *rule, {}, &comm, *groups.shard);
+  const FlatState state(chain, schedule, *rule, {}, groups, /*takes_over=*/false);
   const GradientSums sums(schedule, state, groups, {.visits = !schedule.keeps_sums});
   EXPECT_EQ(counter.current(), planned_bytes)
       << "shard " << c.shard << " replicate " << c.replicate << " slices " << c.slices

@@ -28,7 +28,7 @@ void add_squares(const Place& place, const BucketState& bucket, const Tensor& su
 }  // namespace
 
 double gradient_norm(const FlatState& state, const GradientSums& gradients,
-                     Communicator* group, double scale) {
+                     Communicator* group, double scale, bool counts) {
   int64_t chunks = 0;
   for (const auto& place : state.places())
     chunks += padded(place.parameter.numel()) / kChunk;
@@ -36,7 +36,8 @@ double gradient_norm(const FlatState& state, const GradientSums& gradients,
   double* at = squares.data_ptr<double>();
   for (const auto& place : state.places()) {
     const BucketState& bucket = state.buckets()[place.bucket];
-    if (bucket.trained) add_squares(place, bucket, gradients.sum(place.bucket), at);
+    if (bucket.trained && counts)
+      add_squares(place, bucket, gradients.sum(place.bucket), at);
     at += padded(place.parameter.numel()) / kChunk;
   }
   if (group) group->all_reduce(squares, ReduceOp::kSum).wait();  // others have zeros

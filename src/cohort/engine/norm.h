@@ -11,7 +11,8 @@ namespace cohort {
 // up in chunks that belong to one rank and one parameter at every world size and shard
 // level; then the chunks, in the order of the model: so the bits are the same however
 // the state is cut. `group`: the ranks that share it; null where each has all of it.
+// `counts`: this rank's part is not another's, too.
 double gradient_norm(const FlatState& state, const GradientSums& gradients,
-                     Communicator* group, double scale);
+                     Communicator* group, double scale, bool counts = true);
 
 }  // namespace cohort

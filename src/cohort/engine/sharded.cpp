@@ -65,7 +65,8 @@ class Sharded::Impl {
         chain_(chain_of(backward_.parameters())),
         schedule_(schedule_of(chain_, comm.size(), options)),
         rule_(make_update_rule(options.update)),
-        state_(chain_, schedule_, *rule_, options.decay, &comm, comm),
+        state_(chain_, schedule_, *rule_, options.decay, {&comm, &comm, &comm, nullptr},
+               /*takes_over=*/false),
         gradients_(schedule_, state_, {&comm_, &comm_, &comm_, nullptr}, {}),
         pending_(state_.buckets().size()),
         missing_(state_.buckets().size()) {}

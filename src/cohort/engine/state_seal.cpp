@@ -34,8 +34,9 @@ std::vector<Tensor> StateSeal::memory(int part) const {
     memory.push_back(share.master);
     memory.insert(memory.end(), share.states.begin(), share.states.end());
   };
-  add(bucket);
   if (bucket.mirror) add(*bucket.mirror);
+  if (!bucket.own) return memory;
+  add(bucket);
   Tensor shown = shard_ == 3 ? bucket.travels : bucket.whole;
   if (shard_ == 1 || shard_ == 2) shown = shown.narrow(0, bucket.begin, bucket.count);
   if (shown.defined() && shown.data_ptr() != bucket.master.data_ptr())

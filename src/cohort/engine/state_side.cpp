@@ -3,6 +3,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -55,7 +56,8 @@ void StateSide::fold_buffers() {
   Timed timed(step_.split.update);
   statistics_ = compute_.statistics();
   if (options_.communicate)
-    statistics_ = gather_statistics(*groups_.dp, buffers_, statistics_, role_.slices);
+    statistics_ =
+        gather_statistics(*groups_.world, buffers_, statistics_, role_.slices);
 }
 
 // Their sum came with the loss, so every rank finds the same, before it votes: nothing
@@ -113,7 +115,8 @@ void StateSide::update(int bucket) {
   updates_.apply(bucket, standing_.phase != Standing::Phase::kBefore);
   updated_[bucket] = true;
   if (seal_) seal_->close(bucket);
-  if (schedule_.shard == 0) compute_.take_changes(bucket);
+  if (schedule_.shard == 0 && state_.buckets()[bucket].own)
+    compute_.take_changes(bucket);
 }
 
 void StateSide::commit() {
@@ -199,13 +202,19 @@ void StateSide::strike(int64_t index) {
     if (!tensor.defined() || tensor.nbytes() < sizeof(uint32_t)) return;
     *static_cast<uint32_t*>(tensor.data_ptr()) ^= bit;
   };
-  BucketState& bucket = state_.buckets().front();
+  const auto own = std::ranges::find_if(state_.buckets(), &BucketState::own);
+  BucketState& bucket = *own;
+  const int number = static_cast<int>(own - state_.buckets().begin());
   if (flips("engine.action")) flip(bucket.master);
   if (flips("engine.moment") && !bucket.states.empty()) flip(bucket.states.front());
-  if (flips("engine.mirror") && bucket.mirror) flip(bucket.mirror->master);
+  if (flips("engine.mirror")) {
+    const auto copy = std::ranges::find_if(
+        state_.buckets(), [](const auto& b) { return b.mirror.has_value(); });
+    if (copy != state_.buckets().end()) flip(copy->mirror->master);
+  }
   if (flips("engine.gradient")) {
     // Each time other memory, and another element of it.
-    const auto all = gradients_.memory(0);
+    const auto all = gradients_.memory(number);
     const Tensor some = all[index % static_cast<int64_t>(all.size())].view({-1});
     const int64_t at = index * 1009 % some.numel() / 2 * 2;
     flip(some.narrow(0, at, some.numel() - at));

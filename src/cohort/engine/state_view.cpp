@@ -20,13 +20,14 @@ Tensor part_of(const Place& place, const Tensor& flat, int64_t begin) {
 
 }  // namespace
 
-// A tensor, or this rank's share of one, that others hold too: all ranks r with equal
-// r % shares, and whoever mirrors them.
+// What several ranks may hold of one tensor of the state: part of a bucket, told by
+// where it begins. Every rank lists the same; what it has not is undefined.
 struct StateView::Copy {
   std::string name;
-  Tensor tensor;
-  int shares;
-  Tensor mirror = {};  // of the share of the rank before
+  Tensor own;
+  int64_t part = 0;
+  Tensor mirror = {};  // of a part of another rank
+  int64_t mirror_part = 0;
 };
 
 StateView::StateView(const Chain& chain, const Schedule& schedule,
@@ -56,11 +57,29 @@ Tensor StateView::master_of(int bucket) const {
   return whole;
 }
 
+// Of a bucket of another place, what its first rank sends.
+Tensor StateView::master_at_first(int bucket) const {
+  const BucketState& state = state_.buckets()[bucket];
+  const int owner = schedule_.mesh.with(0, Axis::kPipe,
+                                        schedule_.place_of(schedule_.buckets[bucket]));
+  Tensor whole = state.own ? master_of(bucket) : Tensor();
+  if (owner == 0) return whole;
+  if (comm_.rank() == owner) {
+    const Transfer send{0, whole};
+    comm_.exchange(std::span(&send, 1), {}).wait();
+  } else if (comm_.rank() == 0) {
+    whole = at::empty({state.numel}, at::kFloat);
+    const Transfer receive{owner, whole};
+    comm_.exchange({}, std::span(&receive, 1)).wait();
+  }
+  return whole;
+}
+
 std::vector<NamedTensor> StateView::weights() const {
   const c10::NoGradGuard no_grad;
   std::vector<NamedTensor> all(state_.places().size());
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
-    const Tensor whole = master_of(i);
+    const Tensor whole = master_at_first(i);
     for (size_t p = 0; p < all.size(); ++p)
       if (const Place& place = state_.places()[p];
           place.bucket == i && comm_.rank() == 0)
@@ -76,7 +95,9 @@ std::vector<NamedTensor> StateView::weights() const {
 // another, at the same places.
 ShareRange StateView::owned_range(int bucket) const {
   const BucketState& state = state_.buckets()[bucket];
-  if (schedule_.shard == 0) return share_of(state.numel, comm_.rank(), comm_.size());
+  if (!state.own) return {0, 0};
+  if (schedule_.shard == 0)
+    return share_of(state.numel, groups_.dp->rank(), groups_.dp->size());
   const ShareRange part =
       groups_.replicate
           ? share_of(state.count, groups_.replicate->rank(), groups_.replicate->size())
@@ -116,73 +137,82 @@ std::vector<StatePiece> StateView::pieces(Holding which) const {
 void StateView::refresh(ComputeSide& compute) {
   const c10::NoGradGuard no_grad;
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
-    BucketState& state = state_.buckets()[i];
-    state_.publish(i, 0, state.count);
-    if (schedule_.shard == 1 || schedule_.shard == 2) {
-      const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
-      groups_.shard->all_gather(state.whole, share).wait();
-    }
-    if (state.mirror) refresh_mirror(i);
-    if (schedule_.shard < 3) compute.take_changes(i);
+    if (state_.buckets()[i].own) refresh_own(i, compute);
+    if (has_mirrors(schedule_)) refresh_mirror(i);
   }
 }
 
+void StateView::refresh_own(int bucket, ComputeSide& compute) {
+  BucketState& state = state_.buckets()[bucket];
+  state_.publish(bucket, 0, state.count);
+  if (schedule_.shard == 1 || schedule_.shard == 2) {
+    const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
+    groups_.shard->all_gather(state.whole, share).wait();
+  }
+  if (schedule_.shard < 3) compute.take_changes(bucket);
+}
+
+// Who has a bucket hands it on to the next along the axis of mirrors.
 void StateView::refresh_mirror(int bucket) {
   const BucketState& state = state_.buckets()[bucket];
   const auto beside = [&](int distance) {
-    return schedule_.mesh.coordinate_beside(comm_.rank(), Axis::kCut, distance);
+    return schedule_.mesh.neighbour(comm_.rank(), mirror_axis(schedule_), distance);
+  };
+  const auto memory_of = [](int peer, const ShareState& share) {
+    std::vector<Transfer> all{{peer, share.master}};
+    for (const auto& moment : share.states) all.push_back({peer, moment});
+    return all;
   };
   std::vector<Transfer> sends, receives;
-  const auto move = [&](const Tensor& mine, const Tensor& mirrored) {
-    sends.push_back({beside(1), mine});
-    receives.push_back({beside(-1), mirrored});
-  };
-  move(state.master, state.mirror->master);
-  for (size_t i = 0; i < state.states.size(); ++i)
-    move(state.states[i], state.mirror->states[i]);
-  groups_.shard->exchange(sends, receives).wait();
+  if (state.own) sends = memory_of(beside(1), state);
+  if (state.mirror) receives = memory_of(beside(-1), *state.mirror);
+  comm_.exchange(sends, receives).wait();
 }
 
-// Shares as many as ranks are held once each: there is nothing to compare them with,
-// mirrors apart. Masters are compared where they are memory of their own, and everyone
-// updates all of what he holds: a bit of theirs may not show in the weights for long.
+// Masters are compared where they are memory of their own, and everyone updates all of
+// what he holds: a bit of theirs may not show in the weights for long. What each rank
+// has once there is nothing to compare with, mirrors apart.
 std::vector<StateView::Copy> StateView::copies() const {
-  std::vector<Copy> all = mirrored_copies();
-  const auto add = [&](const std::string& name, const Tensor& tensor, int shares) {
-    if (shares < comm_.size()) all.push_back({name, tensor, shares});
-  };
-  const int shares = groups_.shard->size();
+  std::vector<Copy> all;
+  const bool several_shares = groups_.shard->size() < groups_.dp->size();
+  const bool several = groups_.dp->size() > 1;
   const bool masters = schedule_.precision.compute != at::kFloat && !at_once_;
   for (const auto& place : state_.places()) {
     const BucketState& state = state_.buckets()[place.bucket];
-    if (schedule_.shard == 3)
-      add(place.name, part_of(place, state.travels, state.begin), shares);
-    else
-      add(place.name, part_of(place, state.whole, 0), 1);
-    if (masters)
-      add(place.name, part_of(place, state.master, state.begin),
-          schedule_.shard > 0 ? shares : 1);
+    const auto part = [&](const Tensor& flat, int64_t begin) {
+      return state.own ? part_of(place, flat, begin) : Tensor();
+    };
+    if (has_mirrors(schedule_)) add_mirrored(place, all);
+    if (schedule_.shard == 3 && several_shares)
+      all.push_back({place.name, part(state.travels, state.begin), state.begin});
+    if (schedule_.shard < 3 && several)
+      all.push_back({place.name, part(state.whole, 0), 0});
+    if (masters && (schedule_.shard > 0 ? several_shares : several))
+      all.push_back({place.name, part(state.master, state.begin), state.begin});
   }
-  for (const auto& [name, tensor] : chain_.buffers()) add(name, tensor.cpu(), 1);
+  if (comm_.size() > 1)
+    for (const auto& [name, tensor] : chain_.buffers())
+      all.push_back({name, tensor.cpu(), 0});
   return all;
 }
 
-std::vector<StateView::Copy> StateView::mirrored_copies() const {
-  std::vector<Copy> all;
-  if (!has_mirrors(schedule_)) return all;
-  for (const auto& place : state_.places()) {
-    const BucketState& own = state_.buckets()[place.bucket];
-    const ShareState& mirror = *own.mirror;
-    const auto add = [&](std::string name, const Tensor& mine, const Tensor& theirs) {
-      all.push_back({std::move(name), part_of(place, mine, own.begin), comm_.size(),
-                     part_of(place, theirs, mirror.begin)});
-    };
-    add(place.name, own.master, mirror.master);
-    for (size_t i = 0; i < own.states.size(); ++i)
-      add(moment_name(rule_.states()[i].name, place.name), own.states[i],
-          mirror.states[i]);
+void StateView::add_mirrored(const Place& place, std::vector<Copy>& all) const {
+  const BucketState& state = state_.buckets()[place.bucket];
+  const auto memory = [](const ShareState& share, int number) {
+    return number == 0 ? share.master : share.states[number - 1];
+  };
+  const bool trained = schedule_.buckets[place.bucket].trained;
+  const int count = 1 + (trained ? static_cast<int>(rule_.states().size()) : 0);
+  for (int i = 0; i < count; ++i) {
+    Copy& copy = all.emplace_back();
+    copy.name =
+        i == 0 ? place.name : moment_name(rule_.states()[i - 1].name, place.name);
+    copy.part = state.begin;
+    if (state.own) copy.own = part_of(place, memory(state, i), state.begin);
+    if (!state.mirror) continue;
+    copy.mirror_part = state.mirror->begin;
+    copy.mirror = part_of(place, memory(*state.mirror, i), state.mirror->begin);
   }
-  return all;
 }
 
 // Everyone sees all hashes, so that all ranks come to the same end.
@@ -192,31 +222,34 @@ ReplicaReport StateView::compare_replicas() const {
   const auto mine = copies();
   if (mine.empty()) return {};  // so have the others nothing to compare
   const auto count = static_cast<int64_t>(mine.size());
-  Tensor hashes = at::zeros({count, 2}, at::kLong);  // of the copy, and of the mirror
-  auto hash = hashes.accessor<int64_t, 2>();
+  enum Column { kPart, kHash, kMirrorPart, kMirrorHash, kColumns };
+  Tensor table = at::full({count, kColumns}, -1, at::kLong);
+  auto row = table.accessor<int64_t, 2>();
   const auto signed_hash = [](const Tensor& tensor) {
     return static_cast<int64_t>(tensor_hash(tensor));
   };
   for (int64_t i = 0; i < count; ++i) {
-    hash[i][0] = signed_hash(mine[i].tensor);
-    if (mine[i].mirror.defined()) hash[i][1] = signed_hash(mine[i].mirror);
-  }
-  Tensor all = at::empty({size, count, 2}, at::kLong);
-  comm_.all_gather(all, hashes).wait();
-  const auto known = all.accessor<int64_t, 3>();
-  const Mesh& mesh = schedule_.mesh;
-  ReplicaComparison comparison;
-  for (int64_t i = 0; i < count; ++i)
-    for (int share = 0; share < mine[i].shares; ++share) {
-      std::map<int, uint64_t> holders;
-      for (int r = 0; r < size; ++r)
-        if (mine[i].shares == 1 || mesh.coordinate(r, Axis::kCut) == share)
-          holders[r] = known[r][i][0];
-      if (const int next = mesh.neighbour(share, Axis::kCut, 1);
-          mine[i].mirror.defined())
-        holders[next] = known[next][i][1];
-      comparison.add(mine[i].name, holders);
+    if (mine[i].own.defined()) {
+      row[i][kPart] = mine[i].part;
+      row[i][kHash] = signed_hash(mine[i].own);
     }
+    if (mine[i].mirror.defined()) {
+      row[i][kMirrorPart] = mine[i].mirror_part;
+      row[i][kMirrorHash] = signed_hash(mine[i].mirror);
+    }
+  }
+  Tensor all = at::empty({size, count, kColumns}, at::kLong);
+  comm_.all_gather(all, table).wait();
+  const auto known = all.accessor<int64_t, 3>();
+  ReplicaComparison comparison;
+  for (int64_t i = 0; i < count; ++i) {
+    std::map<int64_t, std::map<int, uint64_t>> holders;  // hashes, by part and rank
+    for (int r = 0; r < size; ++r)
+      for (const auto& [part, hash] :
+           {std::pair(kPart, kHash), std::pair(kMirrorPart, kMirrorHash)})
+        if (known[r][i][part] >= 0) holders[known[r][i][part]][r] = known[r][i][hash];
+    for (const auto& [part, hashes] : holders) comparison.add(mine[i].name, hashes);
+  }
   return comparison.report();
 }
 

@@ -31,9 +31,11 @@ class StateView {
   struct Copy;  // what other ranks hold too
 
   Tensor master_of(int bucket) const;
+  Tensor master_at_first(int bucket) const;
   ShareRange owned_range(int bucket) const;
   std::vector<Copy> copies() const;
-  std::vector<Copy> mirrored_copies() const;
+  void add_mirrored(const Place& place, std::vector<Copy>& all) const;
+  void refresh_own(int bucket, ComputeSide& compute);
   void refresh_mirror(int bucket);
 
   const Chain& chain_;

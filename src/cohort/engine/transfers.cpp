@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/engine/timed.h"
+#include "cohort/step/memory_plan.h"
 
 namespace cohort {
 
@@ -85,6 +86,54 @@ Work Transfers::move_shares(BucketState& state) {
 void Transfers::free_parameters(int bucket) {
   compute_.release(bucket);
   if (!gathers_nothing()) state_.release(bucket);
+}
+
+PendingWork Transfers::send(const Action& action) {
+  Timed timed(step_.split.wait);
+  const Value& value = action.reads[0].value;
+  if (!is_made_anew(value.what)) return send_sum(action);
+  const int64_t rows = compute_.rows(value.slice);
+  if (rows == 0) return {};
+  BlockRunner& blocks = compute_.blocks();
+  const Values& values = value.what == What::kAct
+                             ? blocks.output(value.of, value.slice)
+                             : blocks.gradient(value.of, value.slice);
+  PendingWork work = links_.send(channels_.link(action.lane), value, rows, values);
+  return {std::move(work.work), [&blocks, value, then = std::move(work.then)] {
+            then();
+            blocks.drop_sent(value.of, value.slice);
+          }};
+}
+
+PendingWork Transfers::receive(const Action& action) {
+  Timed timed(step_.split.wait);
+  const Value& value = action.writes[0].value;
+  if (!is_made_anew(value.what)) return receive_sum(action);
+  const int64_t rows = compute_.rows(value.slice);
+  if (rows == 0) return {};
+  BlockRunner& blocks = compute_.blocks();
+  return links_.receive(channels_.link(action.lane), value, rows,
+                        [&blocks, value](Values received) {
+                          Values& home = value.what == What::kAct
+                                             ? blocks.output(value.of, value.slice)
+                                             : blocks.gradient(value.of, value.slice);
+                          home = std::move(received);
+                        });
+}
+
+PendingWork Transfers::send_sum(const Action& action) {
+  const auto [pair, peer] = channels_.link(action.lane);
+  const int bucket = action.buckets[0];
+  const Transfer transfer{peer, gradients_.sum(bucket).to(sum_type(schedule_))};
+  return {pair->exchange(std::span(&transfer, 1), {}), [kept = transfer.tensor] {}};
+}
+
+PendingWork Transfers::receive_sum(const Action& action) {
+  const auto [pair, peer] = channels_.link(action.lane);
+  const int bucket = action.buckets[0];
+  const Transfer transfer{peer, gradients_.mirrored_sum(bucket)};
+  return {pair->exchange({}, std::span(&transfer, 1)),
+          [this, bucket] { gradients_.take_mirrored(bucket); }};
 }
 
 }  // namespace cohort

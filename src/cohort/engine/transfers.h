@@ -5,6 +5,7 @@
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/engine/interpreter.h"
+#include "cohort/engine/link_values.h"
 #include "cohort/engine/rank_groups.h"
 #include "cohort/engine/step_in_flight.h"
 
@@ -22,11 +23,17 @@ class Transfers {
   PendingWork mirror(const Action& action);
   PendingWork gather(const Action& action, Interpreter& interpreter);
   void free_parameters(int bucket);
+  // Along a link: an output or its gradient, or the sum of a gradient for a second
+  // copy.
+  PendingWork send(const Action& action);
+  PendingWork receive(const Action& action);
 
  private:
   Work move_shares(BucketState& state);
   // All of the parameters are this rank's own.
   bool gathers_nothing() const;
+  PendingWork send_sum(const Action& action);
+  PendingWork receive_sum(const Action& action);
 
   const Schedule& schedule_;
   const RankChannels& channels_;
@@ -35,6 +42,7 @@ class Transfers {
   GradientSums& gradients_;
   ComputeSide& compute_;
   StepInFlight& step_;
+  LinkValues links_;
 };
 
 }  // namespace cohort

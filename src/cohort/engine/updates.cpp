@@ -150,10 +150,15 @@ void Updates::stop_for_bad_sum() {
   throw Error(ErrorKind::kBug, step_.not_finite);
 }
 
+// Where all of a rank's replicas have the same, one of them speaks for it.
 double Updates::norm(bool communicate) const {
   const bool cut = schedule_.shard > 0 && communicate;
-  return gradient_norm(state_, gradients_, cut ? groups_.shard : nullptr,
-                       1 / (step_.sums.count() * step_.seed_scale));
+  const double scale = 1 / (step_.sums.count() * step_.seed_scale);
+  if (schedule_.stages.empty() || !communicate)
+    return gradient_norm(state_, gradients_, cut ? groups_.shard : nullptr, scale);
+  const Communicator* const others = cut ? groups_.replicate : groups_.dp;
+  return gradient_norm(state_, gradients_, groups_.world, scale,
+                       !others || others->rank() == 0);
 }
 
 bool Updates::are_finite(int part, int parts) const {

@@ -38,19 +38,26 @@ int64_t evenly(int64_t numel, int parts) {
   return (numel + unit - 1) / unit * unit;
 }
 
+bool begins_stage(std::span<const Stage> stages, int block) {
+  return std::ranges::any_of(
+      stages, [=](const Stage& stage) { return stage.blocks.front() == block; });
+}
+
 void add_buckets(std::span<const BlockSpec> blocks, const BucketOptions& options,
                  bool trained, std::vector<Bucket>& buckets) {
   const size_t first = buckets.size();
   const auto owners = find_owners(blocks);
+  bool opens = true;  // the next block has a new one
   for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b) {
+    opens |= begins_stage(options.stages, b + 1);
     const int64_t numel = owned_numel(blocks[b], b, trained, owners);
     if (numel == 0) continue;
     const auto dtype = blocks[b].parameters.front().dtype;
     const bool fits =
-        !options.one_a_block && buckets.size() > first &&
-        buckets.back().dtype == dtype &&
+        !options.one_a_block && !opens && buckets.back().dtype == dtype &&
         (buckets.back().numel + numel) * kFloatBytes <= options.limit_bytes;
     if (!fits) buckets.push_back({.trained = trained, .dtype = dtype});
+    opens = false;
     buckets.back().blocks.push_back(b);
     buckets.back().numel += numel;
   }

@@ -13,6 +13,7 @@ struct BucketOptions {
   int64_t limit_bytes = 0;
   bool one_a_block = false;
   int parts = 1;  // ranks a bucket is cut for
+  std::span<const Stage> stages = {};  // no bucket is of two of them
 };
 
 // Blocks from last to first, as backward reaches them. A parameter that several blocks

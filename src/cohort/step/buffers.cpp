@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
 
 namespace cohort {
 namespace {
@@ -22,10 +23,9 @@ std::map<int, size_t> last_adders(const std::vector<Action>& actions, int slice)
   return last;
 }
 
-// The slots of buckets, as the first slice of a list needs them; all slices are alike.
-// Returns how many take memory: none where each gradient has its own.
-int assign_slots(Schedule& schedule, int distance) {
-  const auto& actions = schedule.roles[0].actions;
+// The slots of the buckets of one place, as the first slice of its list needs them; all
+// slices are alike. Returns how many take memory: none where each gradient has its own.
+int assign_slots(Schedule& schedule, const std::vector<Action>& actions, int distance) {
   const auto last = last_adders(actions, 0);
   std::vector<bool> has_slot(schedule.buckets.size(), false);
   std::deque<int> retired;
@@ -50,6 +50,16 @@ int assign_slots(Schedule& schedule, int distance) {
     retired.insert(retired.end(), ended.begin(), ended.end());
   }
   return turns ? slots : 0;
+}
+
+// The most of any place.
+int assign_slots(Schedule& schedule, int distance) {
+  std::set<int> done;  // places
+  int most = 0;
+  for (const auto& role : schedule.roles)
+    if (done.insert(schedule.mesh.coordinate(role.ranks[0], Axis::kPipe)).second)
+      most = std::max(most, assign_slots(schedule, role.actions, distance));
+  return most;
 }
 
 // The buffers of one list.

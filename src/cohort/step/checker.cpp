@@ -58,6 +58,7 @@ CheckReport check(const Schedule& schedule, const CheckOptions& options) {
     report.roles.push_back(find_peak(schedule, role));
     check_limit(role, report.roles.back(), options.memory_limit);
   }
+  check_second_copies(schedule, options);
   check_collectives(schedule, options);
   return report;
 }

@@ -28,6 +28,11 @@ class Declarer {
   void declare(Action& action);
   // For transfers, which name their values themselves.
   Versions& versions() { return versions_; }
+  // From here on a second copy of that bucket's state is updated, too.
+  void mirror(int bucket) {
+    facts_.trained.insert(bucket);
+    facts_.cut.insert(bucket);
+  }
 
  private:
   void forward(Action& action);

@@ -10,6 +10,7 @@
 #include "cohort/step/derive.h"
 #include "cohort/step/generators/generators.h"
 #include "cohort/step/memory_plan.h"
+#include "cohort/step/stages.h"
 
 namespace cohort {
 namespace {
@@ -36,9 +37,13 @@ constexpr Generator kGenerators[] = {
 };
 
 void check_layout(const Layout& layout, const GeneratorOptions& options) {
-  if (layout.tp != 1 || layout.pp != 1)
+  if (layout.tp != 1)
     throw ConfigError(text("[step] layout ", layout.text(),
-                           ": tp and pp come with a later release; legal now: dp"));
+                           ": tp comes with a later release; legal now: dp and pp"));
+  if (layout.pp > 1 && options.offload_parameters)
+    throw ConfigError(text("[step] layout ", layout.text(),
+                           ": parameters in the host's memory come with no pipeline "
+                           "yet; legal: pp=1, or step.offload without them"));
   if (layout.replicate > 1 && layout.shard == 0)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": replicate is for sharded state; legal: shard=1, 2 or 3 "
@@ -63,6 +68,8 @@ Mesh make_mesh(Layout layout) {
 
 std::vector<Group> make_groups(const Mesh& mesh) {
   std::vector<Group> groups;
+  if (mesh.size(Axis::kPipe) > 1)
+    groups.push_back({.name = "all", .axes = AxisSet{Axis::kPipe} | kDataAxes});
   if (mesh.size(kDataAxes) > 1) groups.push_back({.name = "dp", .axes = kDataAxes});
   if (mesh.size(Axis::kReplicate) == 1) return groups;
   groups.push_back({.name = "shard", .axes = {Axis::kCut}});
@@ -70,12 +77,54 @@ std::vector<Group> make_groups(const Mesh& mesh) {
   return groups;
 }
 
-// Copies of a hybrid run are second ones already, and without a group there is nobody.
+int group_number(const Schedule& schedule, std::string_view name) {
+  for (int g = 0; g < static_cast<int>(schedule.groups.size()); ++g)
+    if (schedule.groups[g].name == name) return g;
+  return kNone;
+}
+
 void cut_state(Schedule& schedule) {
   for (auto& bucket : schedule.buckets) bucket.cut = {Axis::kCut};
-  if (schedule.elastic && schedule.mesh.size(Axis::kReplicate) == 1 &&
-      schedule.mesh.size(Axis::kCut) > 1)
-    schedule.groups[0].mirrors = true;
+}
+
+// What one rank alone has, another has, too: the next that the state is cut between, or
+// the next along the pipeline. Copies of a hybrid run are second ones already, and
+// without a group there is nobody.
+void add_mirrors(Schedule& schedule) {
+  const Mesh& mesh = schedule.mesh;
+  const bool cut = schedule.shard > 0 && mesh.size(Axis::kCut) > 1;
+  if (cut && mesh.size(Axis::kReplicate) == 1)
+    schedule.groups[group_number(schedule, "dp")].mirrors = true;
+  if (mesh.size(kDataAxes) == 1 && mesh.size(Axis::kPipe) > 1)
+    schedule.groups[group_number(schedule, "all")].mirrors = true;
+}
+
+// Outputs one way, gradients the other; and sums of gradients round the ring, to
+// whoever holds a second copy.
+void add_links(Schedule& schedule) {
+  const int places = schedule.mesh.size(Axis::kPipe);
+  const auto link = [&](int from, int to) {
+    schedule.channels.push_back({.kind = Channel::Kind::kLink, .from = from, .to = to});
+  };
+  for (int p = 0; p + 1 < places; ++p) link(p, p + 1);
+  for (int p = 1; p < places; ++p) link(p, p - 1);
+  if (has_mirrors(schedule) && mirror_axis(schedule) == Axis::kPipe)
+    for (int p = 0; p < places; ++p) link(p, (p + 1) % places);
+}
+
+// A parameter that blocks share must be at one place.
+void check_tied(std::span<const BlockSpec> blocks, const Schedule& schedule) {
+  std::map<std::string, int> first;  // place, by parameter
+  for (int b = 0; b < static_cast<int>(blocks.size()); ++b)
+    for (const auto& parameter : blocks[b].parameters) {
+      const int here = schedule.place_of_block(b);
+      const auto [it, fresh] = first.emplace(parameter.name, here);
+      if (!fresh && it->second != here)
+        throw ConfigError(text("[step] ", parameter.name, " is used by stages ",
+                               it->second, " and ", here,
+                               " of the pipeline; legal: by blocks of one stage, as "
+                               "with fewer of them"));
+    }
 }
 
 // Without anybody to cut it for, state stays whole.
@@ -93,13 +142,19 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                     .runs_ahead = options.run_ahead,
                     .precision = options.precision,
                     .groups = make_groups(mesh)};
+  if (layout.pp > 1 && !blocks.empty())
+    schedule.stages = make_stages(blocks, layout.pp);
+  check_tied(blocks, schedule);
   schedule.channels = channels_for(schedule.groups);
   schedule.keeps_sums =
       !options.shares_memory || layout.replicate > 1 || options.clip || options.vote;
   schedule.buckets = make_buckets(blocks, {.limit_bytes = options.bucket_bytes,
                                            .one_a_block = schedule.shard == 3,
-                                           .parts = shards});
+                                           .parts = shards,
+                                           .stages = schedule.stages});
   if (schedule.shard > 0) cut_state(schedule);
+  if (schedule.elastic) add_mirrors(schedule);
+  if (layout.pp > 1) add_links(schedule);
   const int64_t width = size_of(options.precision.compute);
   for (auto& bucket : schedule.buckets)
     bucket.joined = schedule.shard == 3 && options.joins_at > 0 &&
@@ -117,12 +172,20 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
                 .uses = uses,
                 .last_to_add = last_to_add(uses, schedule.buckets.size()),
                 .rounds = schedule.mesh.rounds(options.slices)};
-  plan.copy_lane = schedule.lanes() - 1;
-  if (schedule.shard == 3) plan.gather_lane = plan.copy_lane;  // of one rank
-  if (schedule.groups.empty()) return plan;
-  plan.dp_lane = 1;
-  plan.shard_lane = plan.gather_lane = schedule.groups.size() > 1 ? 2 : 1;
-  plan.replicate_lane = schedule.groups.size() > 1 ? 3 : kComputeLane;
+  const auto lane_of = [&](std::string_view group) {
+    const int number = group_number(schedule, group);
+    return number == kNone ? kComputeLane : number + 1;
+  };
+  plan.copy_lane = static_cast<int>(schedule.groups.size()) + 1;
+  plan.dp_lane = lane_of("dp");
+  plan.all_lane = schedule.mesh.size(Axis::kPipe) > 1 ? lane_of("all") : plan.dp_lane;
+  plan.replicate_lane = lane_of("replicate");
+  plan.shard_lane =
+      plan.replicate_lane != kComputeLane ? lane_of("shard") : plan.dp_lane;
+  plan.gather_lane = plan.shard_lane;
+  if (plan.gather_lane == kComputeLane && schedule.shard == 3)
+    plan.gather_lane = plan.copy_lane;  // of one rank
+  plan.first_link = plan.copy_lane + 1;
   return plan;
 }
 
@@ -163,17 +226,20 @@ Schedule generate(std::span<const BlockSpec> blocks, const Layout& layout,
   if (!blocks.empty())  // else the layout alone is in question
     options.recompute.require_within(static_cast<int>(blocks.size()), "step.recompute");
   Schedule schedule = make_frame(blocks, layout, options);
-  std::map<int, std::vector<int>> ranks_by_slices;
+  std::map<std::pair<int, int>, std::vector<int>> ranks;  // by place and slices
   for (int r = 0; r < schedule.world(); ++r)
-    ranks_by_slices[schedule.mesh.slices(r, options.slices).count()].push_back(r);
+    ranks[{schedule.mesh.coordinate(r, Axis::kPipe),
+           schedule.mesh.slices(r, options.slices).count()}]
+        .push_back(r);
   const StepPlan plan = make_step_plan(blocks, schedule, options);
   for (const auto& generator : kGenerators) {
     if (!generator.makes(schedule, options)) continue;
     std::vector<Role> roles;
-    for (auto& [slices, ranks] : ranks_by_slices) {
-      ListWriter list(plan, slices);
+    for (auto& [key, those] : ranks) {
+      const auto [place, slices] = key;
+      ListWriter list(plan, place, slices);
       generator.write(list);
-      roles.push_back({.ranks = ranks, .slices = slices, .actions = list.take()});
+      roles.push_back({.ranks = those, .slices = slices, .actions = list.take()});
     }
     schedule.roles = std::move(roles);
     plan_memory(schedule, options);

@@ -79,4 +79,17 @@ Layout parse_layout(std::string_view keys, int world) {
   return layout;
 }
 
+int default_slices(const Layout& layout, int64_t batch) {
+  if (layout.pp == 1) return layout.dp;
+  const int64_t samples = std::max<int64_t>(1, batch / layout.dp);
+  return layout.dp * static_cast<int>(std::min<int64_t>(samples, 4 * layout.pp));
+}
+
+Layout fitted(Layout layout, int world) {
+  while (world % (layout.tp * layout.pp) != 0 && layout.pp > 1) --layout.pp;
+  layout.dp = std::max(1, world / (layout.tp * layout.pp));
+  if (layout.dp % layout.replicate != 0) layout.replicate = 1;
+  return layout;
+}
+
 }  // namespace cohort

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -23,5 +24,13 @@ struct Layout {
 // ConfigError for an unknown key (with the nearest), a value that is no positive
 // number, or a product that is not the world.
 Layout parse_layout(std::string_view keys, int world);
+
+// Of a batch, where nobody says how many: one for each data-parallel rank; in a
+// pipeline four for each stage of it, as far as there are samples.
+int default_slices(const Layout& layout, int64_t batch);
+
+// For a world that has become another than the layout was made for: as many stages as
+// divide it, at most those asked for, and data parallel along the rest.
+Layout fitted(Layout layout, int world);
 
 }  // namespace cohort

@@ -11,15 +11,17 @@
 namespace cohort {
 namespace {
 
-ListFacts facts_of(const StepPlan& plan) {
+// The buckets of the blocks of one place.
+ListFacts facts_of(const StepPlan& plan, int place) {
   ListFacts facts{.blocks = static_cast<int>(plan.blocks.size()),
                   .forward_only = plan.options.forward_only};
   const bool turns = plan.schedule.shard >= 2 && plan.shard_lane != kComputeLane;
   for (int b = 0; b < facts.blocks; ++b)
     if (plan.blocks[b].keeps_statistics) facts.statistics.insert(b);
   for (int i = 0; i < static_cast<int>(plan.schedule.buckets.size()); ++i) {
+    const Bucket& bucket = plan.schedule.buckets[i];
     if (plan.schedule.shard == 3) facts.cut.insert(i);
-    if (!plan.schedule.buckets[i].trained) continue;
+    if (!bucket.trained || plan.schedule.place_of(bucket) != place) continue;
     facts.trained.insert(i);
     if (turns) facts.turns.insert(i);
   }
@@ -28,11 +30,31 @@ ListFacts facts_of(const StepPlan& plan) {
 
 }  // namespace
 
-ListWriter::ListWriter(const StepPlan& plan, int slices)
+ListWriter::ListWriter(const StepPlan& plan, int place, int slices)
     : plan_(plan),
+      place_(place),
       slices_(slices),
-      declarer_(facts_of(plan)),
-      updated_(plan.schedule.buckets.size(), false) {}
+      end_(static_cast<int>(plan.blocks.size())),
+      declarer_(facts_of(plan, place)),
+      updated_(plan.schedule.buckets.size(), false) {
+  if (plan.schedule.stages.empty()) return;
+  begin_ = plan.schedule.stages[place].blocks.front();
+  end_ = plan.schedule.stages[place].blocks.back() + 1;
+}
+
+bool ListWriter::is_here(int bucket) const {
+  return plan_.schedule.place_of(plan_.schedule.buckets[bucket]) == place_;
+}
+
+bool ListWriter::mirrors_along_pipe() const {
+  return has_mirrors(plan_.schedule) && mirror_axis(plan_.schedule) == Axis::kPipe;
+}
+
+bool ListWriter::is_mirrored_here(int bucket) const {
+  const Mesh& mesh = plan_.schedule.mesh;
+  return plan_.schedule.buckets[bucket].trained &&
+         mirrors(plan_.schedule, mesh.with(0, Axis::kPipe, place_), bucket);
+}
 
 void ListWriter::add(Action action) {
   declarer_.declare(action);
@@ -43,6 +65,8 @@ void ListWriter::add(Action action) {
 // What is kept from forward to backward; of a block that is recomputed the output
 // alone, until then.
 int64_t ListWriter::activation_bytes(const Action& action, const Access& access) const {
+  if (action.kind == ActionKind::kRecv && is_made_anew(access.value.what))
+    return action.bytes;
   if (action.block == kNone) return 0;
   const BlockSpec& spec = plan_.blocks[action.block];
   if (access.value.what == What::kAct) return spec.output_bytes;
@@ -60,19 +84,45 @@ void ListWriter::compute(ActionKind kind, int block, int slice) {
        .scratch = plan_.blocks[block].scratch_bytes});
 }
 
+void ListWriter::send(What what, int block, int slice, int lane) {
+  Action action{.kind = ActionKind::kSend,
+                .lane = lane,
+                .slice = slice,
+                .bytes = plan_.blocks[block].output_bytes};
+  declarer_.versions().read(action, what, block, slice);
+  add(std::move(action));
+}
+
+void ListWriter::receive(What what, int block, int slice, int lane) {
+  Action action{.kind = ActionKind::kRecv,
+                .lane = lane,
+                .slice = slice,
+                .bytes = plan_.blocks[block].output_bytes};
+  declarer_.versions().make(action, what, block, slice);
+  add(std::move(action));
+}
+
 void ListWriter::forward(int block, int slice) {
+  if (block == begin_ && place_ > 0)
+    receive(What::kAct, block - 1, slice, plan_.act_link(place_ - 1));
   compute(ActionKind::kForward, block, slice);
+  if (block + 1 == end_ && place_ + 1 < plan_.places())
+    send(What::kAct, block, slice, plan_.act_link(place_));
 }
 
 void ListWriter::backward(int block, int slice) {
+  if (block + 1 == end_ && place_ + 1 < plan_.places())
+    receive(What::kActGrad, block, slice, plan_.grad_link(place_ + 1));
   if (plan_.options.recompute.has(block)) compute(ActionKind::kRecompute, block, slice);
   compute(ActionKind::kBackward, block, slice);
+  if (block == begin_ && place_ > 0)
+    send(What::kActGrad, block - 1, slice, plan_.grad_link(place_));
 }
 
 void ListWriter::reduce_loss() {
-  if (plan_.dp_lane == kComputeLane) return;
+  if (plan_.all_lane == kComputeLane) return;
   add({.kind = ActionKind::kReduce,
-       .lane = plan_.dp_lane,
+       .lane = plan_.all_lane,
        .buckets = {kLossBucket},
        .bytes = kLossBytes});
 }
@@ -119,11 +169,37 @@ void ListWriter::reduce_update(int bucket, int slice) {
 }
 
 void ListWriter::mirror(int bucket) {
-  if (bucket == kNone || !has_mirrors(plan_.schedule)) return;
+  if (bucket == kNone || !has_mirrors(plan_.schedule) || mirrors_along_pipe()) return;
   add({.kind = ActionKind::kMirror,
        .lane = plan_.shard_lane,
        .buckets = {bucket},
        .bytes = share(bucket) * size_of(sum_type(plan_.schedule))});
+}
+
+// All that is sent is sent first: a neighbour may be waiting for it.
+void ListWriter::exchange_mirrors() {
+  if (!mirrors_along_pipe()) return;
+  const int before = (place_ + plan_.places() - 1) % plan_.places();
+  const auto transfer = [&](ActionKind kind, int bucket, int lane) {
+    return Action{.kind = kind,
+                  .lane = plan_.mirror_link(lane),
+                  .buckets = {bucket},
+                  .bytes = plan_.schedule.buckets[bucket].numel *
+                           size_of(sum_type(plan_.schedule))};
+  };
+  for (int i = 0; i < buckets(); ++i) {
+    if (!plan_.schedule.buckets[i].trained || !is_here(i)) continue;
+    Action action = transfer(ActionKind::kSend, i, place_);
+    declarer_.versions().read(action, What::kPartial, i);
+    add(std::move(action));
+  }
+  for (int i = 0; i < buckets(); ++i) {
+    if (!is_mirrored_here(i)) continue;
+    Action action = transfer(ActionKind::kRecv, i, before);
+    declarer_.versions().make(action, What::kPartial, i);
+    declarer_.mirror(i);
+    add(std::move(action));
+  }
 }
 
 // Where whole parameters were updated in shares, a copy of the share travels, unless
@@ -149,12 +225,15 @@ bool ListWriter::may_overlap_updates() const {
 
 void ListWriter::update(int bucket) {
   if (updated_[bucket] || !plan_.schedule.buckets[bucket].trained) return;
+  const bool copy = is_mirrored_here(bucket);
+  if (!copy && !is_here(bucket)) return;
   updated_[bucket] = true;
-  if (plan_.options.offload) offload(bucket);
+  const bool twice = has_mirrors(plan_.schedule) && !mirrors_along_pipe();
+  if (plan_.options.offload && !copy) offload(bucket);
   add({.kind = ActionKind::kUpdate,
        .buckets = {bucket},
-       .bytes = (has_mirrors(plan_.schedule) ? 2 : 1) * share(bucket) *
-                size_of(at::kFloat)});
+       .bytes = (twice ? 2 : 1) * share(bucket) * size_of(at::kFloat)});
+  if (copy) return;
   if (plan_.options.offload) fetch(bucket);
   const int level = plan_.schedule.shard;
   if ((level == 1 || level == 2) && plan_.shard_lane != kComputeLane)
@@ -177,10 +256,11 @@ void ListWriter::fetch(int bucket) {
 
 void ListWriter::finish_updates() {
   mirror(std::exchange(next_to_mirror_, kNone));
-  if (plan_.options.clip) add({.kind = ActionKind::kNorm, .lane = plan_.dp_lane});
+  exchange_mirrors();
+  if (plan_.options.clip) add({.kind = ActionKind::kNorm, .lane = plan_.all_lane});
   if (plan_.options.elastic) fold_buffers();
   if (plan_.options.vote)
-    add({.kind = ActionKind::kVote, .lane = plan_.dp_lane, .bytes = kVoteBytes});
+    add({.kind = ActionKind::kVote, .lane = plan_.all_lane, .bytes = kVoteBytes});
   for (int i = 0; i < buckets(); ++i) update(i);
 }
 
@@ -191,7 +271,7 @@ bool ListWriter::has_statistics() const {
 }
 
 void ListWriter::fold_buffers() {
-  if (has_statistics()) add({.kind = ActionKind::kFoldBuffers, .lane = plan_.dp_lane});
+  if (has_statistics()) add({.kind = ActionKind::kFoldBuffers, .lane = plan_.all_lane});
 }
 
 void ListWriter::commit() {
@@ -201,8 +281,8 @@ void ListWriter::commit() {
   if (has_statistics()) commit.needs.push_back(ActionKind::kFoldBuffers);
   if (!plan_.options.elastic) fold_buffers();
   for (int i = 0; i < buckets() && !plan_.options.forward_only; ++i)
-    if (plan_.schedule.buckets[i].trained) commit.buckets.push_back(i);
-  if (has_mirrors(plan_.schedule) && !commit.buckets.empty())
+    if (updated_[i]) commit.buckets.push_back(i);
+  if (has_mirrors(plan_.schedule) && !mirrors_along_pipe() && !commit.buckets.empty())
     commit.needs.push_back(ActionKind::kMirror);
   add(std::move(commit));
 }

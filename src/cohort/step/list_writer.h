@@ -19,28 +19,44 @@ struct StepPlan {
   std::vector<int> last_to_add;        // by bucket: block
   int rounds = 1;                      // slices of the rank that has most
 
-  int dp_lane = kComputeLane;  // kComputeLane: nobody to talk to
+  int all_lane = kComputeLane;  // of all ranks; kComputeLane: nobody to talk to
+  int dp_lane = kComputeLane;
   int shard_lane = kComputeLane;
   int gather_lane = kComputeLane;  // of parameters: shard_lane, or a copy
   int replicate_lane = kComputeLane;
   int copy_lane = kComputeLane;
+  // Of links: one for outputs from each place but the last, one for gradients from each
+  // but the first, and one for sums of gradients from each, where they are mirrored.
+  int first_link = kNone;
+
+  int places() const { return schedule.mesh.size(Axis::kPipe); }
+  int act_link(int from) const { return first_link + from; }
+  int grad_link(int from) const { return first_link + places() - 1 + from - 1; }
+  int mirror_link(int from) const { return first_link + 2 * (places() - 1) + from; }
 };
 
 // The list of actions of one role, written one after another. Generators say in which
 // order; the writer knows what each action reads, writes and moves.
 class ListWriter {
  public:
-  ListWriter(const StepPlan& plan, int slices);
+  ListWriter(const StepPlan& plan, int place, int slices);
 
   const StepPlan& plan() const { return plan_; }
-  int blocks() const { return static_cast<int>(plan_.blocks.size()); }
+  int place() const { return place_; }
+  // The blocks that are computed here: [begin, end).
+  int begin() const { return begin_; }
+  int end() const { return end_; }
   int buckets() const { return static_cast<int>(plan_.schedule.buckets.size()); }
   bool has_slice(int round) const { return round < slices_; }
 
   // Forward and backward of one slice of one block, with its recompute where the
   // options ask for it.
+  // Where the stage begins or ends within the chain, values cross a link.
   void forward(int block, int slice);
   void backward(int block, int slice);
+
+  // Whether its parameters are computed with here.
+  bool is_here(int bucket) const;
 
   // Sums the loss over all ranks; before the first update.
   void reduce_loss();
@@ -74,6 +90,11 @@ class ListWriter {
  private:
   void add(Action action);
   void compute(ActionKind kind, int block, int slice);
+  void send(What what, int block, int slice, int lane);
+  void receive(What what, int block, int slice, int lane);
+  void exchange_mirrors();
+  bool is_mirrored_here(int bucket) const;
+  bool mirrors_along_pipe() const;
   int64_t activation_bytes(const Action& action, const Access& access) const;
   // Hands the sum of a share to the next rank. One bucket late, so that no rank waits
   // for its reduction while there is backward to compute.
@@ -85,7 +106,8 @@ class ListWriter {
   void fetch(int bucket);
 
   const StepPlan& plan_;
-  int slices_;
+  int place_, slices_;
+  int begin_ = 0, end_ = 0;
   std::vector<Action> actions_;
   Declarer declarer_;
   int next_to_mirror_ = kNone;  // the bucket whose sum is on its way

@@ -34,7 +34,10 @@ class StatePlanner {
     }
     if (!has_mirrors(schedule_)) return;
     add(Holds::kMirrorMaster, at::kFloat, share_);
-    if (what.trained) add(Holds::kMirrorMoment, at::kFloat, share_, states_);
+    if (!what.trained) return;
+    add(Holds::kMirrorMoment, at::kFloat, share_, states_);
+    if (mirror_axis(schedule_) == Axis::kPipe)
+      add(Holds::kMirrorSum, sum_type(schedule_), share_);
   }
 
  private:
@@ -201,18 +204,35 @@ ValueMemory value_memory(const Role& role) {
   return memory;
 }
 
+namespace {
+
+bool is_of_mirror(Holds holds) {
+  return holds == Holds::kMirrorMaster || holds == Holds::kMirrorMoment ||
+         holds == Holds::kMirrorSum;
+}
+
+}  // namespace
+
 std::vector<bool> kept_buffers(const Schedule& schedule, const Role& role) {
-  std::set<int> buckets, received;
+  std::set<int> computed, named, received;
   for (const auto& action : role.actions) {
-    buckets.insert(action.buckets.begin(), action.buckets.end());
+    named.insert(action.buckets.begin(), action.buckets.end());
+    if (action.block != kNone)
+      computed.insert(action.buckets.begin(), action.buckets.end());
     for (const auto& access : action.writes) received.insert(access.buffer);
   }
+  const bool along_pipe = has_mirrors(schedule) && mirror_axis(schedule) == Axis::kPipe;
+  const auto has = [&](const Buffer& buffer) {
+    if (!along_pipe) return named.contains(buffer.bucket);
+    if (!is_of_mirror(buffer.holds)) return computed.contains(buffer.bucket);
+    return mirrors(schedule, role.ranks[0], buffer.bucket);
+  };
   std::vector<bool> kept;
   for (size_t i = 0; i < schedule.buffers.size(); ++i) {
     const Buffer& buffer = schedule.buffers[i];
     const bool comes = buffer.holds == Holds::kReceived;
     kept.push_back(comes ? received.contains(static_cast<int>(i))
-                         : buffer.bucket == kNone || buckets.contains(buffer.bucket));
+                         : buffer.bucket == kNone || has(buffer));
   }
   return kept;
 }

@@ -136,6 +136,11 @@ std::string Schedule::text() const {
     for (int block : bucket.blocks) out << ' ' << block;
     out << '\n';
   }
+  for (const auto& stage : stages) {
+    out << "stage at " << stage.place << " of";
+    for (int block : stage.blocks) out << ' ' << block;
+    out << '\n';
+  }
   for (const auto& role : roles) {
     out << "role of";
     for (int rank : role.ranks) out << ' ' << rank;
@@ -159,6 +164,24 @@ int stride_of(const Schedule& schedule, const Group& group) {
 bool has_mirrors(const Schedule& schedule) {
   return std::any_of(schedule.groups.begin(), schedule.groups.end(),
                      [](const Group& group) { return group.mirrors; });
+}
+
+Axis mirror_axis(const Schedule& schedule) {
+  return schedule.mesh.size(Axis::kCut) > 1 ? Axis::kCut : Axis::kPipe;
+}
+
+bool mirrors(const Schedule& schedule, int rank, int bucket) {
+  const int before = schedule.mesh.coordinate_beside(rank, Axis::kPipe, -1);
+  return has_mirrors(schedule) && mirror_axis(schedule) == Axis::kPipe &&
+         schedule.place_of(schedule.buckets[bucket]) == before;
+}
+
+int Schedule::place_of_block(int block) const {
+  for (const auto& stage : stages)
+    if (std::find(stage.blocks.begin(), stage.blocks.end(), block) !=
+        stage.blocks.end())
+      return stage.place;
+  return 0;
 }
 
 bool updates_at_once(const Role& role) {

@@ -151,6 +151,9 @@ struct Schedule {
   bool is_copy(int lane) const;
   std::string name_of_lane(int lane) const;  // "compute", "dp", "0>1", "copies"
   const Role& role_of(int rank) const;
+  // Where along the pipeline a block is computed, or a bucket's blocks are.
+  int place_of_block(int block) const;
+  int place_of(const Bucket& bucket) const { return place_of_block(bucket.blocks[0]); }
   // One line an action: stable, so that ranks can compare the hash of it.
   std::string text() const;
   uint64_t hash() const;
@@ -162,8 +165,12 @@ std::vector<Channel> channels_for(const std::vector<Group>& groups);
 // How far apart neighbours of a group of data-parallel ranks are in the world.
 int stride_of(const Schedule& schedule, const Group& group);
 
-// Whether any state is held a second time.
+// Whether any state is held a second time; and by the next rank along which axis:
+// kCut, or kPipe where each place has its own state once.
 bool has_mirrors(const Schedule& schedule);
+Axis mirror_axis(const Schedule& schedule);
+// Whether a rank holds a second copy of what the place before it computes with.
+bool mirrors(const Schedule& schedule, int rank, int bucket);
 
 // Whether its reductions are updates, too.
 bool updates_at_once(const Role& role);
@@ -181,6 +188,7 @@ struct BlockSpec {
   int64_t activation_bytes = 0;  // kept from forward to backward, with the output
   int64_t output_bytes = 0;      // the output alone
   int64_t scratch_bytes = 0;     // the most that forward or backward needs beside them
+  double cost = 0;               // of computing it, beside the others'; 0: nobody counted
 };
 
 }  // namespace cohort

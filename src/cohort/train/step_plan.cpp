@@ -84,9 +84,7 @@ Layout layout_for(Layout layout, const Communicator& comm) {
   if (comm.generation() == 0)
     throw ConfigError(text("[train] layout ", layout.text(), " is for ", layout.world(),
                            " ranks; the world has ", comm.size()));
-  layout.dp = comm.size() / (layout.tp * layout.pp);
-  if (layout.dp % layout.replicate != 0) layout.replicate = 1;
-  return layout;
+  return fitted(layout, comm.size());
 }
 
 Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,

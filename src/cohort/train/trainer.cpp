@@ -21,7 +21,8 @@ using Seconds = std::chrono::duration<double>;
 constexpr int64_t kValidBatch = 500;  // samples at once, a rank
 
 TrainerOptions completed(TrainerOptions options) {
-  if (options.slices == 0) options.slices = options.layout.dp;
+  if (options.slices == 0)
+    options.slices = default_slices(options.layout, options.batch);
   require_slices(options.batch, options.slices);
   return options;
 }
@@ -59,6 +60,7 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       train_(train),
       valid_(valid),
       options_(completed(options)),
+      asked_layout_(options_.layout),
       stop_(stop),
       sampler_({.size = train.size(),
                 .batch = options_.batch,
@@ -75,7 +77,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::enter(Communicator& comm, Reporter* reporter) {
   comm_ = &comm;
-  options_.layout = layout_for(options_.layout, comm);
+  options_.layout = layout_for(asked_layout_, comm);
   options_.shares_memory = cohort::shares_memory(comm);
   options_.joins_at = joins_at(comm);
   journal_.enter(comm, reporter);
@@ -189,13 +191,16 @@ void Trainer::conclude(const StepResult& result, double seconds) {
   journal_.step(committed_, result, seconds, must_compare(), progress_);
 }
 
-// Every rank looks at its part, in equally many turns: a model that is sharded needs
-// all ranks for every one of them. The sums are everyone's.
+// Every data-parallel rank looks at its part, in equally many turns: a model that is
+// sharded needs all ranks for every one of them, and so do the stages of a pipeline. The
+// sums are everyone's.
 void Trainer::validate(int64_t epoch) {
-  const int64_t size = valid_->size();
-  const int64_t begin = size * comm_->rank() / comm_->size();
-  const int64_t end = size * (comm_->rank() + 1) / comm_->size();
-  const int64_t most = (size + comm_->size() - 1) / comm_->size();
+  const Mesh mesh(options_.layout);
+  const int64_t size = valid_->size(), parts = mesh.size(kDataAxes);
+  const int64_t part = mesh.index(comm_->rank(), kDataAxes);
+  const int64_t begin = size * part / parts;
+  const int64_t end = size * (part + 1) / parts;
+  const int64_t most = ceil_div(size, parts);
   Tensor sums = at::zeros({3}, at::kDouble);
   double* values = sums.data_ptr<double>();
   for (int64_t turn = 0; turn < most; turn += kValidBatch) {

@@ -99,6 +99,7 @@ class Trainer {
   const Dataset& train_;
   const Dataset* valid_;
   TrainerOptions options_;
+  Layout asked_layout_;  // what each world's is made of
   const std::atomic<int>& stop_;
 
   Sampler sampler_;

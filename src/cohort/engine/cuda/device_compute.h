@@ -40,6 +40,7 @@ class DeviceCompute final : public ComputeSide, private Surroundings {
   void apply(std::span<const Statistic> statistics) override;
   int64_t peak_bytes() const override { return side_.lane().peak_bytes(); }
   BlockRunner& blocks() override { return blocks_; }
+  int64_t rows(int slice) override { return batches_[slice].input.size(0); }
 
  private:
   const Batch& batch(int slice) override;

@@ -49,6 +49,9 @@ void check_lives(const RoleView& role, const StepFacts& facts);
 void check_provenance(const Schedule& schedule, const RoleView& role,
                       const StepFacts& facts, const CheckOptions& options);
 
+// R9 also: what only one place along the pipeline has is held a second time.
+void check_second_copies(const Schedule& schedule, const CheckOptions& options);
+
 // R4: a collective moves what there is of its bucket.
 void check_amounts(const Schedule& schedule, const RoleView& role);
 // R5: the transfers of a batch are one exchange.

@@ -80,6 +80,10 @@ class Provenance {
       case ActionKind::kMirror:
         mirror(action);
         break;
+      case ActionKind::kSend:
+      case ActionKind::kRecv:
+        hand_on(action);
+        break;
       case ActionKind::kNorm:
       case ActionKind::kVote:
         check_all_gradients(action);
@@ -259,6 +263,25 @@ class Provenance {
     if (it == gradients_.end() || !it->second.alone)
       refuse("R9", "hands on a sum that others have; legal: a share that one rank has");
     gradients_[{What::kMirrored, action.buckets[0]}] = it->second;
+  }
+
+  // To the place that holds a second copy of the state.
+  void hand_on(const Action& action) {
+    const bool sends = action.kind == ActionKind::kSend;
+    for (const auto& access : sends ? action.reads : action.writes) {
+      if (access.value.what != What::kPartial && access.value.what != What::kSum)
+        continue;
+      const int bucket = access.value.of;
+      if (action.buckets != std::vector{bucket})
+        refuse("R5", text("moves ", access.value.text(), " and names another bucket"));
+      if (!sends) {
+        gradients_[name_of(access)] = {.summed = kDataAxes};
+      } else if (gradients_.contains(name_of(access))) {
+        check_complete(bucket, access);
+      } else {
+        refuse("R7", text("hands on no gradient of bucket ", bucket));
+      }
+    }
   }
 
   // No update before the step is known good.

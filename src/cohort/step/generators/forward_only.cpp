@@ -8,7 +8,7 @@ void write_forward_only(ListWriter& list) {
   const bool sharded =
       list.plan().schedule.shard == 3 && list.plan().gather_lane != kComputeLane;
   for (int round = 0; round < list.plan().rounds; ++round) {
-    for (int b = 0; b < list.blocks(); ++b) {
+    for (int b = list.begin(); b < list.end(); ++b) {
       if (sharded)
         for (int bucket : list.plan().uses[b]) list.gather(bucket, round);
       if (list.has_slice(round)) list.forward(b, round);

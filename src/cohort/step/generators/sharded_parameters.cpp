@@ -17,9 +17,11 @@ struct Use {
 
 std::vector<Use> uses_of(const ListWriter& list) {
   std::vector<Use> uses;
-  for (int round = 0; round < list.plan().rounds; ++round) {
-    for (int b = 0; b < list.blocks(); ++b) uses.push_back({b, round, false});
-    for (int b = list.blocks() - 1; b >= 0; --b) uses.push_back({b, round, true});
+  for (const auto& [round, backward] : turns_of(list)) {
+    for (int b = list.begin(); !backward && b < list.end(); ++b)
+      uses.push_back({b, round, false});
+    for (int b = list.end() - 1; backward && b >= list.begin(); --b)
+      uses.push_back({b, round, true});
   }
   return uses;
 }
@@ -64,7 +66,7 @@ class ShardedList {
     if (mine && !use.backward) list_.forward(use.block, use.round);
     if (mine && use.backward) list_.backward(use.block, use.round);
     const bool last_round = use.round + 1 == list_.plan().rounds;
-    if (!use.backward && use.block + 1 == list_.blocks() && last_round)
+    if (!use.backward && use.block + 1 == list_.end() && last_round)
       list_.reduce_loss();
     if (!use.backward) return;
     for (int bucket : buckets_of(use))

@@ -23,7 +23,7 @@ void reduce(ListWriter& list, int bucket, int round) {
 void backward(ListWriter& list, int round) {
   const bool last = round + 1 == list.plan().rounds;
   int summed = 0;
-  for (int b = list.blocks() - 1; b >= 0; --b) {
+  for (int b = list.end() - 1; b >= list.begin(); --b) {
     if (list.has_slice(round)) list.backward(b, round);
     for (int i = 0; i < list.buckets(); ++i) {
       if (!list.plan().schedule.buckets[i].trained || list.last_to_add(i) != b)
@@ -38,11 +38,14 @@ void backward(ListWriter& list, int round) {
 }  // namespace
 
 void write_whole_parameters(ListWriter& list) {
-  for (int round = 0; round < list.plan().rounds; ++round) {
+  for (const auto& [round, is_backward] : turns_of(list)) {
+    if (is_backward) {
+      backward(list, round);
+      continue;
+    }
     if (list.has_slice(round))
-      for (int b = 0; b < list.blocks(); ++b) list.forward(b, round);
+      for (int b = list.begin(); b < list.end(); ++b) list.forward(b, round);
     if (round + 1 == list.plan().rounds) list.reduce_loss();
-    backward(list, round);
   }
   list.finish_updates();
   list.commit();

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/link_values.h"
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <utility>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+// A header: how many tensors, and for each of them whether it is one, its type, its
+// dimensions, and the sizes and strides of these.
+constexpr int64_t kMostTensors = 16, kMostDims = 8;
+constexpr int64_t kFormWidth = 3 + 2 * kMostDims;
+constexpr int64_t kHeaderWidth = 1 + kMostTensors * kFormWidth;
+
+Tensor empty_header() { return at::zeros({kHeaderWidth}, at::kLong); }
+
+std::vector<Transfer> transfers_of(int peer, const Values& values) {
+  std::vector<Transfer> all;
+  for (const auto& value : values)
+    if (value.defined()) all.push_back({peer, value.detach()});
+  return all;
+}
+
+}  // namespace
+
+LinkValues::Forms LinkValues::forms_of(const Values& values) {
+  Forms forms;
+  for (const auto& value : values) {
+    Form& form = forms.emplace_back();
+    form.defined = value.defined();
+    if (!form.defined) continue;
+    form.dtype = value.scalar_type();
+    form.sizes = value.sizes().vec();
+    form.strides = value.strides().vec();
+  }
+  return forms;
+}
+
+Tensor LinkValues::pack(const Forms& forms) {
+  const auto count = static_cast<int64_t>(forms.size());
+  if (count > kMostTensors)
+    throw ConfigError(text("[engine] a block gives ", count,
+                           " tensors at the border of a stage; legal: at most ",
+                           kMostTensors));
+  const Tensor header = empty_header();
+  int64_t* at = header.data_ptr<int64_t>();
+  *at++ = count;
+  for (const auto& form : forms) {
+    const auto dims = static_cast<int64_t>(form.sizes.size());
+    if (dims > kMostDims)
+      throw ConfigError(text("[engine] a block gives a tensor of ", dims,
+                             " dimensions at the border of a stage; legal: at most ",
+                             kMostDims));
+    at[0] = form.defined;
+    at[1] = static_cast<int64_t>(form.dtype);
+    at[2] = dims;
+    for (int64_t d = 0; d < dims; ++d) {
+      at[3 + d] = form.sizes[d];
+      at[3 + kMostDims + d] = form.strides[d];
+    }
+    at += kFormWidth;
+  }
+  return header;
+}
+
+LinkValues::Forms LinkValues::unpack(const Tensor& header) {
+  const int64_t* at = header.const_data_ptr<int64_t>();
+  Forms forms(static_cast<size_t>(*at++));
+  for (auto& form : forms) {
+    form.defined = at[0] != 0;
+    form.dtype = static_cast<at::ScalarType>(at[1]);
+    form.sizes.assign(at + 3, at + 3 + at[2]);
+    form.strides.assign(at + 3 + kMostDims, at + 3 + kMostDims + at[2]);
+    at += kFormWidth;
+  }
+  return forms;
+}
+
+PendingWork LinkValues::send(RankChannels::Link link, const Value& what, int64_t rows,
+                             const Values& values) {
+  const Forms forms = forms_of(values);
+  const auto [known, fresh] = known_.try_emplace({what.what, what.of, rows}, forms);
+  if (known->second != forms)
+    throw BugError(text(
+        "[engine] ", what.text(), " has another shape than before, with ", rows,
+        " samples as then; legal: shapes that follow from the ", "number of samples"));
+  auto header = std::make_shared<Work>();
+  Tensor said;
+  if (fresh) {
+    said = pack(forms);
+    const Transfer transfer{link.peer, said};
+    *header = link.comm->exchange(std::span(&transfer, 1), {});
+  }
+  auto sent = transfers_of(link.peer, values);
+  Work work = link.comm->exchange(sent, {});
+  return {std::move(work), [header, said, sent = std::move(sent)] { header->wait(); }};
+}
+
+PendingWork LinkValues::receive(RankChannels::Link link, const Value& what,
+                                int64_t rows, Take take) {
+  const auto make = [](const Forms& forms) {
+    Values values;
+    for (const auto& form : forms)
+      values.push_back(form.defined
+                           ? at::empty_strided(form.sizes, form.strides, form.dtype)
+                           : Tensor());
+    return values;
+  };
+  const Key key{what.what, what.of, rows};
+  if (const auto known = known_.find(key); known != known_.end()) {
+    Values values = make(known->second);
+    Work work = link.comm->exchange({}, transfers_of(link.peer, values));
+    return {std::move(work),
+            [take = std::move(take), values]() mutable { take(std::move(values)); }};
+  }
+  const Tensor header = empty_header();
+  const Transfer transfer{link.peer, header};
+  Work work = link.comm->exchange({}, std::span(&transfer, 1));
+  return {std::move(work), [=, this, take = std::move(take)] {
+            Values values = make(known_[key] = unpack(header));
+            link.comm->exchange({}, transfers_of(link.peer, values)).wait();
+            take(std::move(values));
+          }};
+}
+
+}  // namespace cohort

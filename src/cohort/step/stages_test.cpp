@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/stages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<BlockSpec> blocks_of_cost(std::initializer_list<double> costs) {
+  std::vector<BlockSpec> blocks;
+  for (const double cost : costs)
+    blocks.push_back({.name = "block", .parameters = {{.name = "p"}}, .cost = cost});
+  return blocks;
+}
+
+std::vector<int> sizes_of(const std::vector<Stage>& stages) {
+  std::vector<int> sizes;
+  int next = 0;
+  for (int p = 0; p < static_cast<int>(stages.size()); ++p) {
+    EXPECT_EQ(stages[p].place, p);
+    for (const int block : stages[p].blocks) EXPECT_EQ(block, next++);
+    sizes.push_back(static_cast<int>(stages[p].blocks.size()));
+  }
+  return sizes;
+}
+
+TEST(Stages, TheMostCostlyCostsLeast) {
+  EXPECT_THAT(sizes_of(make_stages(blocks_of_cost({1, 1, 1, 1}), 2)),
+              ElementsAre(2, 2));
+  EXPECT_THAT(sizes_of(make_stages(blocks_of_cost({5, 1, 1, 1, 1}), 2)),
+              ElementsAre(1, 4));
+  EXPECT_THAT(sizes_of(make_stages(blocks_of_cost({1, 1, 1, 7}), 2)),
+              ElementsAre(3, 1));
+  EXPECT_THAT(sizes_of(make_stages(blocks_of_cost({3, 2, 2, 3}), 4)),
+              ElementsAre(1, 1, 1, 1));
+}
+
+TEST(Stages, EachPlaceHasABlock) {
+  EXPECT_THAT(sizes_of(make_stages(blocks_of_cost({0, 0, 9}), 3)),
+              ElementsAre(1, 1, 1));
+  try {
+    make_stages(blocks_of_cost({1, 1, 1}), 4);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("pp=4: the model has 3 blocks"));
+    EXPECT_THAT(error.what(), HasSubstr("legal: pp=1 to 3"));
+  }
+}
+
+TEST(Stages, WithoutCountsParametersAre) {
+  std::vector<BlockSpec> blocks = blocks_of_cost({0, 0, 0});
+  for (int i = 0; i < 3; ++i) blocks[i].parameters[0].shape = {i == 0 ? 100 : 10};
+  EXPECT_THAT(sizes_of(make_stages(blocks, 2)), ElementsAre(1, 2));
+}
+
+}  // namespace
+}  // namespace cohort
