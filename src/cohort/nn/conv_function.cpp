@@ -49,12 +49,15 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
   }
 };
 
+// What is only counted takes the way of the host, which it stands for.
+bool is_for_host(const Tensor& tensor) { return tensor.is_cpu() || tensor.is_meta(); }
+
 // Images of one channel are of both memory formats at once. LibTorch takes them for the
 // one whose pooling is many times slower, and what follows has to be turned round,
 // unless the stride that no element is reached by says otherwise.
 Tensor by_channels(const Tensor& images) {
-  const bool either = !kBlasBackward && images.device().is_cpu() &&
-                      images.size(1) == 1 && images.is_contiguous();
+  const bool either = !kBlasBackward && is_for_host(images) && images.size(1) == 1 &&
+                      images.is_contiguous();
   if (!either) return images;
   const int64_t height = images.size(2), width = images.size(3);
   return images.as_strided(images.sizes(), {height * width, 1, width, 1});
@@ -65,7 +68,7 @@ Tensor by_channels(const Tensor& images) {
 Tensor convolve(const Tensor& input, const Tensor& weight, const Tensor& bias,
                 int64_t stride, int64_t padding) {
   const bool ours = kBlasBackward && c10::GradMode::is_enabled() &&
-                    input.device().is_cpu() && input.scalar_type() == at::kFloat;
+                    is_for_host(input) && input.scalar_type() == at::kFloat;
   if (!ours) return at::conv2d(by_channels(input), weight, bias, stride, padding);
   return ConvFunction::apply(input, weight,
                              bias.defined() ? std::optional(bias) : std::nullopt,

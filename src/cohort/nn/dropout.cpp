@@ -65,6 +65,7 @@ Tensor Dropout::operator()(const Tensor& input, Context& context) const {
   COHORT_CHECK(static_cast<int64_t>(context.sample_ids.size()) == rows, name_, ": ",
                rows, " rows and ", context.sample_ids.size(), " sample ids");
   if (context.random) return input * device_mask(input, context);
+  if (input.is_meta()) return input * at::empty_like(input);  // nothing to fill
   Tensor mask = at::empty(input.sizes(), at::kFloat);
   float* values = mask.mutable_data_ptr<float>();
   const int64_t columns = rows > 0 ? input.numel() / rows : 0;

@@ -10,6 +10,7 @@
 #include "cohort/nn/batch_norm_function.h"
 #include "cohort/nn/conv_function.h"
 #include "cohort/nn/linear_function.h"
+#include "cohort/nn/without_memory.h"
 
 namespace cohort {
 namespace {
@@ -21,7 +22,8 @@ constexpr double kBatchNormEps = 1e-5;
 // +-1/sqrt(fan_in) (kaiming_uniform with a = sqrt(5) gives the same bound).
 Tensor uniform(at::IntArrayRef shape, int64_t fan_in, uint64_t seed,
                const std::string& name) {
-  Tensor value = at::empty(shape, at::kFloat);
+  Tensor value = at::empty(shape, new_layer_tensor());
+  if (value.is_meta()) return value;
   const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
   fill_uniform(value, RandomKey::of_path(seed, name), -bound, bound);
   return value;
@@ -83,10 +85,14 @@ Tensor Conv2d::operator()(const Tensor& input) const {
 
 BatchNorm2d::BatchNorm2d(TensorLists& tensors, const std::string& name,
                          int64_t channels)
-    : weight_(tensors.add_parameter(name + ".weight", at::ones({channels}))),
-      bias_(tensors.add_parameter(name + ".bias", at::zeros({channels}))),
-      running_mean_(tensors.add_buffer(name + ".running_mean", at::zeros({channels}))),
-      running_var_(tensors.add_buffer(name + ".running_var", at::ones({channels}))) {}
+    : weight_(tensors.add_parameter(name + ".weight",
+                                    at::ones({channels}, new_layer_tensor()))),
+      bias_(tensors.add_parameter(name + ".bias",
+                                  at::zeros({channels}, new_layer_tensor()))),
+      running_mean_(tensors.add_buffer(name + ".running_mean",
+                                       at::zeros({channels}, new_layer_tensor()))),
+      running_var_(tensors.add_buffer(name + ".running_var",
+                                      at::ones({channels}, new_layer_tensor()))) {}
 
 Tensor BatchNorm2d::operator()(const Tensor& input, Context& context) const {
   const Tensor weight = widened(weight_), bias = widened(bias_);
