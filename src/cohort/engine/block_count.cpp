@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/block_count.h"
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <cmath>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/engine/meta_device.h"
+
+namespace cohort {
+namespace {
+
+// Products that are added up for each element of an output. Only of operations that the
+// others end in, so that each product is seen once.
+int64_t terms_of(const at::RecordFunction& call) {
+  const std::string_view name = call.name();
+  const auto tensor = [&](size_t at) { return call.inputs()[at].toTensor(); };
+  if (name == "aten::mm" || name == "aten::bmm") return tensor(0).size(-1);
+  if (name == "aten::addmm" || name == "aten::baddbmm") return tensor(1).size(-1);
+  if (name != "aten::convolution_overrideable") return 0;
+  return tensor(1).numel() / tensor(1).size(0);
+}
+
+// Adds up what the operations of this thread compute. LibTorch calls back without a
+// word on whose behalf: a profiler's state is where it keeps that.
+class FlopCounter {
+ public:
+  FlopCounter()
+      : sum_(std::make_shared<Sum>()),
+        state_(kState, sum_),
+        callback_(
+            at::addThreadLocalCallback(at::RecordFunctionCallback(&begin, &end)
+                                           .needsInputs(true)
+                                           .needsOutputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}))) {}
+  ~FlopCounter() { at::removeCallback(callback_); }
+  FlopCounter(const FlopCounter&) = delete;
+  FlopCounter& operator=(const FlopCounter&) = delete;
+
+  double flops() const { return sum_->flops; }
+
+ private:
+  static constexpr auto kState = c10::DebugInfoKind::PROFILER_STATE;
+  struct Sum final : c10::MemoryReportingInfoBase {
+    void reportMemoryUsage(void*, int64_t, size_t, size_t, c10::Device) override {}
+    bool memoryProfilingEnabled() const override { return false; }
+    double flops = 0;
+  };
+
+  struct Terms final : at::ObserverContext {
+    explicit Terms(int64_t given) : terms(given) {}
+    int64_t terms;
+  };
+
+  // Inputs are gone at the end, outputs are there only then.
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
+    const int64_t terms = terms_of(call);
+    return terms > 0 ? std::make_unique<Terms>(terms) : nullptr;
+  }
+  static void end(const at::RecordFunction& call, at::ObserverContext* begun) {
+    auto* const sum = static_cast<Sum*>(c10::ThreadLocalDebugInfo::get(kState));
+    if (!sum || !begun) return;
+    sum->flops += 2.0 * static_cast<double>(static_cast<Terms*>(begun)->terms) *
+                  static_cast<double>(call.outputs()[0].toTensor().numel());
+  }
+
+  std::shared_ptr<Sum> sum_;
+  c10::DebugInfoGuard state_;
+  at::CallbackHandle callback_;
+};
+
+// Forward of one block.
+struct ForwardCount {
+  double flops = 0;
+  Values outputs;
+};
+
+std::vector<ForwardCount> count_forward(const Chain& chain, const Batch& batch) {
+  const c10::AutoGradMode grad(true);  // what is asked for in training
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < batch.input.size(0); ++i) ids.push_back(i);
+  std::vector<ForwardCount> counts;
+  Values values{batch.input};
+  for (size_t b = 0; b < chain.blocks.size(); ++b) {
+    const FlopCounter counter;
+    Context context{.sample_ids = ids};
+    values = chain.blocks[b]->forward(cut_graph(values, b > 0), context);
+    if (b + 1 == chain.blocks.size()) values = {chain.loss(values, batch.target).sum};
+    counts.push_back({.flops = counter.flops(), .outputs = cut_graph(values, false)});
+  }
+  return counts;
+}
+
+// Through what was counted for `samples` and for twice as many.
+Line through_counts(double samples, double few, double more) {
+  const double slope = (more - few) / samples;
+  return {few - slope * samples, slope};
+}
+
+CountedValue counted_value(double samples, const Tensor& few, const Tensor& more) {
+  CountedValue value{
+      .dtype = few.scalar_type(), .format = few.suggest_memory_format(), .dims = {}};
+  for (int64_t d = 0; d < few.dim(); ++d)
+    value.dims.push_back(through_counts(samples, static_cast<double>(few.size(d)),
+                                        static_cast<double>(more.size(d))));
+  return value;
+}
+
+std::vector<BlockCount> counted(const Chain& chain,
+                                const std::function<Batch(int64_t)>& batch,
+                                int64_t samples) {
+  const auto n = static_cast<double>(samples);
+  const auto few = count_forward(chain, batch(samples));
+  const auto more = count_forward(chain, batch(2 * samples));
+  std::vector<BlockCount> counts;
+  for (auto& measure : measure_blocks(chain, batch, samples)) {
+    const size_t b = counts.size();
+    measure.seconds = {};
+    BlockCount count{.bytes = measure,
+                     .forward_flops = through_counts(n, few[b].flops, more[b].flops),
+                     .outputs = {}};
+    for (size_t i = 0; i < few[b].outputs.size(); ++i)
+      count.outputs.push_back(
+          counted_value(n, few[b].outputs[i], more[b].outputs.at(i)));
+    counts.push_back(std::move(count));
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::vector<int64_t> CountedValue::shape(int64_t samples) const {
+  std::vector<int64_t> out;
+  for (const Line& dim : dims)
+    out.push_back(std::llround(dim.at(static_cast<double>(samples))));
+  return out;
+}
+
+std::optional<std::vector<BlockCount>> count_blocks(
+    const Chain& on_meta, const std::function<Batch(int64_t)>& batch, int64_t samples) {
+  for (const auto& parameter : on_meta.parameters())
+    COHORT_CHECK(parameter.tensor.is_meta(), parameter.name, " has memory");
+  prepare_meta_device();
+  try {
+    return counted(on_meta, batch, samples);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<std::vector<BlockCount>> count_blocks(const Chain& on_meta,
+                                                    const Dataset& data) {
+  constexpr int64_t kSamples = 2;
+  const auto batch = [&](int64_t samples) {
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < samples; ++i) ids.push_back(i % data.size());
+    const Batch here = data.gather(ids);
+    return Batch{.input = here.input.to(at::kMeta),
+                 .target = here.target.defined() ? here.target.to(at::kMeta) : Tensor(),
+                 .ids = {}};
+  };
+  return count_blocks(on_meta, batch, kSamples);
+}
+
+std::vector<BlockMeasure> bytes_of(std::span<const BlockCount> counts) {
+  std::vector<BlockMeasure> out;
+  for (const auto& count : counts) out.push_back(count.bytes);
+  return out;
+}
+
+Line forward_flops(std::span<const BlockCount> counts) {
+  Line sum;
+  for (const auto& [bytes, flops, outputs] : counts) {
+    sum.fixed += flops.fixed;
+    sum.per_sample += flops.per_sample;
+  }
+  return sum;
+}
+
+}  // namespace cohort

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/block_count.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "cohort/core/memory.h"
+#include "cohort/nn/models.h"
+#include "cohort/nn/without_memory.h"
+
+namespace cohort {
+namespace {
+
+using MakeBatch = std::function<Batch(int64_t)>;
+
+MakeBatch images_of(std::vector<int64_t> shape, at::Device device) {
+  return [=](int64_t samples) {
+    std::vector<int64_t> all{samples};
+    all.insert(all.end(), shape.begin(), shape.end());
+    const at::TensorOptions options(device);
+    return Batch{.input = at::ones(all, options),
+                 .target = at::zeros({samples}, options.dtype(at::kLong)),
+                 .ids = {}};
+  };
+}
+
+struct CountedModel {
+  std::string name;
+  std::function<Chain()> make;
+  std::vector<int64_t> shape;
+};
+
+void PrintTo(const CountedModel& model, std::ostream* out) { *out << model.name; }
+
+Chain small_images_resnet(const std::string& name) {
+  ResNetOptions options = resnet_options(name);
+  options.small_images = true;
+  options.classes = 10;
+  return make_resnet(options, {});
+}
+
+std::vector<CountedModel> counted_models() {
+  return {{"mlp", [] { return make_mlp({}, {}); }, {1, 28, 28}},
+          {"cnn", [] { return make_cnn({}, {}); }, {1, 28, 28}},
+          {"resnet18", [] { return small_images_resnet("resnet18"); }, {3, 32, 32}},
+          {"resnet50", [] { return small_images_resnet("resnet50"); }, {3, 32, 32}},
+          {"resnet50v2", [] { return small_images_resnet("resnet50v2"); }, {3, 32, 32}},
+          {"large_stem",
+           [] { return make_resnet(resnet_options("resnet18"), {}); },
+           {3, 64, 64}}};
+}
+
+Chain on_meta(const std::function<Chain()>& make) {
+  const ModelsWithoutMemory guard;
+  return make();
+}
+
+std::vector<BlockCount> count(const CountedModel& model, int64_t samples) {
+  return count_blocks(on_meta(model.make), images_of(model.shape, at::kMeta), samples)
+      .value();
+}
+
+class BlockCountOfModels : public testing::TestWithParam<CountedModel> {};
+
+void expect_close(const Line& counted, const Line& measured, double samples) {
+  EXPECT_NEAR(counted.at(samples) / std::max(1.0, measured.at(samples)), 1, 0.03)
+      << counted.at(samples) << " counted, " << measured.at(samples) << " measured";
+}
+
+TEST_P(BlockCountOfModels, KeptBytesAreThoseThatAreMeasured) {
+  constexpr int64_t kSamples = 2;
+  const auto counts = count(GetParam(), kSamples);
+  const Chain chain = GetParam().make();
+  const auto measures =
+      measure_blocks(chain, images_of(GetParam().shape, at::kCPU), kSamples);
+  ASSERT_EQ(counts.size(), measures.size());
+  for (size_t b = 0; b < counts.size(); ++b) {
+    SCOPED_TRACE(chain.blocks[b]->name());
+    for (const double samples : {1.0, 2.0, 64.0}) {
+      expect_close(counts[b].bytes.activation_bytes, measures[b].activation_bytes,
+                   samples);
+      expect_close(counts[b].bytes.output_bytes, measures[b].output_bytes, samples);
+    }
+  }
+}
+
+// The estimate need not be right for each block, but it decides with the activations
+// whether a step fits.
+TEST_P(BlockCountOfModels, ScratchIsAboutThatOfTheHost) {
+  constexpr int64_t kSamples = 2;
+  const auto counts = count(GetParam(), kSamples);
+  const auto measures = measure_blocks(GetParam().make(),
+                                       images_of(GetParam().shape, at::kCPU), kSamples);
+  double counted = 0, measured = 0;
+  for (size_t b = 0; b < counts.size(); ++b) {
+    counted = std::max(counted, counts[b].bytes.scratch_bytes.at(64));
+    measured = std::max(measured, measures[b].scratch_bytes.at(64));
+  }
+  EXPECT_NEAR(counted / measured, 1, 0.4);
+}
+
+TEST_P(BlockCountOfModels, OutputsHaveTheFormThatBlocksGive) {
+  const auto counts = count(GetParam(), 2);
+  const Chain chain = GetParam().make();
+  const int64_t samples = 3;
+  Values values{images_of(GetParam().shape, at::kCPU)(samples).input};
+  std::vector<int64_t> ids(samples);
+  for (size_t b = 0; b + 1 < chain.blocks.size(); ++b) {
+    Context context{.sample_ids = ids};
+    values = chain.blocks[b]->forward(values, context);
+    ASSERT_EQ(counts[b].outputs.size(), values.size());
+    const CountedValue& counted = counts[b].outputs[0];
+    EXPECT_EQ(counted.shape(samples), values[0].sizes().vec()) << b;
+    EXPECT_EQ(counted.dtype, values[0].scalar_type()) << b;
+    EXPECT_EQ(counted.format, values[0].suggest_memory_format()) << b;
+  }
+  EXPECT_TRUE(counts.back().outputs[0].shape(samples).empty());
+}
+
+TEST_P(BlockCountOfModels, CountingTakesNoMemory) {
+  const Chain chain = on_meta(GetParam().make);
+  const int64_t before = process_peak_memory();
+  ASSERT_TRUE(count_blocks(chain, images_of(GetParam().shape, at::kMeta), 1'000'000));
+  EXPECT_LT(process_peak_memory() - before, 100'000'000);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryModel, BlockCountOfModels,
+                         testing::ValuesIn(counted_models()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(BlockCount, FlopsOfALinearLayerAreTwoAMultiplication) {
+  const auto counts = count(
+      {"", [] { return make_linear_stack({.width = 48, .depth = 2}, {}); }, {48}}, 4);
+  for (const auto& block : counts) {
+    EXPECT_EQ(block.forward_flops.per_sample, 2.0 * 48 * 48);
+    EXPECT_EQ(block.forward_flops.fixed, 0);
+  }
+}
+
+// 28 x 28 places of 9 weights a filter; then half of each side, and 32 channels.
+TEST(BlockCount, FlopsOfAConvolutionAreTwoAWeightAndPlace) {
+  const auto counts = count(counted_models()[1], 2);
+  EXPECT_EQ(counts[0].forward_flops.per_sample, 2.0 * 28 * 28 * 32 * 9);
+  EXPECT_EQ(counts[1].forward_flops.per_sample, 2.0 * 14 * 14 * 64 * 32 * 9);
+  EXPECT_EQ(counts[2].forward_flops.per_sample, 2.0 * 64 * 7 * 7 * 128);
+  EXPECT_EQ(counts[3].forward_flops.per_sample, 2.0 * 128 * 10);
+}
+
+// 4.1 thousand million multiplications and additions, as torchvision says.
+TEST(BlockCount, FlopsOfResNet50AreTheKnownOnes) {
+  const auto counts = count(
+      {"", [] { return make_resnet(resnet_options("resnet50"), {}); }, {3, 224, 224}},
+      1);
+  EXPECT_NEAR(forward_flops(counts).per_sample / 8.2e9, 1, 0.02);
+  EXPECT_NEAR(forward_flops(counts).fixed, 0, 1);
+}
+
+class UncountedBlock final : public Block {
+ public:
+  const std::string& name() const override { return name_; }
+  std::span<const NamedTensor> parameters() const override { return {}; }
+  std::span<const NamedTensor> buffers() const override { return {}; }
+  Values forward(const Values& inputs, Context&) override {
+    return {inputs.at(0) * inputs.at(0).sum().item<double>()};
+  }
+
+ private:
+  std::string name_ = "uncounted";
+};
+
+TEST(BlockCount, OfABlockThatLooksAtValuesIsNothing) {
+  Chain chain = on_meta([] { return make_mlp({.width = 8}, {}); });
+  chain.blocks.insert(chain.blocks.begin(), std::make_unique<UncountedBlock>());
+  EXPECT_FALSE(count_blocks(chain, images_of({1, 28, 28}, at::kMeta), 2));
+}
+
+}  // namespace
+}  // namespace cohort

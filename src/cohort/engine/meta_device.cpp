@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/meta_device.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Allocator.h>
+#include <torch/library.h>
+
+#include <array>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "cohort/core/memory.h"
+#include "cohort/core/tensor.h"
+
+namespace cohort {
+namespace {
+
+// Of a storage that has no bytes: how many it would have.
+struct ToldBytes {
+  explicit ToldBytes(size_t size) : bytes(static_cast<int64_t>(size)) {
+    report_memory(nullptr, bytes);
+  }
+  ~ToldBytes() { report_memory(nullptr, -bytes); }
+  ToldBytes(const ToldBytes&) = delete;
+  ToldBytes& operator=(const ToldBytes&) = delete;
+  int64_t bytes;
+};
+
+class MetaMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    return {nullptr, new ToldBytes(bytes), &forget, c10::Device(c10::kMeta)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void*, const void*, size_t) const override {}
+
+ private:
+  static void forget(void* told) { delete static_cast<ToldBytes*>(told); }
+};
+
+at::MemoryFormat image_format(const Tensor& input, const Tensor& weight) {
+  const bool last = input.suggest_memory_format() == at::MemoryFormat::ChannelsLast ||
+                    weight.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
+  return last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+}
+
+Tensor meta_relu(const Tensor& input) { return at::empty_like(input); }
+
+// Of images (N, C, H, W).
+Tensor meta_convolution(const Tensor& input, const Tensor& weight,
+                        const std::optional<Tensor>&, at::IntArrayRef stride,
+                        at::IntArrayRef padding, at::IntArrayRef dilation,
+                        bool transposed, at::IntArrayRef, int64_t) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!transposed && input.dim() == 4,
+                              "counted are 2-d convolutions alone");
+  std::vector<int64_t> shape{input.size(0), weight.size(0)};
+  for (size_t i = 0; i < 2; ++i) {
+    const auto dim = static_cast<int64_t>(i) + 2;
+    const int64_t kernel = dilation[i] * (weight.size(dim) - 1) + 1;
+    shape.push_back((input.size(dim) + 2 * padding[i] - kernel) / stride[i] + 1);
+  }
+  return at::empty(shape, input.options(), image_format(input, weight));
+}
+
+using ThreeGradients = std::tuple<Tensor, Tensor, Tensor>;
+
+ThreeGradients convolution_gradients(const Tensor& grad, const Tensor& input,
+                                     const Tensor& weight, std::array<bool, 3> wanted) {
+  const auto format = image_format(input, weight);
+  ThreeGradients out;
+  if (wanted[0]) std::get<0>(out) = at::empty(input.sizes(), input.options(), format);
+  if (wanted[1]) std::get<1>(out) = at::empty_like(weight);
+  if (wanted[2]) std::get<2>(out) = at::empty({grad.size(1)}, input.options());
+  return out;
+}
+
+ThreeGradients meta_convolution_backward(const Tensor& grad, const Tensor& input,
+                                         const Tensor& weight, at::IntArrayRef,
+                                         at::IntArrayRef, at::IntArrayRef, bool,
+                                         at::IntArrayRef, int64_t,
+                                         std::array<bool, 3> wanted) {
+  return convolution_gradients(grad, input, weight, wanted);
+}
+
+// The host unfolds its input for the gradient of the weights, after it has brought what
+// it is given into one format.
+ThreeGradients meta_unfolded_backward(const Tensor& grad, const Tensor& input,
+                                      const Tensor& weight, at::IntArrayRef,
+                                      at::IntArrayRef stride, at::IntArrayRef padding,
+                                      std::array<bool, 3> wanted) {
+  ThreeGradients out = convolution_gradients(grad, input, weight, wanted);
+  const auto format = image_format(input, weight);
+  const Tensor turned_input = input.contiguous(format);
+  const Tensor turned_grad = grad.contiguous(format);
+  const int64_t patch = weight.numel() / weight.size(0);
+  const bool as_it_is = patch == input.size(1) && stride[0] == 1 && padding[0] == 0;
+  if (wanted[1] && !as_it_is)
+    at::empty({input.size(0), patch, grad.size(2) * grad.size(3)}, input.options());
+  return out;
+}
+
+std::tuple<Tensor, Tensor, Tensor> meta_batch_norm(const Tensor& input,
+                                                   const std::optional<Tensor>&,
+                                                   const std::optional<Tensor>&,
+                                                   const std::optional<Tensor>&,
+                                                   const std::optional<Tensor>&,
+                                                   bool train, double, double) {
+  const auto wide = input.options().dtype(at::kFloat);
+  const int64_t kept = train ? input.size(1) : 0;
+  return {at::empty_like(input), at::empty({kept}, wide), at::empty({kept}, wide)};
+}
+
+ThreeGradients meta_batch_norm_backward(const Tensor& grad, const Tensor& input,
+                                        const std::optional<Tensor>&,
+                                        const std::optional<Tensor>&,
+                                        const std::optional<Tensor>&,
+                                        const std::optional<Tensor>&,
+                                        const std::optional<Tensor>&, bool, double,
+                                        std::array<bool, 3> wanted) {
+  const auto wide = input.options().dtype(at::kFloat);
+  ThreeGradients out;
+  if (wanted[0]) std::get<0>(out) = at::empty_like(input);
+  if (wanted[1]) std::get<1>(out) = at::empty({input.size(1)}, wide);
+  if (wanted[2]) std::get<2>(out) = at::empty({input.size(1)}, wide);
+  // The host's fast path, for two of one format, has a buffer of their size.
+  if (grad.suggest_memory_format() == input.suggest_memory_format())
+    at::empty_like(input);
+  return out;
+}
+
+torch::Library meta_kernels() {
+  torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__,
+                         __LINE__);
+  library.impl("relu", TORCH_FN(meta_relu));
+  library.impl("convolution_overrideable", TORCH_FN(meta_convolution));
+  library.impl("convolution_backward_overrideable",
+               TORCH_FN(meta_convolution_backward));
+  library.impl("_slow_conv2d_backward.output_mask", TORCH_FN(meta_unfolded_backward));
+  library.impl("native_batch_norm", TORCH_FN(meta_batch_norm));
+  library.impl("native_batch_norm_backward", TORCH_FN(meta_batch_norm_backward));
+  return library;
+}
+
+}  // namespace
+
+void prepare_meta_device() {
+  static const torch::Library kernels = [] {
+    // Storages outlive any order of destruction, so it has none.
+    static MetaMemory* const memory = new MetaMemory;
+    constexpr uint8_t kBeforeLibTorchs = 1;
+    c10::SetAllocator(c10::kMeta, memory, kBeforeLibTorchs);
+    return meta_kernels();
+  }();
+}
+
+}  // namespace cohort
