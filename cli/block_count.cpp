@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <exception>
 
+#include "cohort/nn/without_memory.h"
 #include "cohort/step/block_choice.h"
 
 namespace cohort::cli {
@@ -15,6 +16,7 @@ namespace {
 [[noreturn]] void tell_blocks(const Recipe& recipe, const Config& config, int fd) {
   bool told = false;
   try {
+    const ModelsWithoutMemory guard;
     const int blocks = static_cast<int>(recipe.make_chain(config).blocks.size());
     told = ::write(fd, &blocks, sizeof blocks) == sizeof blocks;
   } catch (const std::exception&) {

@@ -24,8 +24,10 @@
 #include "cohort/core/process.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/elastic/watched_store.h"
+#include "cohort/engine/block_count.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_step.h"
+#include "cohort/nn/without_memory.h"
 #include "cohort/train/agent_pages.h"
 #include "cohort/train/rank_loop.h"
 
@@ -247,6 +249,7 @@ class RankRun final : public RankHost {
     if (!weights.empty()) load_weights(weights, chain_);
     if (!data_.train) data_ = loading_->finish(node);
     options_.augment = data_.augment;
+    count_model();
     return std::make_unique<Trainer>(chain_, *data_.train, data_.valid.get(), options_,
                                      stop_signal);
   }
@@ -276,6 +279,16 @@ class RankRun final : public RankHost {
   }
 
  private:
+  // Before anything is computed: what blocks need is known of a model without memory. A
+  // model that cannot be counted is measured by the Trainer.
+  void count_model() {
+    if (!options_.counted.empty()) return;
+    const ModelsWithoutMemory guard;
+    const auto counts =
+        cohort::count_blocks(plan_.recipe->make_chain(plan_.config), *data_.train);
+    if (counts) options_.counted = bytes_of(*counts);
+  }
+
   // What this rank could not write is told last, when all else is done and saved.
   int with_backlog(int code) {
     const std::string trouble = backlog_.trouble();

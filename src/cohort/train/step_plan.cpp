@@ -98,7 +98,8 @@ Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measure
   if (need.fits(limit)) return schedule;
   throw ConfigError(text(
       "[train] a rank would need ", need.text(), " (",
-      format_bytes(static_cast<double>(peak.parts.activations)), " of activations, ",
+      format_bytes(static_cast<double>(peak.parts.activations)), " of activations",
+      options.counted.empty() ? ", " : " (counted, an estimate), ",
       format_bytes(static_cast<double>(peak.parts.state)), " of state); it may have ",
       (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
       "; would fit: ", what_fits(specs, options, measures, states, limit),

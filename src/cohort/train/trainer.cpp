@@ -68,7 +68,8 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
                 .seed = options_.seed}),
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
-      measures_(measure_blocks(chain, train)),
+      measures_(options.counted.empty() ? measure_blocks(chain, train)
+                                        : options.counted),
       total_steps_(steps_of(options_, sampler_)),
       journal_(options_, sampler_, rate_, train.size()),
       keeper_(options_.keep, options_.pages) {}

@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cohort/core/patient_file.h"
 #include "cohort/data/augment.h"
 #include "cohort/elastic/membership.h"
+#include "cohort/engine/block_measure.h"
 #include "cohort/engine/step_runner.h"
 #include "cohort/optim/rate_schedule.h"
 #include "cohort/optim/update_rule.h"
@@ -32,8 +34,11 @@ struct TrainerOptions {
   int64_t drift_every_steps = 100;  // between two comparisons of replicas; 0: never
   int64_t memory_limit = 0;         // bytes a rank may hold; 0: what the machine has
   int ranks_here = 1;               // ranks that share this machine's memory
-  bool shares_memory = false;       // the Trainer finds out
-  int64_t joins_at = 0;             // the same
+  // What blocks need, as count_blocks() found it. Empty: the Trainer runs each block on
+  // a few samples to know.
+  std::vector<BlockMeasure> counted;
+  bool shares_memory = false;  // the Trainer finds out
+  int64_t joins_at = 0;        // the same
   bool elastic = false;
   Augment augment;                 // of training batches; none: as they are
   int64_t valid_every_epochs = 1;  // 0: never
