@@ -64,8 +64,10 @@ void TextReporter::start(const StartEvent& event) {
   if (options_.quiet) return;
   note(text("cohort ", version(), ": ", options_.recipe, " on ", event.ranks.size(),
             event.ranks.size() == 1 ? " rank" : " ranks", " (", event.backend, ", ",
-            event.device, "), ", format_quantity(double(event.parameters)),
-            " parameters"));
+            event.device, ", ", event.threads,
+            event.threads == 1 ? " thread" : " threads",
+            event.ranks.size() == 1 ? "), " : " each), ",
+            format_quantity(double(event.parameters)), " parameters"));
   note(text(event.data, "; ", event.total_steps, " steps, ", event.steps_per_epoch,
             " an epoch"));
 }

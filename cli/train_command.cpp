@@ -144,6 +144,14 @@ int threads_of(const TrainPlan& plan) {
   return 1;
 }
 
+// Whether a rank takes fewer threads than it may have. Who sets OMP_NUM_THREADS has
+// chosen; our launcher sets it for ranks, so this is asked before it does.
+bool counts_threads(const TrainArgs& args, const Config& config) {
+  const char* const given = std::getenv("OMP_NUM_THREADS");
+  return config.get_int("threads") == 0 && !args.exact && args.device == "cpu" &&
+         (!given || !*given);
+}
+
 LaunchOptions launch_options(const TrainPlan& plan) {
   const TrainArgs& args = plan.args;
   const NodeRange nodes = parse_nodes(args.nodes);
@@ -201,6 +209,7 @@ TrainPlan make_plan(const TrainArgs& args) {
                  .locks = {}};
   if (!args.config.empty()) plan.config.load_file(args.config);
   for (const auto& assignment : args.set) plan.config.set_assignment(assignment);
+  plan.counts_threads = counts_threads(args, plan.config);
   find_backend(args.backend, World{});
   refuse_what_is_not_there(args, plan.config);
   require_replaceable("--save-initial", args.save_initial);

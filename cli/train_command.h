@@ -45,6 +45,8 @@ struct TrainPlan {
   std::chrono::system_clock::time_point started;  // for people
   std::chrono::steady_clock::time_point begun;    // the same, for durations
   std::vector<FolderLock> locks;                  // of the agent, for its ranks
+  // Nobody has said how many threads: each rank counts how many its model gains from.
+  bool counts_threads = false;
 };
 
 // Resolves recipe, file and --set, and refuses what cannot be had, before any rank

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of `cohort train`, from its environment to its exit code.
+#include <ATen/Parallel.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@
 #include "cohort/engine/cuda/cuda_step.h"
 #include "cohort/nn/without_memory.h"
 #include "cohort/train/agent_pages.h"
+#include "cohort/train/compute_threads.h"
 #include "cohort/train/rank_loop.h"
 
 namespace cohort::cli {
@@ -264,9 +266,12 @@ class RankRun final : public RankHost {
     const auto ranks = identities(comm);
     if (!reporter) return;
     if (comm.generation() > 0) return reporter->ranks(ranks);
-    reporter->start({.config_json = plan_.config.to_json(),
+    Config config = plan_.config;
+    config.set_assignment(text("threads=", at::get_num_threads()));
+    reporter->start({.config_json = config.to_json(),
                      .backend = std::string(comm.backend()),
                      .device = plan_.args.device,
+                     .threads = at::get_num_threads(),
                      .ranks = ranks,
                      .data = data_.train->describe(),
                      .parameters = count_parameters(chain_),
@@ -286,7 +291,13 @@ class RankRun final : public RankHost {
     const ModelsWithoutMemory guard;
     const auto counts =
         cohort::count_blocks(plan_.recipe->make_chain(plan_.config), *data_.train);
-    if (counts) options_.counted = bytes_of(*counts);
+    if (!counts) return;
+    options_.counted = bytes_of(*counts);
+    if (!plan_.counts_threads) return;
+    const int64_t slices = options_.slices > 0 ? options_.slices : options_.layout.dp;
+    const double samples = static_cast<double>(options_.batch) / slices;
+    at::set_num_threads(
+        compute_threads(forward_flops(*counts).at(samples), at::get_num_threads()));
   }
 
   // What this rank could not write is told last, when all else is done and saved.

@@ -5,7 +5,10 @@
 #include <map>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/block_count.h"
 #include "cohort/nn/models.h"
+#include "cohort/nn/without_memory.h"
+#include "cohort/train/compute_threads.h"
 #include "recipes/recipe.h"
 
 namespace cohort {
@@ -45,6 +48,25 @@ TEST(Recipes, WidthAndDepthScaleTheModel) {
     config.set_assignment("model.depth=2");
     EXPECT_GT(recipe.make_chain(config).blocks.size(), blocks) << name;
   }
+}
+
+int threads_on_16_cores(const char* name) {
+  const Recipe& recipe = find_recipe(name);
+  Config config = recipe.defaults();
+  config.set_assignment("data.synthetic=true");
+  const DataSets data = recipe.load(config, true)->finish(nullptr);
+  const ModelsWithoutMemory guard;
+  const auto counts = count_blocks(recipe.make_chain(config), *data.train);
+  if (!counts) return 0;
+  const auto batch = static_cast<double>(config.get_int("batch"));
+  return compute_threads(forward_flops(*counts).at(batch), 16);
+}
+
+// Each is a model that can be counted.
+TEST(Recipes, ThreadsFollowTheSizeOfTheModel) {
+  EXPECT_EQ(threads_on_16_cores("mlp"), 1);
+  EXPECT_EQ(threads_on_16_cores("fashion-mnist"), 4);
+  EXPECT_EQ(threads_on_16_cores("cifar-resnet50v2"), 16);
 }
 
 Config cifar_config(std::initializer_list<const char*> assignments) {

@@ -62,6 +62,7 @@ class EventsTest(ContractTest):
                 self.assert_fields(events)
                 self.assertLessEqual(KEYS, events[0]["config"].keys())
                 self.assertEqual(events[0]["world"], ranks)
+                self.assertGreaterEqual(events[0]["config"]["threads"], 1)
                 self.assertEqual([e["rank"] for e in run.of("rank")], list(range(ranks)))
                 self.assertEqual(len({e["pid"] for e in run.of("rank")}), ranks)
                 self.assertEqual([e["step"] for e in run.of("step")], [1, 2, 3, 4, 5])

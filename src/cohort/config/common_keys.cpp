@@ -12,7 +12,9 @@ void add_run(Keys& keys) {
                {.lowest = 1, .highest = 1'000'000'000})
       .add_int("slices", 0, "parts of the batch; 0: one a data-parallel rank",
                {.lowest = 0, .highest = 1 << 20})
-      .add_int("threads", 0, "of computation a rank; 0: cores / ranks",
+      .add_int("threads", 0,
+               "of computation per rank; 0: what the model gains from, at most "
+               "cores / ranks",
                {.lowest = 0, .highest = 1024})
       .add_choice("precision", "float32", {"float32", "bf16", "fp16"},
                   "of forward and backward; masters stay float32")

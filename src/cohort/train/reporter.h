@@ -21,6 +21,7 @@ struct StartEvent {
   std::string config_json;
   std::string backend;
   std::string device;
+  int threads = 1;  // of computation, each rank
   std::vector<RankIdentity> ranks;
   std::string data;  // one line about the data set
   int64_t parameters = 0;
