@@ -5,6 +5,7 @@
 
 #include <iostream>
 
+#include "cli/model_counts.h"
 #include "cli/step_measure.h"
 #include "cli/step_options.h"
 #include "cli/step_setting.h"
@@ -83,7 +84,10 @@ std::vector<BlockMeasure> measure(const StepSetting& setting, const Chain& chain
   config.set("data.synthetic", "true", "cohort step");
   const DataSets data = setting.recipe->load(config, /*reader=*/true)->finish(nullptr);
   at::set_num_threads(1);
-  return measure_blocks(chain, *data.train);
+  auto measures = measure_blocks(chain, *data.train);
+  if (const auto counts = count_model(*setting.recipe, setting.config, *data.train))
+    take_flops(*counts, measures);
+  return measures;
 }
 
 void make_step(const StepArgs& args, StepView& view) {

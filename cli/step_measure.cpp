@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cli/exit_code.h"
+#include "cli/model_counts.h"
 #include "cli/step_options.h"
 #include "cli/step_setting.h"
 #include "cohort/comm/backends.h"
@@ -41,14 +42,19 @@ struct Series {
 
 // What blocks need, seen at the size of the step's own slices: kernels that pack their
 // operands do so from some size on.
-std::vector<BlockMeasure> measure_at(const Chain& chain, const Dataset& data,
-                                     double samples) {
+std::vector<BlockMeasure> measure_at(const StepSetting& setting, const Chain& chain,
+                                     const Dataset& data) {
+  const double samples = setting.samples(setting.batch());
   const auto batch = [&](int64_t count) {
     std::vector<int64_t> ids;
     for (int64_t i = 0; i < count; ++i) ids.push_back(i % data.size());
     return data.gather(ids);
   };
-  return measure_blocks(chain, batch, std::max<int64_t>(1, std::llround(samples / 2)));
+  auto measures =
+      measure_blocks(chain, batch, std::max<int64_t>(1, std::llround(samples / 2)));
+  if (const auto counts = count_model(*setting.recipe, setting.config, data))
+    take_flops(*counts, measures);
+  return measures;
 }
 
 class Measurement {
@@ -59,7 +65,7 @@ class Measurement {
         data_(data),
         comm_(comm),
         rule_(make_update_rule(update_options(setting.config))),
-        measures_(measure_at(chain, data, setting.samples(setting.batch()))),
+        measures_(measure_at(setting, chain, data)),
         specs_(specs_of(chain)),
         counter_(counter),
         executor_(chain, schedule_of(setting, specs_, measures_, setting.batch()),

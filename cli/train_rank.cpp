@@ -12,6 +12,7 @@
 
 #include "cli/exit_code.h"
 #include "cli/json_reporter.h"
+#include "cli/model_counts.h"
 #include "cli/step_options.h"
 #include "cli/stop_signals.h"
 #include "cli/text_reporter.h"
@@ -25,10 +26,8 @@
 #include "cohort/core/process.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/elastic/watched_store.h"
-#include "cohort/engine/block_count.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_step.h"
-#include "cohort/nn/without_memory.h"
 #include "cohort/train/agent_pages.h"
 #include "cohort/train/compute_threads.h"
 #include "cohort/train/rank_loop.h"
@@ -251,7 +250,7 @@ class RankRun final : public RankHost {
     if (!weights.empty()) load_weights(weights, chain_);
     if (!data_.train) data_ = loading_->finish(node);
     options_.augment = data_.augment;
-    count_model();
+    count_blocks();
     return std::make_unique<Trainer>(chain_, *data_.train, data_.valid.get(), options_,
                                      stop_signal);
   }
@@ -286,18 +285,19 @@ class RankRun final : public RankHost {
  private:
   // Before anything is computed: what blocks need is known of a model without memory. A
   // model that cannot be counted is measured by the Trainer.
-  void count_model() {
+  // A rank of a pipeline computes a part of it.
+  void count_blocks() {
     if (!options_.counted.empty()) return;
-    const ModelsWithoutMemory guard;
-    const auto counts =
-        cohort::count_blocks(plan_.recipe->make_chain(plan_.config), *data_.train);
+    const auto counts = count_model(*plan_.recipe, plan_.config, *data_.train);
     if (!counts) return;
-    options_.counted = bytes_of(*counts);
+    options_.counted = needs_of(*counts);
     if (!plan_.counts_threads) return;
-    const int64_t slices = options_.slices > 0 ? options_.slices : options_.layout.dp;
+    const Layout& layout = options_.layout;
+    const int slices =
+        options_.slices > 0 ? options_.slices : default_slices(layout, options_.batch);
     const double samples = static_cast<double>(options_.batch) / slices;
-    at::set_num_threads(
-        compute_threads(forward_flops(*counts).at(samples), at::get_num_threads()));
+    const double flops = forward_flops(*counts).at(samples) / layout.pp;
+    at::set_num_threads(compute_threads(flops, at::get_num_threads()));
   }
 
   // What this rank could not write is told last, when all else is done and saved.

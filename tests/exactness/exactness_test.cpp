@@ -27,6 +27,7 @@ struct Way {
   int ranks = 1;
   int shard = 0;
   int replicate = 1;
+  int stages = 1;
   const char* recompute = "none";
   bool exact = true;
   at::ScalarType dtype = at::kFloat;
@@ -56,9 +57,10 @@ struct Way {
 
 std::ostream& operator<<(std::ostream& out, const Way& way) {
   return out << way.backend << " n=" << way.ranks << " shard=" << way.shard
-             << " replicate=" << way.replicate << " recompute=" << way.recompute
-             << " exact=" << way.exact << ' ' << way.dtype << " clip=" << way.clip
-             << " vote=" << way.vote << " elastic=" << way.elastic;
+             << " replicate=" << way.replicate << " pp=" << way.stages
+             << " recompute=" << way.recompute << " exact=" << way.exact << ' '
+             << way.dtype << " clip=" << way.clip << " vote=" << way.vote
+             << " elastic=" << way.elastic;
 }
 
 using MakeChain = Chain (*)();
@@ -95,7 +97,10 @@ Batch slice_of(MakeChain make, int slice, int64_t count) {
 std::vector<NamedTensor> train(MakeChain make, const Way& way, Communicator& comm) {
   Chain chain = make();
   const auto rule = make_sgd({.momentum = 0.9});
-  const Layout layout{.dp = way.ranks, .shard = way.shard, .replicate = way.replicate};
+  const Layout layout{.dp = way.ranks / way.stages,
+                      .pp = way.stages,
+                      .shard = way.shard,
+                      .replicate = way.replicate};
   Executor executor(chain, generate(specs_of(chain), layout, way.options(*rule)), *rule,
                     comm,
                     {.decay = {.weight_decay = 0.01}, .clip = way.clip ? 0.5 : 0.0});
@@ -183,6 +188,45 @@ TEST_P(Exactness, EveryBackendGivesTheSameBits) {
       const Way way{.ranks = 3, .shard = shard, .backend = backend};
       EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
     }
+}
+
+TEST_P(Exactness, StagesOfAPipelineChangeNothing) {
+  const std::string wanted = hash_of(GetParam(), {});
+  for (const char* backend : {"local", "shm", "gloo"})
+    for (const bool elastic : {false, true}) {
+      for (const int stages : {2, 4}) {
+        const Way way{.ranks = stages,
+                      .stages = stages,
+                      .recompute = kRecompute[stages / 2 + elastic],
+                      .elastic = elastic,
+                      .backend = backend};
+        EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+      }
+      for (const int shard : {0, 1, 2, 3}) {
+        const Way way{.ranks = 4,
+                      .shard = shard,
+                      .stages = 2,
+                      .recompute = kRecompute[shard],
+                      .elastic = elastic,
+                      .backend = backend};
+        EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+      }
+    }
+}
+
+TEST_P(Exactness, StagesOfOtherStepsChangeNothing) {
+  const std::string clipped = hash_of(GetParam(), {.clip = true});
+  for (const int shard : {0, 2, 3}) {
+    const Way way{.ranks = 6, .shard = shard, .stages = 2, .clip = true, .vote = true};
+    EXPECT_EQ(hash_of(GetParam(), way), clipped) << way;
+  }
+  const Way hybrid{.ranks = 8, .shard = 3, .replicate = 2, .stages = 2, .clip = true};
+  EXPECT_EQ(hash_of(GetParam(), hybrid), clipped) << hybrid;
+  const std::string narrow = hash_of(GetParam(), {.dtype = at::kBFloat16});
+  for (const bool elastic : {false, true}) {
+    const Way way{.ranks = 3, .stages = 3, .dtype = at::kBFloat16, .elastic = elastic};
+    EXPECT_EQ(hash_of(GetParam(), way), narrow) << way;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Exactness, testing::Values(&cnn, &resnet),

@@ -124,9 +124,8 @@ std::vector<BlockCount> counted(const Chain& chain,
   for (auto& measure : measure_blocks(chain, batch, samples)) {
     const size_t b = counts.size();
     measure.seconds = {};
-    BlockCount count{.bytes = measure,
-                     .forward_flops = through_counts(n, few[b].flops, more[b].flops),
-                     .outputs = {}};
+    measure.flops = through_counts(n, few[b].flops, more[b].flops);
+    BlockCount count{.needs = measure, .outputs = {}};
     for (size_t i = 0; i < few[b].outputs.size(); ++i)
       count.outputs.push_back(
           counted_value(n, few[b].outputs[i], more[b].outputs.at(i)));
@@ -170,17 +169,22 @@ std::optional<std::vector<BlockCount>> count_blocks(const Chain& on_meta,
   return count_blocks(on_meta, batch, kSamples);
 }
 
-std::vector<BlockMeasure> bytes_of(std::span<const BlockCount> counts) {
+std::vector<BlockMeasure> needs_of(std::span<const BlockCount> counts) {
   std::vector<BlockMeasure> out;
-  for (const auto& count : counts) out.push_back(count.bytes);
+  for (const auto& count : counts) out.push_back(count.needs);
   return out;
+}
+
+void take_flops(std::span<const BlockCount> counts, std::span<BlockMeasure> measures) {
+  COHORT_CHECK(counts.size() == measures.size(), "one count a block");
+  for (size_t b = 0; b < counts.size(); ++b) measures[b].flops = counts[b].needs.flops;
 }
 
 Line forward_flops(std::span<const BlockCount> counts) {
   Line sum;
-  for (const auto& [bytes, flops, outputs] : counts) {
-    sum.fixed += flops.fixed;
-    sum.per_sample += flops.per_sample;
+  for (const auto& count : counts) {
+    sum.fixed += count.needs.flops.fixed;
+    sum.per_sample += count.needs.flops.per_sample;
   }
   return sum;
 }

@@ -28,8 +28,9 @@ struct CountedValue {
 // What one block needs and does for a slice, as far as that can be known without
 // computing anything.
 struct BlockCount {
-  BlockMeasure bytes;  // without times
-  Line forward_flops;  // of products and convolutions, 2 a multiplication and addition
+  // Without times. FLOPs are of products and convolutions, 2 a multiplication and
+  // addition.
+  BlockMeasure needs;
   std::vector<CountedValue> outputs;  // of the last block: the sum of the losses
 };
 
@@ -50,7 +51,10 @@ std::optional<std::vector<BlockCount>> count_blocks(
 std::optional<std::vector<BlockCount>> count_blocks(const Chain& on_meta,
                                                     const Dataset& data);
 
-std::vector<BlockMeasure> bytes_of(std::span<const BlockCount> counts);
+std::vector<BlockMeasure> needs_of(std::span<const BlockCount> counts);
+
+// What was measured says nothing of FLOPs.
+void take_flops(std::span<const BlockCount> counts, std::span<BlockMeasure> measures);
 
 // Of all blocks.
 Line forward_flops(std::span<const BlockCount> counts);

@@ -82,9 +82,9 @@ TEST_P(BlockCountOfModels, KeptBytesAreThoseThatAreMeasured) {
   for (size_t b = 0; b < counts.size(); ++b) {
     SCOPED_TRACE(chain.blocks[b]->name());
     for (const double samples : {1.0, 2.0, 64.0}) {
-      expect_close(counts[b].bytes.activation_bytes, measures[b].activation_bytes,
+      expect_close(counts[b].needs.activation_bytes, measures[b].activation_bytes,
                    samples);
-      expect_close(counts[b].bytes.output_bytes, measures[b].output_bytes, samples);
+      expect_close(counts[b].needs.output_bytes, measures[b].output_bytes, samples);
     }
   }
 }
@@ -98,7 +98,7 @@ TEST_P(BlockCountOfModels, ScratchIsAboutThatOfTheHost) {
                                        images_of(GetParam().shape, at::kCPU), kSamples);
   double counted = 0, measured = 0;
   for (size_t b = 0; b < counts.size(); ++b) {
-    counted = std::max(counted, counts[b].bytes.scratch_bytes.at(64));
+    counted = std::max(counted, counts[b].needs.scratch_bytes.at(64));
     measured = std::max(measured, measures[b].scratch_bytes.at(64));
   }
   EXPECT_NEAR(counted / measured, 1, 0.4);
@@ -137,18 +137,18 @@ TEST(BlockCount, FlopsOfALinearLayerAreTwoAMultiplication) {
   const auto counts = count(
       {"", [] { return make_linear_stack({.width = 48, .depth = 2}, {}); }, {48}}, 4);
   for (const auto& block : counts) {
-    EXPECT_EQ(block.forward_flops.per_sample, 2.0 * 48 * 48);
-    EXPECT_EQ(block.forward_flops.fixed, 0);
+    EXPECT_EQ(block.needs.flops.per_sample, 2.0 * 48 * 48);
+    EXPECT_EQ(block.needs.flops.fixed, 0);
   }
 }
 
 // 28 x 28 places of 9 weights a filter; then half of each side, and 32 channels.
 TEST(BlockCount, FlopsOfAConvolutionAreTwoAWeightAndPlace) {
   const auto counts = count(counted_models()[1], 2);
-  EXPECT_EQ(counts[0].forward_flops.per_sample, 2.0 * 28 * 28 * 32 * 9);
-  EXPECT_EQ(counts[1].forward_flops.per_sample, 2.0 * 14 * 14 * 64 * 32 * 9);
-  EXPECT_EQ(counts[2].forward_flops.per_sample, 2.0 * 64 * 7 * 7 * 128);
-  EXPECT_EQ(counts[3].forward_flops.per_sample, 2.0 * 128 * 10);
+  EXPECT_EQ(counts[0].needs.flops.per_sample, 2.0 * 28 * 28 * 32 * 9);
+  EXPECT_EQ(counts[1].needs.flops.per_sample, 2.0 * 14 * 14 * 64 * 32 * 9);
+  EXPECT_EQ(counts[2].needs.flops.per_sample, 2.0 * 64 * 7 * 7 * 128);
+  EXPECT_EQ(counts[3].needs.flops.per_sample, 2.0 * 128 * 10);
 }
 
 // 4.1 thousand million multiplications and additions, as torchvision says.
@@ -177,7 +177,7 @@ TEST(BlockCount, FlopsOfProductsOfEachSampleAreSeenOnce) {
     return rows.matmul(rows.transpose(1, 2)) + at::baddbmm(rows, rows, rows);
   });
   const auto counts = count_blocks(chain, images_of({1, 28, 28}, at::kMeta), 2).value();
-  EXPECT_EQ(counts[0].forward_flops.per_sample, 2.0 * 2 * 28 * 28 * 28);
+  EXPECT_EQ(counts[0].needs.flops.per_sample, 2.0 * 2 * 28 * 28 * 28);
 }
 
 TEST(BlockCount, OfABlockThatLooksAtValuesIsNothing) {

@@ -160,6 +160,7 @@ void set_bytes(std::span<const BlockMeasure> measures, double samples,
     specs[b].activation_bytes = bytes(measures[b].activation_bytes);
     specs[b].output_bytes = bytes(measures[b].output_bytes);
     specs[b].scratch_bytes = bytes(measures[b].scratch_bytes);
+    specs[b].cost = measures[b].flops.at(samples);
   }
 }
 

@@ -26,6 +26,7 @@ struct BlockMeasure {
   Line output_bytes;
   Line scratch_bytes;  // the most that forward or backward needs beside them
   BlockCost seconds;
+  Line flops;  // of its forward; 0: nobody counted (engine/block_count.h)
 };
 
 // Runs forward and backward of every block on few samples and on twice as many, and
@@ -39,8 +40,8 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain,
 // The same with a few samples of a data set.
 std::vector<BlockMeasure> measure_blocks(const Chain& chain, const Dataset& data);
 
-// Writes what slices of `samples` samples, computed in that dtype, need into the specs
-// of the same chain.
+// Writes what slices of `samples` samples, computed in that dtype, need, and what each
+// block costs beside the others, into the specs of the same chain.
 void set_bytes(std::span<const BlockMeasure> measures, double samples,
                at::ScalarType compute, std::span<BlockSpec> specs);
 

@@ -46,7 +46,8 @@ Updates::Updates(const Schedule& schedule, const RankGroups& groups,
   if (!options.at_once || schedule.shard == 3) return;
   auto& peers = dynamic_cast<PeerMemory&>(*groups.shard);
   for (const auto& bucket : state.buckets())
-    peer_parameters_.push_back(peers.map_peers(bucket.whole));
+    peer_parameters_.push_back(bucket.own ? peers.map_peers(bucket.whole)
+                                          : std::vector<Tensor>());
 }
 
 // The loss was reduced before any bucket in the same lane, so its count is global.

@@ -29,7 +29,7 @@ class Untouched final : public Dataset {
 std::vector<BlockMeasure> counted_bytes() {
   const ModelsWithoutMemory guard;
   const auto data = make_synthetic({.size = 8, .shape = {1, 28, 28}});
-  return bytes_of(count_blocks(counted_chain(), *data).value());
+  return needs_of(count_blocks(counted_chain(), *data).value());
 }
 
 std::string refusal_of(const Dataset& data, const TrainerOptions& options,

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/model_counts.h"
+
+#include "cohort/nn/without_memory.h"
+
+namespace cohort::cli {
+
+std::optional<std::vector<BlockCount>> count_model(const Recipe& recipe,
+                                                   const Config& config,
+                                                   const Dataset& data) {
+  const ModelsWithoutMemory guard;
+  return count_blocks(recipe.make_chain(config), data);
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "cohort/config/config.h"
+#include "cohort/data/dataset.h"
+#include "cohort/engine/block_count.h"
+#include "recipes/recipe.h"
+
+namespace cohort::cli {
+
+// What the blocks of a recipe's model need, without making it. Nothing where that
+// cannot be counted.
+std::optional<std::vector<BlockCount>> count_model(const Recipe& recipe,
+                                                   const Config& config,
+                                                   const Dataset& data);
+
+}  // namespace cohort::cli
