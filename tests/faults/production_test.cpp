@@ -60,7 +60,9 @@ TrainerOptions trainer_options(const Scenario& scenario, const std::string& fold
   options.batch = kBatch;
   options.slices = kSlices;
   options.seed = 3;
-  options.layout = {.dp = scenario.ranks, .shard = scenario.shard};
+  options.layout = {.dp = scenario.ranks / scenario.stages,
+                    .pp = scenario.stages,
+                    .shard = scenario.shard};
   options.update = {.name = "adamw"};
   options.rate.base = 0.02;
   options.step.exact = scenario.plot != Plot::kHealed;
@@ -310,8 +312,9 @@ TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
     if (ending.missed && one[0].point == "comm.message") ending = play(GetParam(), one);
     EXPECT_TRUE(one[0].may_miss || !ending.missed)
         << "the fault never struck: nothing was tested";
-    if (is_survived(GetParam(), one[0]))
+    if (is_survived(GetParam(), one[0])) {
       EXPECT_EQ(ending.run.error, "") << "nothing was lost that nobody else had";
+    }
     expect_undisturbed(ending, wanted);
   };
   EXPECT_GT(play_all(GetParam(), make, try_it), 0u);
@@ -371,6 +374,10 @@ std::vector<Scenario> every_scenario() {
   all.push_back({Plot::kShrinks, 3, 3});
   all.push_back({Plot::kResumed, 2, 2});
   all.push_back({Plot::kCalm, 2, 0, true});
+  for (const Plot plot : {Plot::kCalm, Plot::kKilled, Plot::kFlipped})
+    all.push_back({.plot = plot, .ranks = 3, .stages = 3});
+  for (const int shard : {0, 3})
+    all.push_back({.ranks = 4, .shard = shard, .stages = 2});
   return all;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostream>
+#include <string>
 
 namespace cohort::threads {
 
@@ -23,11 +24,13 @@ struct Scenario {
   int ranks = 2;
   int shard = 0;
   bool async = false;  // checkpoints are written in the background
+  int stages = 1;      // of a pipeline
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Scenario& s) {
   return out << kPlotNames[static_cast<int>(s.plot)] << "_n" << s.ranks << "_shard"
-             << s.shard << (s.async ? "_async" : "");
+             << s.shard << (s.async ? "_async" : "")
+             << (s.stages > 1 ? "_pp" + std::to_string(s.stages) : "");
 }
 
 }  // namespace cohort::threads

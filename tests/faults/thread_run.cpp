@@ -34,9 +34,10 @@ class ThreadRun::Host final : public RankHost {
     return ties;
   }
   std::unique_ptr<Trainer> make_trainer(Communicator*) override {
-    chain_ =
-        make_mlp({.inputs = 12, .width = 16, .depth = 1, .dropout = 0.2}, {.seed = 5});
     TrainerOptions options = run_.options_.trainer;
+    const int64_t depth = std::max(1, options.layout.pp - 1);  // a block for each stage
+    chain_ = make_mlp({.inputs = 12, .width = 16, .depth = depth, .dropout = 0.2},
+                      {.seed = 5});
     options.membership = &membership_;
     options.pages = &pages_;
     options.execute.faults = options.keep.faults = run_.options_.faults;

@@ -9,12 +9,29 @@
 #include "cohort/step/derive.h"
 
 namespace cohort {
+namespace {
+
+// By action: it is a communication that every rank of the world has in its list. Along
+// a pipeline links and other groups are not.
+std::vector<bool> common_calls(const Schedule& schedule, const Role& role) {
+  std::vector<bool> common;
+  for (const auto& action : role.actions) {
+    const Group* const group = schedule.group_of(action.lane);
+    common.push_back(schedule.stages.empty()
+                         ? action.lane != kComputeLane
+                         : group && schedule.size_of(*group) == schedule.world());
+  }
+  return common;
+}
+
+}  // namespace
 
 Interpreter::Interpreter(const Schedule& schedule, const Role& role, bool moves_alone)
     : role_(role),
       moves_alone_(moves_alone),
       lanes_count_(schedule.lanes()),
       inputs_in_lane_(writers_in_lane(role.actions)),
+      common_(common_calls(schedule, role)),
       waits_(role.actions.size(), 0) {}
 
 double Interpreter::now() const {
@@ -103,10 +120,11 @@ std::vector<ActionWait> Interpreter::take_waits() {
     return text(" of bucket ", action.buckets[0]);
   };
   std::vector<ActionWait> all;
-  for (size_t i = 0; i < waits_.size(); ++i)
-    if (const Action& action = role_.actions[i]; action.lane != kComputeLane)
-      all.push_back(
-          {text(name_of(action.kind), what(action)), std::exchange(waits_[i], 0)});
+  for (size_t i = 0; i < waits_.size(); ++i) {
+    const Action& action = role_.actions[i];
+    const double waited = std::exchange(waits_[i], 0);
+    if (common_[i]) all.push_back({text(name_of(action.kind), what(action)), waited});
+  }
   return all;
 }
 

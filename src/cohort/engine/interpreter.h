@@ -48,7 +48,7 @@ class Interpreter {
   const std::vector<ActionTime>& times() const { return times_; }
   // Seconds that this thread was held up in the last run.
   double waited() const { return waited_; }
-  // Since the last call, over several runs, by communication.
+  // Since the last call, over several runs, by communication that all ranks have.
   std::vector<ActionWait> take_waits();
 
  private:
@@ -61,6 +61,7 @@ class Interpreter {
   bool moves_alone_;
   int lanes_count_;
   std::vector<std::vector<int>> inputs_in_lane_;  // by action: writers of what it reads
+  std::vector<bool> common_;                      // by action: all ranks have it
   std::vector<PendingWork> pending_;              // by action
   std::vector<std::vector<int>> lanes_;           // actions in flight, by lane
   std::vector<double> lane_ends_;  // by lane: when the last of it was waited for
