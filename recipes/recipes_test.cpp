@@ -73,8 +73,8 @@ int threads_on_16_cores(const char* name) {
 }
 
 TEST(Recipes, ThreadsFollowTheSizeOfTheModel) {
-  EXPECT_EQ(threads_on_16_cores("mlp"), 1);
-  EXPECT_EQ(threads_on_16_cores("fashion-mnist"), 4);
+  EXPECT_EQ(threads_on_16_cores("mlp"), 3);
+  EXPECT_EQ(threads_on_16_cores("fashion-mnist"), 16);
   EXPECT_EQ(threads_on_16_cores("cifar-resnet50v2"), 16);
 }
 

@@ -12,9 +12,9 @@ constexpr double kCifarResNet50V2 = 2.6e9;
 constexpr double kMlp = 1.34e6;
 
 TEST(ComputeThreads, FollowWhatTheModelGains) {
-  EXPECT_EQ(compute_threads(128 * kFashionMnist, 16), 4);
-  EXPECT_EQ(compute_threads(64 * kFashionMnist, 8), 2);
-  EXPECT_EQ(compute_threads(128 * kMlp, 16), 1);
+  EXPECT_EQ(compute_threads(128 * kFashionMnist, 16), 16);
+  EXPECT_EQ(compute_threads(32 * kFashionMnist, 8), 4);
+  EXPECT_EQ(compute_threads(128 * kMlp, 16), 3);
   EXPECT_EQ(compute_threads(64 * kCifarResNet50V2, 8), 8);
   EXPECT_EQ(compute_threads(128 * kCifarResNet50V2, 192), 192);
 }
