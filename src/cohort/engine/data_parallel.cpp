@@ -3,8 +3,10 @@
 
 #include <c10/core/GradMode.h>
 
+#include <optional>
 #include <utility>
 
+#include "cohort/engine/bucket_reducer.h"
 #include "cohort/engine/module_backward.h"
 #include "cohort/step/generator.h"
 
@@ -41,11 +43,8 @@ class DataParallel::Impl {
 
   double backward(const WeightedLoss& loss) {
     backward_.begin_part();
-    exchanging_ = true;
-    for (auto& bucket : buckets_) bucket.missing = bucket.slots.size();
-    started_ = 0;
+    reducer_->begin();
     backward_.run(loss);
-    exchanging_ = false;
     return exchange();
   }
 
@@ -57,29 +56,26 @@ class DataParallel::Impl {
     int bucket = 0;
   };
 
-  struct BucketInFlight {
-    Tensor flat;
-    std::vector<size_t> slots;
-    size_t missing = 0;  // gradients of this backward
-    Work work;
-  };
-
   void lay_out(const Schedule& schedule) {
+    std::vector<size_t> gradients;
     for (const auto& bucket : schedule.buckets) {
-      BucketInFlight flight{.flat = comm_.allocate({bucket.numel}, bucket.dtype)};
+      Tensor flat = comm_.allocate({bucket.numel}, bucket.dtype);
       int64_t offset = 0;
       for (int block : bucket.blocks) {
         const Tensor& parameter = backward_.parameters()[block].tensor;
         // No view to autograd: optimizers detach gradients in place.
-        slots_[block] = {flight.flat.narrow(0, offset, parameter.numel())
+        slots_[block] = {flat.narrow(0, offset, parameter.numel())
                              .view(parameter.sizes())
                              .variable_data(),
-                         static_cast<int>(buckets_.size())};
+                         static_cast<int>(flats_.size())};
         offset += padded(parameter.numel());
-        flight.slots.push_back(block);
       }
-      buckets_.push_back(std::move(flight));
+      flats_.push_back(std::move(flat));
+      gradients.push_back(bucket.blocks.size());
     }
+    reducer_.emplace(std::move(gradients), [this](int bucket) {
+      return PendingWork{comm_.all_reduce(flats_[bucket], ReduceOp::kSum), nullptr};
+    });
   }
 
   Tensor& gradient(size_t index) {
@@ -95,24 +91,17 @@ class DataParallel::Impl {
       slot.home.copy_(gradient(index));
       gradient(index) = slot.home;
     }
-    if (!exchanging_) return;
-    --buckets_[slot.bucket].missing;
-    while (started_ < buckets_.size() && buckets_[started_].missing == 0) start_next();
-  }
-
-  void start_next() {
-    BucketInFlight& bucket = buckets_[started_++];
-    bucket.work = comm_.all_reduce(bucket.flat, ReduceOp::kSum);
+    reducer_->arrived(slot.bucket);
   }
 
   double exchange() {
     const c10::NoGradGuard no_grad;
     for (size_t i = 0; i < slots_.size(); ++i)
       if (!backward_.has_gradient(i)) slots_[i].home.zero_();
-    while (started_ < buckets_.size()) start_next();
+    reducer_->end();
     const auto totals = backward_.end_step();
-    for (auto& bucket : buckets_) bucket.work.wait();
-    for (auto& bucket : buckets_) bucket.flat.mul_(1.0 / totals.count);
+    reducer_->finish_all();
+    for (auto& flat : flats_) flat.mul_(1.0 / totals.count);
     for (size_t i = 0; i < slots_.size(); ++i)
       gradient(i) = totals.used[i] ? slots_[i].home : Tensor();
     unused_ = totals.unused;
@@ -121,11 +110,10 @@ class DataParallel::Impl {
 
   Communicator& comm_;
   ModuleBackward backward_;
-  std::vector<Slot> slots_;  // by parameter
-  std::vector<BucketInFlight> buckets_;
+  std::vector<Slot> slots_;    // by parameter
+  std::vector<Tensor> flats_;  // by bucket
+  std::optional<BucketReducer> reducer_;
   std::vector<std::string> unused_;
-  size_t started_ = 0;  // buckets whose reduction has begun
-  bool exchanging_ = false;
 };
 
 DataParallel::DataParallel(torch::nn::Module& module, Communicator& comm,

@@ -3,10 +3,10 @@
 
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/bucket_reducer.h"
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/engine/module_backward.h"
 #include "cohort/engine/norm.h"
@@ -68,8 +68,8 @@ class Sharded::Impl {
         state_(chain_, schedule_, *rule_, options.decay, {&comm, &comm, &comm, nullptr},
                /*takes_over=*/false),
         gradients_(schedule_, state_, {&comm_, &comm_, &comm_, nullptr}, {}),
-        pending_(state_.buckets().size()),
-        missing_(state_.buckets().size()) {}
+        reducer_(gradients_in_buckets(),
+                 [this](int bucket) { return reduce(bucket); }) {}
 
   void accumulate(const WeightedLoss& loss) {
     backward_.begin_part();
@@ -80,18 +80,14 @@ class Sharded::Impl {
     const c10::NoGradGuard no_grad;
     backward_.begin_part();
     gradients_.begin_step();
-    exchanging_ = true;
-    started_ = 0;
-    std::fill(missing_.begin(), missing_.end(), 0);
-    for (const auto& place : state_.places()) ++missing_[place.bucket];
+    reducer_.begin();
     {
       const c10::AutoGradMode grad(true);
       backward_.run(loss);
     }
-    exchanging_ = false;
-    while (started_ < missing_.size()) start_next();
+    reducer_.end();
     const auto totals = backward_.end_step();
-    for (auto& pending : pending_) pending.finish();
+    reducer_.finish_all();
     count_ = totals.count;
     unused_ = totals.unused;
     return totals.mean;
@@ -105,27 +101,29 @@ class Sharded::Impl {
       const double norm = gradient_norm(state_, gradients_, group, 1 / count_);
       scalars.grad_scale *= clip_factor(norm, options_.clip);
     }
-    for (size_t i = 0; i < missing_.size(); ++i) update(static_cast<int>(i), scalars);
+    for (size_t i = 0; i < state_.buckets().size(); ++i)
+      update(static_cast<int>(i), scalars);
   }
 
   const std::vector<std::string>& unused() const { return unused_; }
 
  private:
   // Places are in the order of the parameters: both follow the chain.
-  void on_gradient(size_t index) {
-    if (!exchanging_) return;
-    --missing_[state_.places()[index].bucket];
-    while (started_ < missing_.size() && missing_[started_] == 0) start_next();
+  void on_gradient(size_t index) { reducer_.arrived(state_.places()[index].bucket); }
+
+  std::vector<size_t> gradients_in_buckets() const {
+    std::vector<size_t> counts(state_.buckets().size(), 0);
+    for (const auto& place : state_.places()) ++counts[place.bucket];
+    return counts;
   }
 
   // A bucket's gradients move into its memory when all are there, or none will come;
   // from then on autograd's own are not needed.
-  void start_next() {
+  PendingWork reduce(int bucket) {
     const c10::NoGradGuard no_grad;
-    const int bucket = static_cast<int>(started_++);
     for (int i = 0; schedule_.shard >= 2 && i < bucket; ++i)
       if (schedule_.buckets[i].slot == schedule_.buckets[bucket].slot)
-        pending_[i].finish();
+        reducer_.finish(i);
     const auto leaf = gradients_.leaf(bucket, 0);
     for (const auto& place : state_.places()) {
       if (place.bucket != bucket) continue;
@@ -138,8 +136,7 @@ class Sharded::Impl {
       gradient.reset();
     }
     gradients_.finish_slice(bucket, 0);
-    pending_[bucket] =
-        gradients_.reduce(bucket, schedule_.shard >= 2 ? 0 : kNone, nullptr);
+    return gradients_.reduce(bucket, schedule_.shard >= 2 ? 0 : kNone, nullptr);
   }
 
   void update(int index, const StepScalars& scalars) {
@@ -158,11 +155,8 @@ class Sharded::Impl {
   std::unique_ptr<UpdateRule> rule_;
   FlatState state_;
   GradientSums gradients_;
-  std::vector<PendingWork> pending_;  // by bucket
-  std::vector<size_t> missing_;       // by bucket: gradients of this backward
+  BucketReducer reducer_;
   std::vector<std::string> unused_;
-  size_t started_ = 0;  // buckets whose reduction has begun
-  bool exchanging_ = false;
   double count_ = 1;
   int64_t steps_ = 0;
 };
