@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
-#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/block_runner.h"
 #include "cohort/engine/meta_device.h"
 
 namespace cohort {
@@ -83,21 +83,36 @@ struct ForwardCount {
   Values outputs;
 };
 
-std::vector<ForwardCount> count_forward(const Chain& chain, const Batch& batch) {
-  const c10::AutoGradMode grad(true);  // what is asked for in training
-  std::vector<int64_t> ids;
-  for (int64_t i = 0; i < batch.input.size(0); ++i) ids.push_back(i);
-  std::vector<ForwardCount> counts;
-  Values values{batch.input};
-  for (size_t b = 0; b < chain.blocks.size(); ++b) {
-    const FlopCounter counter;
-    Context context{.sample_ids = ids};
-    values = chain.blocks[b]->forward(cut_graph(values, b > 0), context);
-    if (b + 1 == chain.blocks.size()) values = {chain.loss(values, batch.target).sum};
-    counts.push_back({.flops = counter.flops(), .outputs = cut_graph(values, false)});
+// Forwards of a batch, as in training; no gradient is asked for.
+class ForwardPass final : private Surroundings {
+ public:
+  ForwardPass(const Chain& chain, const Batch& batch)
+      : batch_(batch), blocks_(chain, *this, {}), size_(chain.blocks.size()) {
+    batch_.ids.clear();
+    for (int64_t i = 0; i < batch.input.size(0); ++i) batch_.ids.push_back(i);
   }
-  return counts;
-}
+
+  std::vector<ForwardCount> count() {
+    std::vector<ForwardCount> counts;
+    for (int b = 0; b < static_cast<int>(size_); ++b) {
+      const FlopCounter counter;
+      blocks_.forward(b, 0, /*keeps_graph=*/true);
+      counts.push_back({.flops = counter.flops(),
+                        .outputs = cut_graph(blocks_.output(b, 0), false)});
+    }
+    return counts;
+  }
+
+ private:
+  const Batch& batch(int) override { return batch_; }
+  void keep_loss(int, const WeightedLoss&) override {}
+  Tensor seed() override { return {}; }
+  GradTarget home(int, int) override { return {}; }
+
+  Batch batch_;
+  BlockRunner blocks_;
+  size_t size_;
+};
 
 // Through what was counted for `samples` and for twice as many.
 Line through_counts(double samples, double few, double more) {
@@ -118,8 +133,8 @@ std::vector<BlockCount> counted(const Chain& chain,
                                 const std::function<Batch(int64_t)>& batch,
                                 int64_t samples) {
   const auto n = static_cast<double>(samples);
-  const auto few = count_forward(chain, batch(samples));
-  const auto more = count_forward(chain, batch(2 * samples));
+  const auto few = ForwardPass(chain, batch(samples)).count();
+  const auto more = ForwardPass(chain, batch(2 * samples)).count();
   std::vector<BlockCount> counts;
   for (auto& measure : measure_blocks(chain, batch, samples)) {
     const size_t b = counts.size();
