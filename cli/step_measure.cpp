@@ -4,7 +4,10 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <limits>
+#include <span>
 
 #include "cli/exit_code.h"
 #include "cli/model_counts.h"
@@ -21,6 +24,7 @@
 #include "cohort/engine/executor.h"
 #include "cohort/launch/agent.h"
 #include "cohort/step/checker.h"
+#include "cohort/step/checks/role_view.h"
 #include "cohort/step/cost_fit.h"
 #include "cohort/step/step_record.h"
 
@@ -29,6 +33,7 @@ namespace {
 
 constexpr int kTurn = 5;    // steps of one kind before the next has its turn
 constexpr int kWarmUp = 2;  // before those that count, each turn
+constexpr int kLinkTrials = 10;
 
 using Steps = std::vector<std::vector<ActionTime>>;
 
@@ -81,6 +86,7 @@ class Measurement {
   // Collective; the rest is for rank 0.
   void gather_all() {
     for (const auto& series : series_) records_.push_back(gather(series.steps));
+    time_links();
     Tensor most = at::full({1}, peak_, at::kLong);
     comm_.all_reduce(most, ReduceOp::kMax).wait();
     peak_ = most.item<int64_t>();
@@ -88,8 +94,10 @@ class Measurement {
 
   CostTable costs() const {
     std::vector<StepTimes> times;
-    for (size_t s = 0; s + 1 < series_.size(); ++s)
+    for (size_t s = 0; s + 1 < series_.size(); ++s) {
       times.push_back(usual_costs(executor_.schedule(), records_[s]));
+      set_transfers(times.back());
+    }
     std::vector<ObservedStep> steps;
     for (size_t s = 0; s < times.size(); ++s)
       steps.push_back({.schedule = executor_.schedule(),
@@ -104,6 +112,49 @@ class Measurement {
   int64_t peak() const { return peak_; }
 
  private:
+  // In a step a Recv mostly waits for what the other end computes; so what each link
+  // takes is timed with nothing beside it. Collective.
+  void time_links() {
+    const Schedule& schedule = executor_.schedule();
+    link_seconds_ = at::zeros({schedule.lanes()}, at::kDouble);
+    for (int lane = 0; lane < schedule.lanes(); ++lane) {
+      const Channel& link = schedule.channels[lane];
+      if (link.kind != Channel::Kind::kLink) continue;
+      Tensor value = comm_.allocate({largest_transfer(lane)}, at::kByte);
+      const int from = schedule.mesh.with(0, Axis::kPipe, link.from);
+      const int to = schedule.mesh.with(0, Axis::kPipe, link.to);
+      double least = std::numeric_limits<double>::infinity();
+      for (int i = 0; i < kLinkTrials; ++i) {
+        comm_.barrier().wait();
+        const auto begin = std::chrono::steady_clock::now();
+        const Transfer send{to, value}, receive{from, value};
+        if (comm_.rank() == from) comm_.exchange(std::span(&send, 1), {}).wait();
+        if (comm_.rank() == to) comm_.exchange({}, std::span(&receive, 1)).wait();
+        const std::chrono::duration<double> took =
+            std::chrono::steady_clock::now() - begin;
+        if (comm_.rank() == to) least = std::min(least, took.count());
+      }
+      if (comm_.rank() == to) link_seconds_[lane] = least;
+    }
+    comm_.all_reduce(link_seconds_, ReduceOp::kSum).wait();
+  }
+
+  int64_t largest_transfer(int lane) const {
+    int64_t most = 0;
+    for (const auto& role : executor_.schedule().roles)
+      for (const auto& action : role.actions)
+        if (action.lane == lane) most = std::max(most, action.bytes);
+    return most;
+  }
+
+  void set_transfers(StepTimes& times) const {
+    const auto& roles = executor_.schedule().roles;
+    for (size_t r = 0; r < roles.size(); ++r)
+      for (size_t i = 0; i < times[r].size(); ++i)
+        if (const Action& action = roles[r].actions[i]; is_transfer(action))
+          times[r][i] = {0, link_seconds_[action.lane].item<double>()};
+  }
+
   void add(int64_t batch, bool in_turn) {
     series_.push_back({.batch = batch,
                        .in_turn = in_turn,
@@ -176,6 +227,7 @@ class Measurement {
   Executor executor_;
   std::vector<Series> series_;       // the last one is the step as it is
   std::vector<StepRecord> records_;  // by series
+  Tensor link_seconds_;              // by lane
   int64_t step_ = 0;
   int64_t peak_ = 0;
 };

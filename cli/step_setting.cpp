@@ -33,7 +33,8 @@ double StepSetting::samples(int64_t batch) const {
 }
 
 std::string StepSetting::layout_text() const {
-  std::string out = text("dp=", layout.dp, ",shard=", layout.shard);
+  std::string out = text("dp=", layout.dp, layout.pp > 1 ? text(",pp=", layout.pp) : "",
+                         ",shard=", layout.shard);
   if (layout.replicate > 1) out += text(",replicate=", layout.replicate);
   return out;
 }

@@ -106,6 +106,37 @@ double idle_seconds(const Schedule& schedule, const StepTimes& times) {
   return std::max(0.0, idle) / static_cast<double>(schedule.roles.size());
 }
 
+// The part of a step in which a rank computes nothing, of a rank: the mean of all
+// roles.
+double idle_share(const Schedule& schedule, const StepTimes& times) {
+  double computed = 0;
+  for (size_t r = 0; r < schedule.roles.size(); ++r)
+    computed += use_of(schedule.roles[r], times[r]).compute;
+  const double step = step_seconds(times);
+  return step > 0 ? 1 - computed / static_cast<double>(schedule.roles.size()) / step
+                  : 0;
+}
+
+std::string percent_text(double share) { return format_fixed(100 * share, 1) + " %"; }
+
+std::string stages_text(const Schedule& schedule) {
+  std::string out;
+  for (const auto& stage : schedule.stages) {
+    out += out.empty() ? "" : " | ";
+    for (size_t i = 0; i < stage.blocks.size(); ++i)
+      out += text(i > 0 ? " " : "", schedule.blocks[stage.blocks[i]]);
+  }
+  return out;
+}
+
+// What one forward and one backward in turn leave idle at the ends of a step, where all
+// stages cost the same.
+double ideal_idle_share(const Schedule& schedule) {
+  const double places = schedule.mesh.size(Axis::kPipe);
+  const double slices = schedule.mesh.rounds(schedule.slices);
+  return (places - 1) / (slices + places - 1);
+}
+
 size_t peak_role(const CheckReport& report) {
   return static_cast<size_t>(&report.largest() - report.roles.data());
 }
@@ -153,6 +184,16 @@ std::string format_step(const StepView& view) {
                 ranks_text(high.ranks), ")")},
       {"verdict", "accepted"},
   };
+  if (schedule.mesh.size(Axis::kPipe) == 1) return format_table(rows);
+  const auto after = [&](std::string_view name) {
+    return std::ranges::find(rows, name, [](const auto& row) { return row[0]; }) + 1;
+  };
+  if (!schedule.stages.empty() && !schedule.blocks.empty())
+    rows.insert(after("ranks"), {"stages", stages_text(schedule)});
+  rows.insert(after("time"),
+              {"idle", text(percent_text(idle_share(schedule, view.simulation.times)),
+                            " of a step, the mean of all ranks; equal stages: ",
+                            percent_text(ideal_idle_share(schedule)))});
   return format_table(rows);
 }
 
@@ -175,6 +216,11 @@ std::string format_measured(const StepView& view) {
     add(name_of(kind), seconds, measured[kind]);
   add("no action", idle_seconds(view.schedule, view.simulation.times),
       idle_seconds(view.schedule, view.measured));
+  if (view.schedule.mesh.size(Axis::kPipe) > 1)
+    rows.push_back(
+        {"idle", percent_text(idle_share(view.schedule, view.simulation.times)),
+         percent_text(idle_share(view.schedule, view.measured)),
+         text("equal stages: ", percent_text(ideal_idle_share(view.schedule)))});
   if (view.measured_peak > 0) {
     const auto foretold = static_cast<double>(view.report.largest().parts.total());
     const auto counted = static_cast<double>(view.measured_peak);
