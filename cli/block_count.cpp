@@ -9,6 +9,7 @@
 
 #include "cohort/nn/without_memory.h"
 #include "cohort/step/block_choice.h"
+#include "cohort/step/stages.h"
 
 namespace cohort::cli {
 namespace {
@@ -47,13 +48,15 @@ std::optional<int> count_blocks(const Recipe& recipe, const Config& config) {
   return told ? std::optional(blocks) : std::nullopt;
 }
 
-// Only a choice that names blocks needs to know how many there are.
-void require_blocks(const Recipe& recipe, const Config& config) {
+// Only a choice that names blocks, or a pipeline, needs to know how many there are.
+void require_blocks(const Recipe& recipe, const Config& config, int stages) {
   constexpr const char* kKey = "step.recompute";
   const auto recompute = BlockChoice::parse(config.get_string(kKey), kKey);
-  if (!recompute.names_blocks()) return;
-  if (const auto blocks = count_blocks(recipe, config))
-    recompute.require_within(*blocks, kKey);
+  if (!recompute.names_blocks() && stages == 1) return;
+  const auto blocks = count_blocks(recipe, config);
+  if (!blocks) return;
+  recompute.require_within(*blocks, kKey);
+  require_stages(*blocks, stages);
 }
 
 }  // namespace cohort::cli

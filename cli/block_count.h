@@ -13,7 +13,8 @@ namespace cohort::cli {
 // made: the ranks will say why.
 std::optional<int> count_blocks(const Recipe& recipe, const Config& config);
 
-// ConfigError if a key names a block that the chain does not have.
-void require_blocks(const Recipe& recipe, const Config& config);
+// ConfigError if a key names a block that the chain does not have, or it has no block
+// for each of so many stages of a pipeline.
+void require_blocks(const Recipe& recipe, const Config& config, int stages);
 
 }  // namespace cohort::cli

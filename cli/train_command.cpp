@@ -124,14 +124,17 @@ void settle_slices(TrainPlan& plan, const LaunchOptions& options) {
 
 // What depends on the number of ranks, where it is known before they start.
 void check_world(const TrainPlan& plan, const LaunchOptions& options) {
-  if (options.min_nodes != options.max_nodes) return;
+  if (options.min_nodes != options.max_nodes)
+    return require_blocks(*plan.recipe, plan.config, /*stages=*/1);
   const Layout layout =
       parse_layout(plan.args.layout, options.ranks * options.max_nodes);
   GeneratorOptions step = step_options(plan.config, plan.args.exact);
   if (step.slices == 0)
     step.slices = default_slices(layout, plan.config.get_int("batch"));
+  if (plan.args.device == "cuda") step.memory = MemoryIn::kBoth;
   generate({}, layout, step);
   require_slices(plan.config.get_int("batch"), step.slices);
+  require_blocks(*plan.recipe, plan.config, layout.pp);
 }
 
 // Kernels give other bits with another number of threads: an exact run fixes it.
@@ -260,7 +263,6 @@ int run_train(const TrainArgs& args) {
   }
   LaunchOptions options = launch_options(plan);
   check_world(plan, options);
-  require_blocks(*plan.recipe, plan.config);
   // Over several nodes it is the first rank that does.
   if (options.max_nodes == 1) {
     plan.locks = lock_folders(plan);

@@ -40,10 +40,11 @@ void check_layout(const Layout& layout, const GeneratorOptions& options) {
   if (layout.tp != 1)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": tp comes with a later release; legal now: dp and pp"));
-  if (layout.pp > 1 && options.offload_parameters)
+  if (layout.pp > 1 && (options.memory != MemoryIn::kHost || options.offload ||
+                        options.offload_parameters))
     throw ConfigError(text("[step] layout ", layout.text(),
-                           ": parameters in the host's memory come with no pipeline "
-                           "yet; legal: pp=1, or step.offload without them"));
+                           ": pipelines on devices come with a later release; legal "
+                           "now: pp=1, or ranks that compute on processors"));
   if (layout.replicate > 1 && layout.shard == 0)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": replicate is for sharded state; legal: shard=1, 2 or 3 "

@@ -54,11 +54,15 @@ int last_cut(const std::vector<std::vector<double>>& least,
 
 }  // namespace
 
+void require_stages(size_t blocks, int places) {
+  if (static_cast<int>(blocks) < places)
+    throw ConfigError(text("[step] layout pp=", places, ": the model has ", blocks,
+                           " blocks, which is no stage for each; legal: pp=1 to ",
+                           blocks));
+}
+
 std::vector<Stage> make_stages(std::span<const BlockSpec> blocks, int places) {
-  if (static_cast<int>(blocks.size()) < places)
-    throw ConfigError(text(
-        "[step] layout pp=", places, ": the model has ", blocks.size(),
-        " blocks, which is no stage for each; legal: ", "pp=1 to ", blocks.size()));
+  require_stages(blocks.size(), places);
   const auto costs = costs_of(blocks);
   const auto least = least_costs(costs, places);
   std::vector<Stage> stages(places);

@@ -8,6 +8,9 @@
 
 namespace cohort {
 
+// ConfigError unless each of so many places has a block.
+void require_stages(size_t blocks, int places);
+
 // Cuts a chain into as many stages as places, in order, so that the most costly one
 // costs least. Where nobody counted, a block costs what its parameters are. ConfigError
 // if there are fewer blocks than places.

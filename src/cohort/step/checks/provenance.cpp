@@ -268,20 +268,14 @@ class Provenance {
   // To the place that holds a second copy of the state.
   void hand_on(const Action& action) {
     const bool sends = action.kind == ActionKind::kSend;
-    for (const auto& access : sends ? action.reads : action.writes) {
-      if (access.value.what != What::kPartial && access.value.what != What::kSum)
-        continue;
-      const int bucket = access.value.of;
-      if (action.buckets != std::vector{bucket})
-        refuse("R5", text("moves ", access.value.text(), " and names another bucket"));
-      if (!sends) {
-        gradients_[name_of(access)] = {.summed = kDataAxes};
-      } else if (gradients_.contains(name_of(access))) {
-        check_complete(bucket, access);
-      } else {
-        refuse("R7", text("hands on no gradient of bucket ", bucket));
-      }
-    }
+    const auto& moved = sends ? action.reads : action.writes;
+    const Value value = moved.size() == 1 ? moved[0].value.any_version() : Value();
+    if (value.what != What::kPartial && value.what != What::kSum) return;
+    if (action.buckets != std::vector{value.of} || value.of < 0)
+      refuse("R5", text("moves ", value.text(), " and names another bucket"));
+    if (sends && gradients_.contains(value)) return check_complete(value.of, moved[0]);
+    if (sends) refuse("R7", text("hands on no gradient of bucket ", value.of));
+    gradients_[value] = {.summed = kDataAxes};
   }
 
   // No update before the step is known good.
