@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/action_watch.h"
 #include "cohort/engine/agreement.h"
 #include "cohort/engine/cuda/device_compute.h"
 #include "cohort/engine/host_compute.h"
@@ -104,8 +105,13 @@ void Executor::reach(int index) {
   if (options_.faults) end_.strike(index);
 }
 
+void Executor::done(int index) {
+  if (options_.watch) options_.watch->end(role_.actions[index]);
+}
+
 PendingWork Executor::perform(int index) {
   const Action& action = role_.actions[index];
+  if (options_.watch) options_.watch->begin(action);
   compute_->reach(index, interpreter_);
   switch (action.kind) {
     case ActionKind::kForward:
@@ -238,6 +244,28 @@ std::string Executor::small_state() {
 void Executor::set_small_state(const std::string& text) {
   if (LossScale* const scale = end_.loss_scale(); scale && !text.empty())
     scale->restore(text);
+}
+
+std::vector<Tensor> Executor::memory_of(const Value& value) const {
+  const BucketState& bucket = state_.buckets()[value.of];
+  std::vector<Tensor> all;
+  const auto add = [&](const Tensor& tensor) {
+    if (tensor.defined() && tensor.storage().data()) all.push_back(tensor);
+  };
+  const auto add_share = [&](const ShareState& share) {
+    add(share.master);
+    for (const auto& moment : share.states) add(moment);
+  };
+  if (value.what == What::kWhole) {
+    add(bucket.whole);
+  } else if (value.what == What::kState) {
+    if (bucket.own) add_share(bucket);
+    if (bucket.mirror) add_share(*bucket.mirror);
+    add(bucket.travels);
+  } else if (bucket.trained) {
+    for (const auto& tensor : gradients_.memory(value.of)) add(tensor);
+  }
+  return all;
 }
 
 std::chrono::duration<double> Executor::time_communication() {

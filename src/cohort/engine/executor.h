@@ -53,6 +53,9 @@ class Executor final : public StepRunner, private Performer {
 
   // Time that reducing all buckets takes with nothing beside it; collective.
   std::chrono::duration<double> time_communication();
+  // All memory of a value of a bucket that this rank holds between actions: a
+  // gradient's, whichever of its sums it is, that of parameters, or of a state.
+  std::vector<Tensor> memory_of(const Value& value) const;
   const Schedule& schedule() const { return schedule_; }
   const Role& role() const { return role_; }
   // Of the last step, by action of role(). Communication ends when it was waited for;
@@ -65,6 +68,7 @@ class Executor final : public StepRunner, private Performer {
 
   void reach(int index) override;
   PendingWork perform(int index) override;
+  void done(int index) override;
   PendingWork reduce(const Action& action);
   void start_buffers_equal();
   StepResult result() const;

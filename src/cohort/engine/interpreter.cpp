@@ -59,7 +59,9 @@ void Interpreter::run(Performer& performer, bool in_turn) {
     if (ends) performer.reach(i);
     times_[i].begin = now();
     pending_[i] = performer.perform(i);
-    if (in_turn) pending_[i].finish();
+    // Whoever receives may have something to send first: a Send waits for nobody.
+    if (in_turn && role_.actions[i].kind != ActionKind::kSend) pending_[i].finish();
+    performer.done(i);
     times_[i].end = now();
     if (role_.actions[i].lane != kComputeLane)
       lanes_[role_.actions[i].lane].push_back(i);

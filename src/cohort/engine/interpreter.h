@@ -19,6 +19,7 @@ class Performer {
   // Before anything is waited for; and when all that the action needs is there.
   virtual void reach(int index) = 0;
   virtual PendingWork perform(int index) = 0;
+  virtual void done(int) {}
 
  protected:
   Performer() = default;
@@ -32,7 +33,7 @@ class Interpreter {
   // `moves_alone`: communication goes on while this thread computes.
   Interpreter(const Schedule& schedule, const Role& role, bool moves_alone);
 
-  // `in_turn`: communication is waited for where it is started.
+  // `in_turn`: communication but Sends is waited for where it is started.
   void run(Performer& performer, bool in_turn = false);
   // Drops what is in flight: it ends at once, for it is broken, or with the peers, who
   // have come to it or will.

@@ -24,6 +24,8 @@
 
 namespace cohort {
 
+class ActionWatch;
+
 // Where blocks compute.
 enum class ComputeOn {
   kHost,
@@ -61,6 +63,8 @@ struct ExecutorOptions {
   // a bit of such memory; and as "engine.vote" when all that a rank looks at before it
   // votes is done.
   FaultPlan* faults = nullptr;
+
+  ActionWatch* watch = nullptr;  // for tests
 };
 
 // What a step needs from outside.
