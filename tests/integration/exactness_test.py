@@ -20,6 +20,7 @@ FACTORS = {
     "precision": ["float32", "bf16"],
     "ranks": [1, 2, 3, 4, 8],
     "shard": [0, 1, 2, 3],
+    "stages": [1, 2, 3],  # where ranks can be cut into so many
     "recompute": ["none", "all", "every=2"],
     "backend": ["shm", "gloo"],
 }
@@ -58,12 +59,13 @@ def pairs_of(names, row):
 
 def weights_hash(case):
     recipe, small = RUNS[case["run"]]
+    stages = case["stages"] if case["ranks"] % case["stages"] == 0 else 1
     keys = {"slices": 8, "batch": 20, "data.synthetic": "true", "valid.every_epochs": 0,
             "precision": case["precision"], "step.recompute": case["recompute"],
             "threads": 1, **small}
     run = train_run.cohort("train", recipe, "-n", case["ranks"], "--exact",
                            "--backend", case["backend"], "--max-steps", STEPS, "--json",
-                           "--layout", f"shard={case['shard']}",
+                           "--layout", f"pp={stages},shard={case['shard']}",
                            *train_run.assignments(keys))
     assert run.code == 0, (case, run.code, run.err)
     return run.done["weights_hash"]

@@ -34,10 +34,10 @@ class ValidTest(unittest.TestCase):
         write_images(cls.data, "train", 240)
         write_images(cls.data, "t10k", 70)
 
-    def train(self, ranks, fault=""):
+    def train(self, ranks, fault="", layout="shard=0"):
         with mock.patch.dict(os.environ, {"COHORT_FAULT": fault}):
             run = train_run.cohort("train", "mlp", "-n", ranks, "--exact", "--json",
-                                   *train_run.assignments({**KEYS, "data.dir": self.data}))
+                                   "--layout", layout, *train_run.assignments({**KEYS, "data.dir": self.data}))
         self.assertEqual(run.code, 0, run.err)
         return run
 
@@ -47,6 +47,15 @@ class ValidTest(unittest.TestCase):
         self.assertEqual(run.of("valid"), calm.of("valid"))
         self.assertEqual(run.done["accuracy"], calm.done["accuracy"])
         self.assertEqual(run.done["weights_hash"], calm.done["weights_hash"])
+
+    def test_stages_of_a_pipeline_look_at_every_sample_once(self):
+        alone = self.train(1)
+        for ranks, layout in ((2, "pp=2"), (4, "dp=2,pp=2"), (6, "pp=3,shard=3")):
+            run = self.train(ranks, layout=layout)
+            self.assertEqual(run.done["weights_hash"], alone.done["weights_hash"])
+            for ours, theirs in zip(run.of("valid"), alone.of("valid"), strict=True):
+                self.assertAlmostEqual(ours["loss"], theirs["loss"], places=5)
+                self.assertEqual(ours["accuracy"], theirs["accuracy"])
 
     def test_a_rank_that_dies_then_costs_no_event_and_doubles_none(self):
         """In the first world; in the second epoch, and in the last."""
