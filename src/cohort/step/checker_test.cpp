@@ -55,8 +55,9 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.layout.text() << " slices=" << c.options.slices
              << " recompute=" << c.options.recompute.text()
-             << (c.options.clip ? " clip" : "") << (c.options.vote ? " vote" : "")
-             << (c.options.elastic ? " elastic" : "")
+             << (c.options.clip ? " clip" : "")
+             << (c.options.tensor_sums ? " tensor-sums" : "")
+             << (c.options.vote ? " vote" : "") << (c.options.elastic ? " elastic" : "")
              << (c.options.offload ? " offload" : "")
              << (c.options.offload_parameters ? " parameters" : "")
              << (c.options.forward_only ? " forward-only" : "")
@@ -78,6 +79,7 @@ std::vector<Case> every_case() {
         c.layout.shard = shard;
         if (bits & 1) c.options.recompute = recomputed(bits & 2 ? "all" : "every=2");
         c.options.clip = bits & 2;
+        c.options.tensor_sums = bits % 3 == 1;
         c.options.vote = bits & 4;
         c.options.offload = bits & 8;
         c.options.prefetch = bits % 3;

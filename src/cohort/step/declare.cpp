@@ -38,6 +38,8 @@ void Declarer::declare(Action& action) {
       return versions_.change(action, What::kWhole, bucket);
     case ActionKind::kNorm:
       read_gradients(action);
+      for (const int looked : facts_.looked_at)
+        versions_.read(action, What::kState, looked);
       read_loss(action);
       return versions_.make(action, What::kNorm);
     case ActionKind::kFoldBuffers:

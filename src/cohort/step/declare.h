@@ -16,6 +16,7 @@ struct ListFacts {
   std::set<int> trained;     // buckets
   std::set<int> cut;         // buckets that are whole only between Gather and Free
   std::set<int> turns;       // buckets whose gradients are reduced slice by slice
+  std::set<int> looked_at;   // buckets whose state a Norm reads, beside the gradients
 };
 
 // Says of each action, in the order of a list, which values it reads and writes: as its

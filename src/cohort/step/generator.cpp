@@ -147,8 +147,8 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
     schedule.stages = make_stages(blocks, layout.pp);
   check_tied(blocks, schedule);
   schedule.channels = channels_for(schedule.groups);
-  schedule.keeps_sums =
-      !options.shares_memory || layout.replicate > 1 || options.clip || options.vote;
+  schedule.keeps_sums = !options.shares_memory || layout.replicate > 1 ||
+                        options.clip || options.tensor_sums || options.vote;
   schedule.buckets = make_buckets(blocks, {.limit_bytes = options.bucket_bytes,
                                            .one_a_block = schedule.shard == 3,
                                            .parts = shards,

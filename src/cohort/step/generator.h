@@ -30,6 +30,8 @@ struct GeneratorOptions {
   // Updates may run while the rest of backward goes on. A Norm or a Vote forbids it.
   bool overlap_updates = true;
   bool clip = false;  // a Norm of the whole gradient before the updates
+  // The update rule has sums over tensors: a Norm makes them, of gradients and state.
+  bool tensor_sums = false;
   bool vote = false;  // no update before all ranks know that the step is good
 
   // The step can be finished by those who are left: statistics are folded before the

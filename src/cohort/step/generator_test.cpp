@@ -58,6 +58,28 @@ TEST_P(DataParallelSchedule, ReducesEachBucketOnceBeforeItsUpdate) {
   }
 }
 
+TEST_P(DataParallelSchedule, SumsOverTensorsAreMadeBeforeAnyUpdate) {
+  for (int shard : {0, 1, 2, 3}) {
+    const auto schedule =
+        generate(blocks_of({100, 200, 300}), {.dp = GetParam(), .shard = shard},
+                 {.slices = 8,
+                  .bucket_bytes = 4 * kChunk,
+                  .tensor_sums = true,
+                  .shares_memory = true});
+    EXPECT_EQ(test::refusal(schedule), "accepted");
+    for (const auto& role : schedule.roles) {
+      EXPECT_EQ(count(role)[ActionKind::kNorm], 1);
+      EXPECT_EQ(count(role)[ActionKind::kReduceUpdate], 0);
+      EXPECT_LT(test::find(role, ActionKind::kNorm),
+                test::find(role, ActionKind::kUpdate));
+      std::set<int> states;
+      for (const auto& access : role.actions[test::find(role, ActionKind::kNorm)].reads)
+        if (access.value.what == What::kState) states.insert(access.value.of);
+      EXPECT_EQ(states.size(), schedule.buckets.size());
+    }
+  }
+}
+
 TEST_P(DataParallelSchedule, WaitsOnlyForEarlierActions) {
   const auto schedule =
       generate(blocks_of({64, 64, 64}), {.dp = GetParam()}, {.slices = 8});

@@ -23,6 +23,7 @@ ListFacts facts_of(const StepPlan& plan, int place) {
     if (plan.schedule.shard == 3) facts.cut.insert(i);
     if (!bucket.trained || plan.schedule.place_of(bucket) != place) continue;
     facts.trained.insert(i);
+    if (plan.options.tensor_sums) facts.looked_at.insert(i);
     if (turns) facts.turns.insert(i);
   }
   return facts;
@@ -220,7 +221,7 @@ void ListWriter::free_parameters(int bucket, int slice) {
 }
 
 bool ListWriter::may_overlap_updates() const {
-  return plan_.options.overlap_updates && !plan_.options.clip && !plan_.options.vote;
+  return plan_.options.overlap_updates && !has_norm() && !plan_.options.vote;
 }
 
 void ListWriter::update(int bucket) {
@@ -257,11 +258,15 @@ void ListWriter::fetch(int bucket) {
 void ListWriter::finish_updates() {
   mirror(std::exchange(next_to_mirror_, kNone));
   exchange_mirrors();
-  if (plan_.options.clip) add({.kind = ActionKind::kNorm, .lane = plan_.all_lane});
+  if (has_norm()) add({.kind = ActionKind::kNorm, .lane = plan_.all_lane});
   if (plan_.options.elastic) fold_buffers();
   if (plan_.options.vote)
     add({.kind = ActionKind::kVote, .lane = plan_.all_lane, .bytes = kVoteBytes});
   for (int i = 0; i < buckets(); ++i) update(i);
+}
+
+bool ListWriter::has_norm() const {
+  return plan_.options.clip || plan_.options.tensor_sums;
 }
 
 bool ListWriter::has_statistics() const {
@@ -276,7 +281,7 @@ void ListWriter::fold_buffers() {
 
 void ListWriter::commit() {
   Action commit{.kind = ActionKind::kCommit};
-  if (plan_.options.clip) commit.needs.push_back(ActionKind::kNorm);
+  if (has_norm()) commit.needs.push_back(ActionKind::kNorm);
   if (plan_.options.vote) commit.needs.push_back(ActionKind::kVote);
   if (has_statistics()) commit.needs.push_back(ActionKind::kFoldBuffers);
   if (!plan_.options.elastic) fold_buffers();

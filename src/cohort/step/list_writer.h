@@ -101,6 +101,7 @@ class ListWriter {
   void mirror(int bucket);
   void fold_buffers();
   bool has_statistics() const;
+  bool has_norm() const;
   int64_t share(int bucket) const;
   void offload(int bucket);
   void fetch(int bucket);

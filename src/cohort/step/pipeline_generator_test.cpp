@@ -47,11 +47,13 @@ std::vector<PipeCase> pipe_cases() {
   return cases;
 }
 
-Schedule pipeline(const PipeCase& c, int slices = 7, bool clip = false) {
+Schedule pipeline(const PipeCase& c, int slices = 7, bool clip = false,
+                  bool tensor_sums = false) {
   return generate(five_blocks(), {.dp = c.dp, .pp = c.pp, .shard = c.shard},
                   {.slices = slices,
                    .bucket_bytes = 8 * kChunk,
                    .clip = clip,
+                   .tensor_sums = tensor_sums,
                    .elastic = c.elastic,
                    .exact = c.exact});
 }
@@ -59,7 +61,8 @@ Schedule pipeline(const PipeCase& c, int slices = 7, bool clip = false) {
 TEST(PipelineGenerator, EveryLayoutFollowsTheRules) {
   for (const auto& c : pipe_cases())
     for (int slices : {3, 7})
-      EXPECT_EQ(refusal(pipeline(c, slices, slices == 7), {.elastic = c.elastic}),
+      EXPECT_EQ(refusal(pipeline(c, slices, slices == 7, slices == 3),
+                        {.elastic = c.elastic}),
                 "accepted")
           << "pp=" << c.pp << " dp=" << c.dp << " shard=" << c.shard << " elastic "
           << c.elastic << " exact " << c.exact << " slices " << slices;
