@@ -22,6 +22,7 @@ GeneratorOptions options_of(const Config& config, const Layout& layout, bool exa
     options.slices = default_slices(layout, config.get_int("batch"));
   require_slices(config.get_int("batch"), options.slices);
   const auto rule = make_update_rule(update_options(config));
+  options.tensor_sums = rule->reductions() > 0;
   options.optimizer_states = static_cast<int>(rule->states().size());
   return options;
 }

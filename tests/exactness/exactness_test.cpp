@@ -12,7 +12,7 @@
 #include "cohort/core/testing_folder.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
-#include "cohort/optim/sgd.h"
+#include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "support/ranks.h"
 
@@ -35,16 +35,19 @@ struct Way {
   bool vote = false;
   bool elastic = false;
   std::string backend = "local";
+  const char* rule = "sgd";
 
   test::World world() const {
     return {.backend = backend,
             .size = ranks,
             .kind = backend == "local" ? test::Kind::kThreads : test::Kind::kProcesses};
   }
+  UpdateOptions update() const { return {.name = rule, .trust = 0.1}; }
   GeneratorOptions options(const UpdateRule& rule) const {
     return {.slices = kSlices,
             .bucket_bytes = 100'000,
             .clip = clip,
+            .tensor_sums = rule.reductions() > 0,
             .vote = vote,
             .elastic = elastic,
             .recompute = BlockChoice::parse(recompute, "test"),
@@ -60,7 +63,7 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
              << " replicate=" << way.replicate << " pp=" << way.stages
              << " recompute=" << way.recompute << " exact=" << way.exact << ' '
              << way.dtype << " clip=" << way.clip << " vote=" << way.vote
-             << " elastic=" << way.elastic;
+             << " elastic=" << way.elastic << ' ' << way.rule;
 }
 
 using MakeChain = Chain (*)();
@@ -96,7 +99,7 @@ Batch slice_of(MakeChain make, int slice, int64_t count) {
 // Trains on this rank; rank 0 returns all weights.
 std::vector<NamedTensor> train(MakeChain make, const Way& way, Communicator& comm) {
   Chain chain = make();
-  const auto rule = make_sgd({.momentum = 0.9});
+  const auto rule = make_update_rule(way.update());
   const Layout layout{.dp = way.ranks / way.stages,
                       .pp = way.stages,
                       .shard = way.shard,
@@ -227,6 +230,56 @@ TEST_P(Exactness, StagesOfOtherStepsChangeNothing) {
     const Way way{.ranks = 3, .stages = 3, .dtype = at::kBFloat16, .elastic = elastic};
     EXPECT_EQ(hash_of(GetParam(), way), narrow) << way;
   }
+}
+
+// Norms of whole tensors, of which a rank has a part.
+TEST_P(Exactness, RatesOfTensorsDoNotDependOnRanksShardLevelOrStages) {
+  for (const char* rule : {"lars", "lamb"}) {
+    const std::string wanted = hash_of(GetParam(), {.rule = rule});
+    EXPECT_NE(wanted, hash_of(GetParam(), {}));
+    for (const bool elastic : {false, true}) {
+      for (const int ranks : {1, 2, 3})
+        for (const int shard : {0, 1, 2, 3}) {
+          const Way way{.ranks = ranks,
+                        .shard = shard,
+                        .elastic = elastic,
+                        .backend = ranks == 3 ? "shm" : "local",
+                        .rule = rule};
+          EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+        }
+      for (const int shard : {0, 1, 2, 3}) {
+        const Way way{.ranks = shard == 0 ? 2 : 4,
+                      .shard = shard,
+                      .stages = 2,
+                      .elastic = elastic,
+                      .backend = shard == 0 ? "gloo" : "local",
+                      .rule = rule};
+        EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+      }
+    }
+  }
+}
+
+TEST_P(Exactness, RatesOfTensorsDoNotDependOnReplicasWithOtherSteps) {
+  for (const char* rule : {"lars", "lamb"})
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      const std::string wanted =
+          hash_of(GetParam(), {.dtype = dtype, .clip = true, .rule = rule});
+      for (const int stages : {1, 2}) {
+        const Way way{.ranks = 4 * stages,
+                      .shard = 1 + stages,
+                      .replicate = 2,
+                      .stages = stages,
+                      .dtype = dtype,
+                      .clip = true,
+                      .vote = true,
+                      .rule = rule};
+        EXPECT_EQ(hash_of(GetParam(), way), wanted) << way;
+      }
+      const Way whole{
+          .ranks = 6, .stages = 2, .dtype = dtype, .clip = true, .rule = rule};
+      EXPECT_EQ(hash_of(GetParam(), whole), wanted) << whole;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Exactness, testing::Values(&cnn, &resnet),

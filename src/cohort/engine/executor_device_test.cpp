@@ -25,6 +25,7 @@ struct Way {
   int shard = 0;
   GeneratorOptions step;
   double clip = 0;
+  const char* rule = "adamw";
 };
 
 std::ostream& operator<<(std::ostream& out, const Way& way) {
@@ -33,7 +34,7 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
              << (way.step.exact ? "_exact" : "") << (way.step.vote ? "_vote" : "")
              << (way.step.offload ? "_offload" : "")
              << (way.step.offload_parameters ? "_parameters" : "")
-             << (way.clip > 0 ? "_clip" : "");
+             << (way.clip > 0 ? "_clip" : "") << "_" << way.rule;
 }
 
 Batch slice_of(int64_t step, int slice, at::IntArrayRef shape) {
@@ -57,12 +58,13 @@ struct DeviceOutcome {
 
 DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
                     Chain chain, at::IntArrayRef shape) {
-  const auto rule = make_update_rule({.name = "adamw", .eps = 1e-3});
+  const auto rule = make_update_rule({.name = way.rule, .eps = 1e-3, .trust = 0.1});
   GeneratorOptions step = way.step;
   step.slices = kDeviceSlices;
   step.bucket_bytes = 4'000;
   step.clip = way.clip > 0;
-  step.optimizer_states = 2;
+  step.tensor_sums = rule->reductions() > 0;
+  step.optimizer_states = static_cast<int>(rule->states().size());
   step.shares_memory = shares_memory(comm);
   if (compute_on != ComputeOn::kHost) step.memory = MemoryIn::kBoth;
   const Layout layout{.dp = comm.size(), .shard = way.shard};
@@ -112,6 +114,14 @@ std::vector<Way> ways() {
     all.push_back(
         {ranks, 0, {.recompute = true, .offload_parameters = true, .exact = true}});
   }
+  all.push_back({1, 0, {.offload = true}, 0, "lamb"});
+  all.push_back({1, 0, {.offload_parameters = true}, 0.1, "lars"});
+  all.push_back({2, 2, {.exact = true}, 0.1, "lars"});
+  all.push_back({3,
+                 0,
+                 {.precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16}},
+                 0,
+                 "lamb"});
   return all;
 }
 

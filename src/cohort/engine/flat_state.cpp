@@ -15,12 +15,12 @@
 namespace cohort {
 namespace {
 
-void add_range(std::vector<DecayRange>& ranges, int64_t begin, int64_t end,
-               double weight_decay) {
-  if (!ranges.empty() && ranges.back().weight_decay == weight_decay)
-    ranges.back().end = end;
+// Neighbours become one where nothing tells them apart.
+void add_range(std::vector<ParameterRange>& ranges, const ParameterRange& next) {
+  if (!ranges.empty() && !next.traits.adapts && ranges.back().traits == next.traits)
+    ranges.back().end = next.end;
   else
-    ranges.push_back({begin, end, weight_decay});
+    ranges.push_back(next);
 }
 
 // Moves memory in or out from under a tensor and all its views.
@@ -32,11 +32,13 @@ void set_memory(const Tensor& tensor, c10::DataPtr memory, size_t bytes) {
 
 }  // namespace
 
-double decay_of(const std::string& name, const DecayOptions& options) {
+ParameterTraits traits_of(const std::string& name, const Tensor& parameter,
+                          const DecayOptions& options) {
   std::istringstream entries(options.no_decay);
   for (std::string entry; std::getline(entries, entry, ',');)
-    if (!entry.empty() && name.find(entry) != std::string::npos) return 0;
-  return options.weight_decay;
+    if (!entry.empty() && name.find(entry) != std::string::npos)
+      return {.weight_decay = 0, .adapts = false};
+  return {.weight_decay = options.weight_decay, .adapts = parameter.dim() > 1};
 }
 
 FlatState::FlatState(const Chain& chain, const Schedule& schedule,
@@ -44,14 +46,11 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
                      const RankGroups& groups, bool takes_over)
     : blocks_(chain.blocks.size()) {
   const c10::NoGradGuard no_grad;
-  if (rule.reductions() > 0)
-    throw ConfigError(text("[engine] optimizer '", rule.name(),
-                           "' needs sums over tensors; legal: sgd, adam, adamw"));
   for (int i = 0; i < static_cast<int>(schedule.buckets.size()); ++i) {
     buckets_.push_back(frame_of(schedule, i, groups));
     largest_ = std::max(largest_, buckets_.back().numel);
   }
-  lay_out(chain, schedule, decay);
+  lay_out(chain, schedule, rule, decay);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     BucketState& state = buckets_[i];
     fill(static_cast<int>(i), schedule, groups, takes_over);
@@ -100,7 +99,7 @@ BucketState FlatState::frame_of(const Schedule& schedule, int index,
 }
 
 void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
-                        const DecayOptions& decay) {
+                        const UpdateRule& rule, const DecayOptions& decay) {
   for (size_t b = 0; b < chain.blocks.size(); ++b)
     for (const auto& [name, tensor] : chain.blocks[b]->parameters()) {
       COHORT_CHECK(tensor.is_non_overlapping_and_dense(), name, " is not dense");
@@ -127,8 +126,10 @@ void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
         place.bucket = static_cast<int>(i);
         place.offset = offset;
         offset += padded(place.parameter.numel());
-        add_range(buckets_[i].ranges, place.offset, offset,
-                  decay_of(place.name, decay));
+        ParameterTraits traits = traits_of(place.name, place.parameter, decay);
+        traits.adapts &= rule.reductions() > 0 && schedule.buckets[i].trained;
+        add_range(buckets_[i].ranges,
+                  {place.offset, offset, traits, traits.adapts ? p : kNone});
       }
     COHORT_CHECK(offset <= buckets_[i].numel, "bucket ", i, " is too small");
   }
@@ -264,23 +265,6 @@ void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string 
 
 std::string moment_name(std::string_view state, const std::string& parameter) {
   return text("optimizer.", state, ".", parameter);
-}
-
-void update_range(const UpdateRule& rule, const std::vector<DecayRange>& ranges,
-                  ShareState& share, int64_t begin, int64_t count,
-                  const float* gradient, const StepScalars& scalars) {
-  float* const master = share.master.data_ptr<float>();
-  for (const auto& range : ranges) {
-    const int64_t from = std::max(begin, range.begin);
-    const int64_t to = std::min(begin + count, range.end);
-    if (from >= to) continue;
-    std::vector<float*> states;
-    for (auto& state : share.states)
-      states.push_back(state.data_ptr<float>() + (from - share.begin));
-    rule.apply(
-        {master + (from - share.begin), gradient + (from - begin), states, to - from},
-        {.weight_decay = range.weight_decay}, {}, scalars);
-  }
 }
 
 }  // namespace cohort

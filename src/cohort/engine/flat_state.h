@@ -26,11 +26,12 @@ struct Place {
   int64_t offset = 0;
 };
 
-// A stretch of a bucket with one weight decay.
-struct DecayRange {
+// A stretch of a bucket that is updated alike. A tensor that adapts has one of its own.
+struct ParameterRange {
   int64_t begin = 0;
   int64_t end = 0;
-  double weight_decay = 0;
+  ParameterTraits traits;
+  int place = kNone;  // of what adapts: FlatState::places()
 };
 
 // Elements [begin, begin + count) of a bucket, and what an update of them changes. All
@@ -48,7 +49,7 @@ struct BucketState : ShareState {
   int64_t numel = 0;
   bool trained = true;  // and updated here
   bool own = true;      // of blocks that are computed here; else only the mirror is
-  std::vector<DecayRange> ranges;  // of the whole bucket
+  std::vector<ParameterRange> ranges;  // of the whole bucket
 
   Tensor whole;    // parameters as they are computed with; blocks have views of it
   Tensor travels;  // the share in the dtype of `whole`, to be gathered (level 3)
@@ -64,8 +65,10 @@ struct DecayOptions {
   std::string no_decay;  // comma list; a name that contains an entry is left alone
 };
 
-// Of the parameter with that name.
-double decay_of(const std::string& name, const DecayOptions& options);
+// Of the parameter with that name. It adapts if it has more than one dimension and is
+// not left alone.
+ParameterTraits traits_of(const std::string& name, const Tensor& parameter,
+                          const DecayOptions& options);
 
 // The training state of a chain, laid out as a Schedule says. The blocks' parameters
 // become views of it; their handles stay.
@@ -102,7 +105,8 @@ class FlatState {
  private:
   BucketState frame_of(const Schedule& schedule, int bucket,
                        const RankGroups& groups) const;
-  void lay_out(const Chain& chain, const Schedule& schedule, const DecayOptions& decay);
+  void lay_out(const Chain& chain, const Schedule& schedule, const UpdateRule& rule,
+               const DecayOptions& decay);
   void fill(int bucket, const Schedule& schedule, const RankGroups& groups,
             bool takes_over);
   Tensor first_weights(int bucket, const RankGroups& groups, Tensor full) const;
@@ -125,11 +129,5 @@ void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string 
 
 // "optimizer.STATE.PARAMETER".
 std::string moment_name(std::string_view state, const std::string& parameter);
-
-// Applies `rule` to elements [begin, begin + count) of a bucket, which lie in `share`,
-// with `gradient` pointing at element `begin`. `ranges`: of the bucket.
-void update_range(const UpdateRule& rule, const std::vector<DecayRange>& ranges,
-                  ShareState& share, int64_t begin, int64_t count,
-                  const float* gradient, const StepScalars& scalars);
 
 }  // namespace cohort

@@ -28,7 +28,7 @@ void add_squares(const Place& place, const BucketState& bucket, const Tensor& su
 }  // namespace
 
 double gradient_norm(const FlatState& state, const GradientSums& gradients,
-                     Communicator* group, double scale, bool counts) {
+                     const Sharers& sharers, double scale) {
   int64_t chunks = 0;
   for (const auto& place : state.places())
     chunks += padded(place.parameter.numel()) / kChunk;
@@ -36,11 +36,12 @@ double gradient_norm(const FlatState& state, const GradientSums& gradients,
   double* at = squares.data_ptr<double>();
   for (const auto& place : state.places()) {
     const BucketState& bucket = state.buckets()[place.bucket];
-    if (bucket.trained && counts)
+    if (bucket.trained && sharers.counts)
       add_squares(place, bucket, gradients.sum(place.bucket), at);
     at += padded(place.parameter.numel()) / kChunk;
   }
-  if (group) group->all_reduce(squares, ReduceOp::kSum).wait();  // others have zeros
+  if (sharers.group)  // others have zeros
+    sharers.group->all_reduce(squares, ReduceOp::kSum).wait();
   return norm_of(
       std::span(squares.const_data_ptr<double>(), static_cast<size_t>(chunks)), scale);
 }

@@ -7,12 +7,18 @@
 
 namespace cohort {
 
+// The ranks that share gradients and state: null where each has all of them. Where
+// several have the same, one `counts`.
+struct Sharers {
+  Communicator* group = nullptr;
+  bool counts = true;
+};
+
 // The norm of the summed gradient of all parameters, times `scale`. Squares are added
 // up in chunks that belong to one rank and one parameter at every world size and shard
 // level; then the chunks, in the order of the model: so the bits are the same however
-// the state is cut. `group`: the ranks that share it; null where each has all of it.
-// `counts`: this rank's part is not another's, too.
+// the state is cut. Collective over the sharers.
 double gradient_norm(const FlatState& state, const GradientSums& gradients,
-                     Communicator* group, double scale, bool counts = true);
+                     const Sharers& sharers, double scale);
 
 }  // namespace cohort

@@ -10,6 +10,7 @@
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/engine/module_backward.h"
 #include "cohort/engine/norm.h"
+#include "cohort/engine/tensor_totals.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/step/generator.h"
 
@@ -51,6 +52,7 @@ Schedule schedule_of(const Chain& chain, int ranks, const ShardedOptions& option
   return generate(specs_of(chain), {.dp = ranks, .shard = options.level},
                   {.slices = ranks,
                    .bucket_bytes = options.bucket_bytes,
+                   .tensor_sums = rule->reductions() > 0,
                    .optimizer_states = static_cast<int>(rule->states().size())});
 }
 
@@ -68,6 +70,7 @@ class Sharded::Impl {
         state_(chain_, schedule_, *rule_, options.decay, {&comm, &comm, &comm, nullptr},
                /*takes_over=*/false),
         gradients_(schedule_, state_, {&comm_, &comm_, &comm_, nullptr}, {}),
+        totals_(state_, *rule_),
         reducer_(gradients_in_buckets(),
                  [this](int bucket) { return reduce(bucket); }) {}
 
@@ -96,11 +99,12 @@ class Sharded::Impl {
   void step(double rate) {
     const c10::NoGradGuard no_grad;
     StepScalars scalars{.rate = rate, .grad_scale = 1 / count_, .step = ++steps_};
+    const Sharers sharers{.group = schedule_.shard > 0 ? &comm_ : nullptr};
     if (options_.clip > 0) {
-      Communicator* const group = schedule_.shard > 0 ? &comm_ : nullptr;
-      const double norm = gradient_norm(state_, gradients_, group, 1 / count_);
+      const double norm = gradient_norm(state_, gradients_, sharers, 1 / count_);
       scalars.grad_scale *= clip_factor(norm, options_.clip);
     }
+    totals_.add_up(gradients_, scalars, sharers);
     for (size_t i = 0; i < state_.buckets().size(); ++i)
       update(static_cast<int>(i), scalars);
   }
@@ -142,7 +146,7 @@ class Sharded::Impl {
   void update(int index, const StepScalars& scalars) {
     BucketState& bucket = state_.buckets()[index];
     update_range(*rule_, bucket.ranges, bucket, bucket.begin, bucket.count,
-                 gradients_.sum(index).const_data_ptr<float>(), scalars);
+                 gradients_.sum(index).const_data_ptr<float>(), totals_, scalars);
     if (schedule_.shard > 0)
       comm_.all_gather(bucket.whole, bucket.master.clone()).wait();
   }
@@ -155,6 +159,7 @@ class Sharded::Impl {
   std::unique_ptr<UpdateRule> rule_;
   FlatState state_;
   GradientSums gradients_;
+  TensorTotals totals_;
   BucketReducer reducer_;
   std::vector<std::string> unused_;
   double count_ = 1;

@@ -19,7 +19,7 @@ namespace cohort {
 
 struct ShardedOptions {
   int level = 2;         // 0 nothing is cut, 1 optimizer state, 2 and gradients
-  UpdateOptions update;  // sgd, adam or adamw
+  UpdateOptions update;  // any rule
   DecayOptions decay;
   double clip = 0;  // largest norm of the whole gradient; 0: any
   int64_t bucket_bytes = 25'000'000;

@@ -69,28 +69,49 @@ TEST_P(ShardedTest, EveryLevelTrainsAsLibTorchsAdamW) {
   });
 }
 
+void add_up_at_every_level(Communicator& comm, const UpdateOptions& update) {
+  std::vector<Tensor> first;
+  for (int level : {0, 1, 2}) {
+    Net net;
+    Sharded sharded(
+        net, comm,
+        {.level = level, .update = update, .clip = 0.1, .bucket_bytes = 4096});
+    for (int64_t step = 0; step < 3; ++step) {
+      sharded.accumulate(net.forward(rows(comm.rank(), step)).square().mean(), 3);
+      sharded.backward(net.forward(rows(comm.rank(), step + 9)).square().mean(), 2);
+      sharded.step(0.5);
+    }
+    std::vector<Tensor> weights;
+    for (auto& parameter : net.parameters())
+      weights.push_back(parameter.detach().clone());
+    if (first.empty()) first = weights;
+    for (size_t i = 0; i < first.size(); ++i)
+      EXPECT_TRUE(at::allclose(weights[i], first[i], 1e-5, 1e-6))
+          << update.name << ' ' << level << ' ' << i;
+  }
+}
+
 TEST_P(ShardedTest, PartsOfAStepAndClippingAddUpAtEveryLevel) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
-    std::vector<Tensor> first;
+    for (const char* name : {"sgd", "lars"})
+      add_up_at_every_level(comm, {.name = name, .trust = 0.1});
+  });
+}
+
+TEST_P(ShardedTest, RatesOfTensorsAreTheSameAtEveryLevel) {
+  test::run_ranks(GetParam(), [](Communicator& comm) {
     for (int level : {0, 1, 2}) {
       Net net;
-      Sharded sharded(net, comm,
-                      {.level = level,
-                       .update = {.name = "sgd", .momentum = 0.9},
-                       .clip = 0.1,
-                       .bucket_bytes = 4096});
-      for (int64_t step = 0; step < 3; ++step) {
-        sharded.accumulate(net.forward(rows(comm.rank(), step)).square().mean(), 3);
-        sharded.backward(net.forward(rows(comm.rank(), step + 9)).square().mean(), 2);
-        sharded.step(0.5);
-      }
-      std::vector<Tensor> weights;
-      for (auto& parameter : net.parameters())
-        weights.push_back(parameter.detach().clone());
-      if (first.empty()) first = weights;
-      for (size_t i = 0; i < first.size(); ++i)
-        EXPECT_TRUE(at::allclose(weights[i], first[i], 1e-5, 1e-6))
-            << level << ' ' << i;
+      const Tensor before = net.first->weight.detach().clone();
+      Sharded sharded(
+          net, comm,
+          {.level = level, .update = {.name = "lamb"}, .bucket_bytes = 4096});
+      sharded.backward(net.forward(rows(comm.rank(), 0)).square().mean(1).mean(),
+                       comm.rank() + 1);
+      sharded.step(0.01);
+      // Without weight decay a step of lamb moves a tensor by the rate of its norm.
+      const Tensor moved = (net.first->weight.detach() - before).norm() / before.norm();
+      EXPECT_NEAR(moved.item<double>(), 0.01, 1e-5) << level;
     }
   });
 }

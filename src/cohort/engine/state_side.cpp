@@ -49,7 +49,7 @@ void StateSide::norm() {
   Timed timed(step_.split.update);
   compute_.settle_loss();
   compute_.settle_all();
-  step_.norm = updates_.norm(options_.communicate);
+  updates_.norm(options_.communicate);
 }
 
 void StateSide::fold_buffers() {

@@ -79,6 +79,7 @@ struct Side {
                  generate(specs_of(chain), way.layout(),
                           {.slices = kStateSlices,
                            .bucket_bytes = 20'000,
+                           .tensor_sums = rule->reductions() > 0,
                            .vote = kind.dtype == at::kHalf,
                            .elastic = way.elastic,
                            .exact = true,
@@ -207,13 +208,13 @@ TEST_P(StateTest, GoesOnInAnotherLayoutToTheBit) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, StateTest,
-                         testing::Values(Kind{"sgd", at::kFloat, true},
-                                         Kind{"adamw", at::kFloat, false},
-                                         Kind{"adamw", at::kBFloat16, true},
-                                         Kind{"sgd", at::kBFloat16, false},
-                                         Kind{"sgd", at::kHalf, false},
-                                         Kind{"adamw", at::kHalf, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, StateTest,
+    testing::Values(Kind{"sgd", at::kFloat, true}, Kind{"adamw", at::kFloat, false},
+                    Kind{"adamw", at::kBFloat16, true},
+                    Kind{"sgd", at::kBFloat16, false}, Kind{"sgd", at::kHalf, false},
+                    Kind{"adamw", at::kHalf, true}, Kind{"lars", at::kFloat, true},
+                    Kind{"lamb", at::kHalf, false}));
 
 }  // namespace
 }  // namespace cohort

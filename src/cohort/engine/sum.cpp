@@ -83,6 +83,17 @@ void widen_add(at::ScalarType dtype, const void* in, int64_t count, float* out) 
   });
 }
 
+const float* widened_part(const Tensor& flat, int64_t at, int64_t count,
+                          std::vector<float>& memory) {
+  if (flat.scalar_type() == at::kFloat) return flat.const_data_ptr<float>() + at;
+  const auto width = static_cast<int64_t>(flat.element_size());
+  memory.resize(static_cast<size_t>(count));
+  widen(flat.scalar_type(),
+        static_cast<const std::byte*>(flat.const_data_ptr()) + at * width, count,
+        memory.data());
+  return memory.data();
+}
+
 void narrow(at::ScalarType dtype, const float* in, int64_t count, void* out) {
   with_type(dtype, [&](auto t) {
     using T = decltype(t);

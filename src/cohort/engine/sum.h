@@ -25,6 +25,9 @@ void sum_in_order(at::ScalarType dtype, std::span<const void* const> inputs,
 // out = in, or out += in, in float32.
 void widen(at::ScalarType dtype, const void* in, int64_t count, float* out);
 void widen_add(at::ScalarType dtype, const void* in, int64_t count, float* out);
+// Elements [at, at + count) in float32: where they are, or widened into `memory`.
+const float* widened_part(const Tensor& flat, int64_t at, int64_t count,
+                          std::vector<float>& memory);
 // out = in, rounded.
 void narrow(at::ScalarType dtype, const float* in, int64_t count, void* out);
 

@@ -15,7 +15,7 @@ namespace cohort::test {
 
 std::ostream& operator<<(std::ostream& out, const Way& way) {
   return out << "n=" << way.ranks << " shard=" << way.shard
-             << " elastic=" << way.elastic << ' ' << way.dtype;
+             << " elastic=" << way.elastic << ' ' << way.dtype << ' ' << way.rule;
 }
 
 std::vector<Way> every_way() {
@@ -24,6 +24,7 @@ std::vector<Way> every_way() {
     for (int shard : {0, 1, 2, 3})
       for (auto dtype : {at::kFloat, at::kBFloat16})
         ways.push_back({ranks, shard, true, dtype});
+  for (int shard : {0, 1, 2, 3}) ways.push_back({3, shard, true, at::kFloat, "lamb"});
   return ways;
 }
 
@@ -36,7 +37,7 @@ Chain make_chain() {
 
 Rank::Rank(const Way& way, Communicator& comm, FaultPlan* faults, Chain chain)
     : chain_(std::move(chain)),
-      rule_(make_update_rule({.name = "adamw"})),
+      rule_(make_update_rule({.name = way.rule})),
       executor_(chain_, schedule_of(chain_, way), *rule_, comm,
                 {.decay = {.weight_decay = 0.01},
                  .clip = 0.5,
@@ -48,6 +49,7 @@ Schedule Rank::schedule_of(const Chain& chain, const Way& way) {
                                {.slices = kSlices,
                                 .bucket_bytes = 20'000,
                                 .clip = true,
+                                .tensor_sums = way.rule == std::string("lamb"),
                                 .elastic = way.elastic,
                                 .exact = true,
                                 .precision = {.compute = way.dtype},

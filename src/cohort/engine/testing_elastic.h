@@ -30,6 +30,7 @@ struct Way {
   int shard = 0;
   bool elastic = true;
   at::ScalarType dtype = at::kFloat;
+  const char* rule = "adamw";
 };
 
 std::ostream& operator<<(std::ostream& out, const Way& way);

@@ -14,19 +14,6 @@
 #include "cohort/optim/gradient_norm.h"
 
 namespace cohort {
-namespace {
-
-// Elements [at, at + count) in float32: where they are, or widened into `memory`.
-const float* widen_part(const Tensor& sum, int64_t at, int64_t count,
-                        std::vector<float>& memory) {
-  const Tensor part = sum.narrow(0, at, count);
-  if (sum.scalar_type() == at::kFloat) return part.const_data_ptr<float>();
-  memory.resize(static_cast<size_t>(count));
-  widen(sum.scalar_type(), part.const_data_ptr(), count, memory.data());
-  return memory.data();
-}
-
-}  // namespace
 
 Updates::Updates(const Schedule& schedule, const RankGroups& groups,
                  const UpdateRule& rule, FlatState& state, GradientSums& gradients,
@@ -37,10 +24,12 @@ Updates::Updates(const Schedule& schedule, const RankGroups& groups,
       state_(state),
       gradients_(gradients),
       step_(step),
-      options_(options) {
+      options_(options),
+      totals_(state, rule) {
   visitor_ = [this](int bucket, int64_t begin, int64_t count, float* sum) {
     visit(bucket, begin, count, sum);
   };
+  require_norm();
   COHORT_CHECK(!options.at_once || GradientSums::can_visit(groups),
                "the step updates in its reductions, and ranks share no memory");
   if (!options.at_once || schedule.shard == 3) return;
@@ -48,6 +37,21 @@ Updates::Updates(const Schedule& schedule, const RankGroups& groups,
   for (const auto& bucket : state.buckets())
     peer_parameters_.push_back(bucket.own ? peers.map_peers(bucket.whole)
                                           : std::vector<Tensor>());
+}
+
+// A rule with sums over tensors has them from the Norm of the step.
+void Updates::require_norm() const {
+  if (rule_.reductions() == 0) return;
+  const Role& role = schedule_.role_of(groups_.world->rank());
+  if (!updates_at_once(role) &&
+      std::ranges::any_of(role.actions, [](const Action& action) {
+        return action.kind == ActionKind::kNorm;
+      }))
+    return;
+  throw ConfigError(text("[engine] optimizer '", rule_.name(),
+                         "' needs sums over tensors before any update, and this step "
+                         "makes none; legal: a step generated with tensor_sums, or "
+                         "sgd, adam, adamw"));
 }
 
 // The loss was reduced before any bucket in the same lane, so its count is global.
@@ -62,7 +66,7 @@ StepScalars Updates::scalars() const {
 void Updates::visit(int bucket, int64_t begin, int64_t count, float* sum) {
   check_sum(bucket, begin, count, sum);
   BucketState& mine = state_.buckets()[bucket];
-  update_range(rule_, mine.ranges, mine, begin, count, sum, scalars());
+  update_range(rule_, mine.ranges, mine, begin, count, sum, totals_, scalars());
   const float* updated = mine.master.const_data_ptr<float>() + (begin - mine.begin);
   const Tensor& visible = schedule_.shard == 3 ? mine.travels : mine.whole;
   const auto width = static_cast<int64_t>(visible.element_size());
@@ -116,9 +120,9 @@ void Updates::apply_to(int bucket, ShareState& share, const Tensor& sum, bool vo
   const auto update_stretch = [&](int64_t stretch, std::vector<float>& widened) {
     const int64_t at = stretch * kStretch;
     const int64_t count = std::min(kStretch, share.count - at);
-    const float* gradient = widen_part(sum, at, count, widened);
+    const float* gradient = widened_part(sum, at, count, widened);
     bad[stretch] = !voted && !all_finite(gradient, count);
-    update_range(rule_, whole.ranges, share, share.begin + at, count, gradient,
+    update_range(rule_, whole.ranges, share, share.begin + at, count, gradient, totals_,
                  scalars());
     if (own) state_.publish(bucket, at, count);
   };
@@ -135,7 +139,7 @@ void Updates::check_stretch(int bucket, const ShareState& share, const Tensor& s
                             int64_t at) {
   std::vector<float> widened;
   const int64_t count = std::min(kStretch, share.count - at);
-  check_sum(bucket, share.begin + at, count, widen_part(sum, at, count, widened));
+  check_sum(bucket, share.begin + at, count, widened_part(sum, at, count, widened));
 }
 
 void Updates::stop_for_bad_sum() {
@@ -151,15 +155,23 @@ void Updates::stop_for_bad_sum() {
   throw Error(ErrorKind::kBug, step_.not_finite);
 }
 
-// Where all of a rank's replicas have the same, one of them speaks for it.
-double Updates::norm(bool communicate) const {
+// Where all of a rank's replicas have the same, one of them speaks for it. A mirror
+// along a pipeline is of another stage: there all must know of all.
+Sharers Updates::sharers(bool communicate) const {
   const bool cut = schedule_.shard > 0 && communicate;
-  const double scale = 1 / (step_.sums.count() * step_.seed_scale);
   if (schedule_.stages.empty() || !communicate)
-    return gradient_norm(state_, gradients_, cut ? groups_.shard : nullptr, scale);
+    return {.group = cut ? groups_.shard : nullptr};
   const Communicator* const others = cut ? groups_.replicate : groups_.dp;
-  return gradient_norm(state_, gradients_, groups_.world, scale,
-                       !others || others->rank() == 0);
+  return {.group = groups_.world, .counts = !others || others->rank() == 0};
+}
+
+// What tensors are asked for depends on the factor of clipping.
+void Updates::norm(bool communicate) {
+  const bool sums = rule_.reductions() > 0;
+  if (options_.clip > 0 || !sums)
+    step_.norm = gradient_norm(state_, gradients_, sharers(communicate),
+                               1 / (step_.sums.count() * step_.seed_scale));
+  if (sums) totals_.add_up(gradients_, scalars(), sharers(communicate));
 }
 
 bool Updates::are_finite(int part, int parts) const {
@@ -172,7 +184,7 @@ bool Updates::are_finite(int part, int parts) const {
                                 place.offset + place.parameter.numel() - share.begin);
     for (int64_t at = from; at < to; at += kStretch) {
       const int64_t count = std::min(kStretch, to - at);
-      if (!all_finite(widen_part(sum, at, count, widened), count)) return false;
+      if (!all_finite(widened_part(sum, at, count, widened), count)) return false;
     }
     return true;
   };

@@ -8,6 +8,7 @@
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/engine/rank_groups.h"
 #include "cohort/engine/step_in_flight.h"
+#include "cohort/engine/tensor_totals.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/schedule.h"
 
@@ -36,15 +37,18 @@ class Updates {
   // Error if they are not.
   void apply(int bucket, bool voted);
 
-  // The norm of the gradient of all parameters; collective.
-  double norm(bool communicate) const;
+  // Looks at all gradients together, before any update: their norm, and what the rule
+  // asks of each tensor. Changes no state; collective.
+  void norm(bool communicate);
   // All of what this rank has, or one part of as many. Padding is left out.
   bool are_finite(int part = 0, int parts = 1) const;
   // The ranks have voted against a step of a run that does not leave steps out.
   [[noreturn]] void stop_for_bad_sum();
 
  private:
+  void require_norm() const;
   StepScalars scalars() const;
+  Sharers sharers(bool communicate) const;
   void visit(int bucket, int64_t begin, int64_t count, float* sum);
   void apply_to(int bucket, ShareState& share, const Tensor& sum, bool voted);
   void check_sum(int bucket, int64_t begin, int64_t count, const float* sum);
@@ -58,6 +62,7 @@ class Updates {
   GradientSums& gradients_;
   StepInFlight& step_;
   Options options_;
+  TensorTotals totals_;
   GradientSums::Visitor visitor_;
   std::vector<std::vector<Tensor>> peer_parameters_;  // by bucket, by rank
 };

@@ -15,11 +15,12 @@ namespace cohort {
 namespace {
 
 Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
-                      std::span<const BlockMeasure> measures, int states,
+                      std::span<const BlockMeasure> measures, const UpdateRule& rule,
                       int64_t batch) {
   GeneratorOptions step = options.step;
   step.slices = options.slices;
-  step.optimizer_states = states;
+  step.tensor_sums = rule.reductions() > 0;
+  step.optimizer_states = static_cast<int>(rule.states().size());
   step.shares_memory = options.shares_memory;
   step.joins_at = options.joins_at;
   step.memory = memory_for(options.layout, step, options.execute);
@@ -47,10 +48,10 @@ PlacedMemory limit_of(const TrainerOptions& options) {
 // The largest batch whose step fits, 0 if none does.
 int64_t largest_batch(const std::vector<BlockSpec>& specs,
                       const TrainerOptions& options,
-                      std::span<const BlockMeasure> measures, int states,
+                      std::span<const BlockMeasure> measures, const UpdateRule& rule,
                       const PlacedMemory& limit) {
   const auto fit = [&](int64_t batch) {
-    const Schedule schedule = generate_for(specs, options, measures, states, batch);
+    const Schedule schedule = generate_for(specs, options, measures, rule, batch);
     return placed(memory_of(schedule, options)).fits(limit);
   };
   if (fit(options.batch)) return options.batch;
@@ -63,13 +64,13 @@ int64_t largest_batch(const std::vector<BlockSpec>& specs,
 }
 
 std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions options,
-                      std::span<const BlockMeasure> measures, int states,
+                      std::span<const BlockMeasure> measures, const UpdateRule& rule,
                       const PlacedMemory& limit) {
-  const int64_t fits = largest_batch(specs, options, measures, states, limit);
+  const int64_t fits = largest_batch(specs, options, measures, rule, limit);
   const bool may_recompute = !options.step.recompute.is_all();
   options.step.recompute = true;
   const int64_t again =
-      may_recompute ? largest_batch(specs, options, measures, states, limit) : 0;
+      may_recompute ? largest_batch(specs, options, measures, rule, limit) : 0;
   std::string out = fits > 0 ? text("batch=", fits) : "";
   if (again > fits)
     out +=
@@ -89,9 +90,8 @@ Layout layout_for(Layout layout, const Communicator& comm) {
 
 Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,
                        const TrainerOptions& options, const UpdateRule& rule) {
-  const auto states = static_cast<int>(rule.states().size());
   const auto specs = specs_of(chain);
-  Schedule schedule = generate_for(specs, options, measures, states, options.batch);
+  Schedule schedule = generate_for(specs, options, measures, rule, options.batch);
   const PlacedMemory limit = limit_of(options);
   const RolePeak peak = memory_of(schedule, options);
   const PlacedMemory need = placed(peak);
@@ -102,7 +102,7 @@ Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measure
       options.counted.empty() ? ", " : " (counted, an estimate), ",
       format_bytes(static_cast<double>(peak.parts.state)), " of state); it may have ",
       (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
-      "; would fit: ", what_fits(specs, options, measures, states, limit),
+      "; would fit: ", what_fits(specs, options, measures, rule, limit),
       "; more slices or a higher shard level need less"));
 }
 

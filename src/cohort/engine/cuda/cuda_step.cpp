@@ -89,8 +89,9 @@ void CudaStep::move_parameters() {
   widened_ = wide ? gradient_ : at::zeros_like(master_);
   update_ = std::make_unique<FusedUpdate>(options_.update, master_);
   for (auto& place : places_) {
-    update_->add_range(place.offset, padded(place.parameter.numel()),
-                       decay_of(place.name, options_.decay));
+    update_->add_range(
+        place.offset, padded(place.parameter.numel()),
+        traits_of(place.name, place.parameter, options_.decay).weight_decay);
     place.parameter.set_data(FlatState::view(whole_, place));
   }
 }

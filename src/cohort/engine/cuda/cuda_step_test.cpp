@@ -226,6 +226,17 @@ TEST(CudaStep, RefusesAnOptimizerThatIsNone) {
                ConfigError);
 }
 
+// Its kernels know no sums over tensors.
+TEST(CudaStep, RefusesARuleThatTheHostMustApply) {
+  for (const char* name : {"lars", "lamb"}) try {
+      Chain chain = test::small_resnet();
+      CudaStep(chain, {.update = {.name = name}, .on_host = true});
+      ADD_FAILURE() << name << " was accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("step.offload=optimizer"));
+    }
+}
+
 TEST(CudaLane, SaysWhyThereIsNone) {
   if (why_no_cuda().empty())
     EXPECT_NE(make_cuda_lane(), nullptr);

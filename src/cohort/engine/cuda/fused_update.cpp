@@ -26,7 +26,9 @@ FusedUpdate::FusedUpdate(const UpdateOptions& options, const Tensor& master)
   if (options.name == "adamw") apply_ = &FusedUpdate::adamw;
   if (!apply_)
     throw ConfigError(text("[engine] optimizer '", options.name,
-                           "' has no kernel for GPUs; legal: sgd, adam, adamw"));
+                           "' has no kernel for GPUs; legal: sgd, adam, adamw, or an "
+                           "update by the host, as with several ranks, --exact or "
+                           "step.offload=optimizer"));
   for (size_t i = 0; i < rule->states().size(); ++i)
     states_.push_back(at::zeros_like(master));
 }
