@@ -53,7 +53,8 @@ UpdateOptions update_options(const Config& config) {
           .nesterov = config.get_bool("optim.nesterov"),
           .beta1 = real("optim.beta1"),
           .beta2 = real("optim.beta2"),
-          .eps = real("optim.eps")};
+          .eps = real("optim.eps"),
+          .trust = real("optim.trust")};
 }
 
 ExecutorOptions executor_options(const Config& config) {

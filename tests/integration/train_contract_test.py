@@ -24,7 +24,7 @@ FIELDS = {
 }
 KEYS = {"seed", "epochs", "batch", "slices", "threads", "precision", "optim.name",
         "optim.lr", "optim.momentum", "optim.nesterov", "optim.weight_decay",
-        "optim.beta1", "optim.beta2", "optim.eps", "optim.clip", "schedule.name",
+        "optim.beta1", "optim.beta2", "optim.eps", "optim.trust", "optim.clip", "schedule.name",
         "schedule.warmup_steps", "schedule.scale", "data.dir", "data.normalize",
         "data.synthetic", "checkpoint.dir", "checkpoint.every_steps",
         "checkpoint.keep", "checkpoint.async", "log.every_steps", "elastic"}

@@ -32,17 +32,25 @@ void add_run(Keys& keys) {
 void add_optim(Keys& keys) {
   const FloatRange not_negative{.lowest = 0};
   const FloatRange below_one{.lowest = 0, .highest = 1, .below_highest = true};
-  keys.add_choice("optim.name", "sgd", {"sgd", "adam", "adamw"}, "update rule")
+  keys.add_choice("optim.name", "sgd", {"sgd", "adam", "adamw", "lars", "lamb"},
+                  "update rule")
       .add_float("optim.lr", 0.05, "learning rate, before schedule and scaling",
                  not_negative)
-      .add_float("optim.momentum", 0.9, "of sgd", below_one)
-      .add_bool("optim.nesterov", false, "look ahead along the momentum (sgd)")
+      .add_float("optim.momentum", 0.9, "of sgd and lars", below_one)
+      .add_bool("optim.nesterov", false, "look ahead along the momentum (sgd, lars)")
       .add_float("optim.weight_decay", 0, "pull towards zero", not_negative)
       .add_string("optim.no_decay", "",
-                  "parameters without weight decay: parts of names, with commas")
-      .add_float("optim.beta1", 0.9, "decay of the first moment (adam)", below_one)
-      .add_float("optim.beta2", 0.999, "decay of the second moment (adam)", below_one)
-      .add_float("optim.eps", 1e-8, "added to the denominator (adam)", not_negative)
+                  "parameters without weight decay, and without a rate of their own "
+                  "(lars, lamb): parts of names, with commas")
+      .add_float("optim.beta1", 0.9, "decay of the first moment (adam, lamb)",
+                 below_one)
+      .add_float("optim.beta2", 0.999, "decay of the second moment (adam, lamb)",
+                 below_one)
+      .add_float("optim.eps", 1e-8, "added to the denominator (all but sgd)",
+                 not_negative)
+      .add_float("optim.trust", 0.001,
+                 "a step moves a tensor by the rate times so much of its norm (lars)",
+                 not_negative)
       .add_float("optim.clip", 0, "largest norm of the whole gradient; 0: any",
                  not_negative);
 }

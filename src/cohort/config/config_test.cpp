@@ -251,7 +251,7 @@ elastic.detect_s: 3
 elastic.max_ranks: 4
 snapshot: {every_steps: 5}
 optim: {name: adamw, lr: 1, momentum: 0, nesterov: true, weight_decay: 0.1, beta1: 0,
-        beta2: 0, eps: 0, clip: 1, no_decay: bias}
+        beta2: 0, eps: 0, trust: 0.1, clip: 1, no_decay: bias}
 schedule: {name: cosine, warmup_steps: 6, scale: sqrt, reference_batch: 12,
            total_steps: 13, step_every: 14, gamma: 0.5, decay_steps: 15, floor: 0.1}
 step: {recompute: true, prefetch: 2, offload: optimizer, bucket_bytes: 1M}
@@ -286,7 +286,7 @@ TEST(CommonKeys, HaveTheDocumentedDefaults) {
       R"("optim.name":"sgd","optim.lr":0.05,)"
       R"("optim.momentum":0.9,"optim.nesterov":false,"optim.weight_decay":0.0,)"
       R"("optim.no_decay":"","optim.beta1":0.9,"optim.beta2":0.999,"optim.eps":1e-08,)"
-      R"("optim.clip":0.0,"schedule.name":"constant","schedule.warmup_steps":0,)"
+      R"("optim.trust":0.001,"optim.clip":0.0,"schedule.name":"constant","schedule.warmup_steps":0,)"
       R"("schedule.total_steps":0,"schedule.step_every":0,"schedule.gamma":0.1,)"
       R"("schedule.decay_steps":0,"schedule.floor":0.0,)"
       R"("schedule.scale":"none","schedule.reference_batch":0,)"
