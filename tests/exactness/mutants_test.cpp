@@ -8,7 +8,7 @@
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
-#include "cohort/optim/sgd.h"
+#include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/testing_mutants.h"
 #include "support/ranks.h"
@@ -24,12 +24,13 @@ struct Case {
   bool clip = false;
   bool elastic = false;
   bool shares = false;  // ranks reach each other's memory
+  const char* rule = "sgd";
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << "shard=" << c.shard << " recompute=" << c.recompute
-             << " clip=" << c.clip << " elastic=" << c.elastic
-             << " shares=" << c.shares;
+             << " clip=" << c.clip << " elastic=" << c.elastic << " shares=" << c.shares
+             << ' ' << c.rule;
 }
 
 Chain make_chain() { return make_cnn({.width = 2}, {.seed = 3}); }
@@ -45,19 +46,22 @@ Batch slice(int index) {
 
 Schedule schedule_of(const Case& c, int ranks) {
   const Chain chain = make_chain();
+  const auto rule = make_update_rule({.name = c.rule});
   return generate(specs_of(chain), {.dp = ranks, .shard = c.shard},
                   {.slices = kMutantSlices,
                    .bucket_bytes = 20'000,
                    .clip = c.clip,
+                   .tensor_sums = rule->reductions() > 0,
                    .elastic = c.elastic,
                    .recompute = BlockChoice::parse(c.recompute, "test"),
                    .exact = true,
+                   .optimizer_states = static_cast<int>(rule->states().size()),
                    .shares_memory = c.shares});
 }
 
-std::string train(const Schedule& schedule, Communicator& comm) {
+std::string train(const Case& c, const Schedule& schedule, Communicator& comm) {
   Chain chain = make_chain();
-  const auto rule = make_sgd({.momentum = 0.9});
+  const auto rule = make_update_rule({.name = c.rule});
   Executor executor(chain, schedule, *rule, comm, {.clip = 0.5});
   for (int64_t step = 0; step < 2; ++step)
     executor.run({.step = step, .rate = 0.1, .batch = slice});
@@ -78,9 +82,9 @@ TEST_P(Mutants, AreRefusedOrTrainToTheSameWeights) {
     const Schedule valid = schedule_of(GetParam(), ranks);
     const MutantVerdicts verdicts =
         judge_mutants(valid, {.most_exchanges = 400, .seed = 7});
-    const std::string wanted = train(valid, comm);
+    const std::string wanted = train(GetParam(), valid, comm);
     for (const auto& mutant : verdicts.accepted)
-      EXPECT_EQ(train(mutant.schedule, comm), wanted) << mutant.what;
+      EXPECT_EQ(train(GetParam(), mutant.schedule, comm), wanted) << mutant.what;
     if (comm.rank() == 0) {
       std::fprintf(stderr, "%lld refused, %zu accepted and run\n",
                    static_cast<long long>(verdicts.refused), verdicts.accepted.size());
@@ -98,7 +102,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{0, "none", false, false, true},
                     Case{1, "none", false, false, true},
                     Case{2, "none", false, false, true},
-                    Case{3, "none", false, false, true}));
+                    Case{3, "none", false, false, true},
+                    Case{1, "none", false, false, true, "lars"},
+                    Case{3, "all", true, true, false, "lamb"}));
 
 }  // namespace
 }  // namespace cohort
