@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/norm.h"
 
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <span>
 
+#include "cohort/engine/sum.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/step/generator.h"
 
@@ -13,19 +17,28 @@ namespace {
 // Of what this rank holds of one parameter; `chunks` are those of the whole one.
 void add_squares(const Place& place, const BucketState& bucket, const Tensor& sum,
                  double* chunks) {
-  std::vector<float> widened(kChunk);
   const int64_t numel = place.parameter.numel();
-  for (int64_t at = 0; at < numel; at += kChunk) {
-    const int64_t element = place.offset + at - bucket.begin;
-    if (element < 0 || element >= bucket.count) continue;
-    const int64_t count = std::min(kChunk, numel - at);
-    const Tensor part = sum.narrow(0, element, count);
-    widen(sum.scalar_type(), part.const_data_ptr(), count, widened.data());
-    square_sums(widened.data(), count, std::span(chunks + at / kChunk, 1));
-  }
+  const auto [first, last] = held_chunks(place, bucket);
+  at::parallel_for(first, last, kChunksAtOnce, [&](int64_t begin, int64_t end) {
+    std::vector<float> widened;
+    for (int64_t c = begin; c < end; ++c) {
+      const int64_t count = std::min(kChunk, numel - c * kChunk);
+      const int64_t at = place.offset + c * kChunk - bucket.begin;
+      square_sums(widened_part(sum, at, count, widened), count,
+                  std::span(chunks + c, 1));
+    }
+  });
 }
 
 }  // namespace
+
+ChunkRange held_chunks(const Place& place, const ShareState& share) {
+  const int64_t chunks = padded(place.parameter.numel()) / kChunk;
+  const auto clamp = [&](int64_t element) {
+    return std::clamp((element - place.offset) / kChunk, int64_t{0}, chunks);
+  };
+  return {clamp(share.begin), clamp(share.begin + share.count)};
+}
 
 double gradient_norm(const FlatState& state, const GradientSums& gradients,
                      const Sharers& sharers, double scale) {

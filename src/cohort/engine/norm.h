@@ -14,6 +14,17 @@ struct Sharers {
   bool counts = true;
 };
 
+// Which chunks of a parameter a share holds, counted from the parameter's start: all of
+// a chunk, or nothing of it (step/generator.h).
+struct ChunkRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+ChunkRange held_chunks(const Place& place, const ShareState& share);
+
+// Fewer are not worth a thread of their own.
+inline constexpr int64_t kChunksAtOnce = 64;
+
 // The norm of the summed gradient of all parameters, times `scale`. Squares are added
 // up in chunks that belong to one rank and one parameter at every world size and shard
 // level; then the chunks, in the order of the model: so the bits are the same however

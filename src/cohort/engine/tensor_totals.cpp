@@ -12,8 +12,6 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kChunksAtOnce = 64;  // per thread, as many as are worth starting one
-
 int64_t chunks_of(const Place& place) {
   return padded(place.parameter.numel()) / kChunk;
 }
@@ -63,10 +61,7 @@ void TensorTotals::reduce(const BucketState& bucket, const ParameterRange& range
                           const Tensor& sum, const StepScalars& scalars,
                           double* chunks) const {
   const Place& place = state_.places()[range.place];
-  const int64_t first = std::max(int64_t{0}, bucket.begin - place.offset) / kChunk;
-  const int64_t last = std::min(
-      chunks_of(place),
-      std::max(int64_t{0}, bucket.begin + bucket.count - place.offset) / kChunk);
+  const auto [first, last] = held_chunks(place, bucket);
   const auto reduce_chunk = [&](int64_t chunk, std::vector<const float*>& states,
                                 std::vector<float>& widened) {
     const int64_t at = place.offset + chunk * kChunk - bucket.begin;
