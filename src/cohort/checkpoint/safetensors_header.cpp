@@ -15,18 +15,7 @@ using nlohmann::json;
 
 constexpr const char* kMetadata = "__metadata__";
 constexpr size_t kMaxDims = 64;  // of ATen's operators
-constexpr int kHeaderDepth = 4;     // of the format: 2
-
-struct DtypeName {
-  const char* name;
-  at::ScalarType dtype;
-};
-constexpr DtypeName kDtypes[] = {
-    {"F64", at::kDouble},    {"F32", at::kFloat}, {"F16", at::kHalf},
-    {"BF16", at::kBFloat16}, {"I64", at::kLong},  {"I32", at::kInt},
-    {"I16", at::kShort},     {"I8", at::kChar},   {"U8", at::kByte},
-    {"BOOL", at::kBool},
-};
+constexpr int kHeaderDepth = 4;  // of the format: 2
 
 [[noreturn]] void fail_header(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.safetensors] ", path, ": ", what));
@@ -187,26 +176,6 @@ void check_cover(const std::vector<TensorEntry>& entries, int64_t data_size,
 }
 
 }  // namespace
-
-const char* safetensors_dtype(at::ScalarType dtype) {
-  for (const auto& entry : kDtypes) {
-    if (entry.dtype == dtype) return entry.name;
-  }
-  return nullptr;
-}
-
-std::optional<at::ScalarType> safetensors_dtype(std::string_view name) {
-  for (const auto& entry : kDtypes) {
-    if (name == entry.name) return entry.dtype;
-  }
-  return std::nullopt;
-}
-
-std::string safetensors_dtypes() {
-  std::string list;
-  for (const auto& entry : kDtypes) list += text(list.empty() ? "" : " ", entry.name);
-  return list;
-}
 
 std::string format_header(const SafetensorsHeader& header, const std::string& path) {
   json root = json::object();

@@ -5,21 +5,15 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cohort/step/tensor_spec.h"
+
 namespace cohort {
 
 // The header of a safetensors file: private to this room.
-
-// "F32" and so on; null for a dtype the format does not have.
-const char* safetensors_dtype(at::ScalarType dtype);
-// The other way round; none for a name the format does not have.
-std::optional<at::ScalarType> safetensors_dtype(std::string_view name);
-// "F64 F32 ..." for messages.
-std::string safetensors_dtypes();
 
 // Bytes [begin, end) of the data part.
 struct TensorEntry {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "cohort/core/error.h"
+#include "cohort/core/mix.h"
 
 namespace cohort {
 namespace {

@@ -6,18 +6,6 @@
 
 namespace cohort {
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood 2014; Stafford's variant 13), and the
-// step of its state.
-constexpr uint64_t mix64(uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xbf58476d1ce4e5b9u;
-  x ^= x >> 27;
-  x *= 0x94d049bb133111ebu;
-  x ^= x >> 31;
-  return x;
-}
-inline constexpr uint64_t kGolden64 = 0x9e3779b97f4a7c15u;
-
 // A keyed permutation of [0, size): each (seed, epoch) has its own, and any place
 // of it is found in constant time and memory. It is a Feistel network over the next
 // even number of bits; results outside the range are put through it again until they

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/sample_sum.h"
 
-#include "cohort/data/permutation.h"
+#include "cohort/core/mix.h"
 
 namespace cohort {
 

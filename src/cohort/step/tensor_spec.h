@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/core/tensor.h"
@@ -27,6 +29,13 @@ struct TensorSpec {
 
 // Bytes of one element.
 int64_t size_of(at::ScalarType dtype);
+
+// A dtype as the safetensors format names it, "F32" and so on; null for one it does not
+// have. And the other way round.
+const char* safetensors_dtype(at::ScalarType dtype);
+std::optional<at::ScalarType> safetensors_dtype(std::string_view name);
+// "F64 F32 ..." for messages.
+std::string safetensors_dtypes();
 
 TensorSpec spec_of(std::string name, const Tensor& whole);
 
