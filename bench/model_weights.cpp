@@ -7,6 +7,7 @@
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
 #include "cohort/nn/models.h"
+#include "cohort/step/weights_hash.h"
 
 int main(int argc, char** argv) try {
   if (argc < 3) throw cohort::ConfigError("usage: model_weights MODEL OUT [IN]");

@@ -56,6 +56,22 @@ RawJson hash_json(const std::optional<uint64_t>& hash) {
   return hash ? RawJson{json_text(hex16(*hash))} : RawJson{};
 }
 
+RawJson hash_json(const std::optional<RecordedHash>& hash) {
+  return hash ? hash_json(std::optional(hash->value)) : RawJson{};
+}
+
+RawJson kind_json(const std::optional<RecordedHash>& hash) {
+  return hash ? RawJson{json_text(std::string(hash_kind_name(hash->kind)))} : RawJson{};
+}
+
+// ", hash ...": the usual kind needs no name.
+std::string hash_text(const char* what, const std::optional<RecordedHash>& hash) {
+  if (!hash) return "";
+  const bool usual = hash->kind == HashKind::kPieces;
+  return text(", ", what, " ", hex16(hash->value),
+              usual ? "" : text(" (", hash_kind_name(hash->kind), ")"));
+}
+
 Shown shown(const HistoryRun& run) {
   return {text("run       seed ", run.seed, ", ", run.samples, " samples, batch ",
                run.batch, ", ", run.slices, " slices, ", run.steps_per_epoch,
@@ -90,14 +106,13 @@ Shown shown(const HistoryWorld& world) {
 Shown shown(const HistoryStep& step) {
   const std::string loss = step.loss ? json_text(*step.loss) : "";
   return {
-      text(
-          "step      ", step.step, ", epoch ", step.epoch + 1, ", samples ", step.first,
-          "..", step.first + step.count - 1, step.loss ? ", loss " + loss : "",
-          step.hash ? text(", hash ", hex16(*step.hash)) : "",
-          step.drawn
-              ? text(", drew ", step.drawn->count, " with sum ", hex16(step.drawn->sum))
-              : "",
-          step.afterwards ? ", noted afterwards" : ""),
+      text("step      ", step.step, ", epoch ", step.epoch + 1, ", samples ",
+           step.first, "..", step.first + step.count - 1,
+           step.loss ? ", loss " + loss : "", hash_text("hash", step.hash),
+           step.drawn ? text(", drew ", step.drawn->count, " with sum ",
+                             hex16(step.drawn->sum))
+                      : "",
+           step.afterwards ? ", noted afterwards" : ""),
       JsonObject()
           .add("record", "step")
           .add("step", step.step)
@@ -107,6 +122,7 @@ Shown shown(const HistoryStep& step) {
           .add("count", step.count)
           .add("loss", step.loss ? RawJson{loss} : RawJson{})
           .add("hash", hash_json(step.hash))
+          .add("hash_kind", kind_json(step.hash))
           .add("drawn", step.drawn ? RawJson{json_text(step.drawn->count)} : RawJson{})
           .add("drawn_sum",
                hash_json(step.drawn ? std::optional(step.drawn->sum) : std::nullopt))
@@ -127,12 +143,13 @@ Shown shown(const HistoryRollback& rollback) {
 Shown shown(const HistoryEnd& end) {
   return {text("end       at step ", end.step,
                end.signal == 0 ? "" : text(", stopped by signal ", end.signal),
-               end.weights_hash ? text(", weights ", hex16(*end.weights_hash)) : ""),
+               hash_text("weights", end.weights_hash)),
           JsonObject()
               .add("record", "end")
               .add("step", end.step)
               .add("signal", end.signal)
-              .add("weights_hash", hash_json(end.weights_hash))};
+              .add("weights_hash", hash_json(end.weights_hash))
+              .add("hash_kind", kind_json(end.weights_hash))};
 }
 
 Shown shown(const HistoryReader::Item& item) {
@@ -164,6 +181,7 @@ void tell_json(const HistoryReport& report, std::ostream& out) {
              .add("steps_compared", report.steps_compared)
              .add("steps_shared", report.steps_shared)
              .add("values_compared", report.values_compared)
+             .add("hashes_apart", report.hashes_apart)
              .add("torn_bytes", report.torn_bytes)
              .add("breaches", RawJson{breaches.text()})
              .add("nothing", report.nothing)
@@ -190,6 +208,9 @@ void tell_facts(const HistoryReport& report, bool with_other, std::ostream& out)
     facts("equal bits of a step", report.steps_compared,
           text(counted(report.steps_compared, "comparison"), ", ",
                counted(report.steps_again, "step"), " made again"));
+  if (report.hashes_apart > 0)
+    out << "  not compared: " << counted(report.hashes_apart, "step")
+        << " whose hashes are of two kinds (an older program noted the one)\n";
   if (with_other)
     facts("equal in both", report.values_compared,
           text(counted(report.values_compared, "value"), " at ",

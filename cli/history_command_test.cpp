@@ -21,7 +21,7 @@ class HistoryCommand : public HistoryFolder {
   HistoryCommand() {
     auto records = small_history(4);
     records.emplace_back(HistoryRollback{4, 3, "a\nsnapshot"});
-    records.emplace_back(HistoryEnd{3, 15, 103});
+    records.emplace_back(HistoryEnd{3, 15, RecordedHash{103}});
     write_history(path_, records);
   }
   std::string other_ = folder_ / "other.log";
@@ -156,12 +156,23 @@ TEST_F(HistoryCommand, EveryRecordIsALine) {
                         "end       at step 3, stopped by signal 15"));
 }
 
+TEST_F(HistoryCommand, AnOlderKindOfHashIsNamed) {
+  write_history(path_, {small_run(), small_world(), stream_step(1)});
+  EXPECT_THAT(shown(1), HasSubstr(", hash 0000000000000065 (stream)"));
+  EXPECT_THAT(shown(1, true), HasSubstr("\"hash_kind\":\"stream\""));
+
+  write_history(other_, {small_run(), small_world(), small_step(1)});
+  std::ostringstream out;
+  EXPECT_EQ(verify_history({.path = path_, .other = other_}, out), 0);
+  EXPECT_THAT(out.str(), HasSubstr("not compared: 1 step whose hashes are of two"));
+}
+
 TEST_F(HistoryCommand, OnlyTheLastAreShownIfAsked) {
   EXPECT_EQ(shown(2, true),
             "{\"record\":\"rollback\",\"from\":4,\"to\":3,\"why\":\"a\\nsnapshot\","
             "\"damaged\":false}\n"
             "{\"record\":\"end\",\"step\":3,\"signal\":15,\"weights_hash\":"
-            "\"0000000000000067\"}\n");
+            "\"0000000000000067\",\"hash_kind\":\"pieces\"}\n");
 }
 
 TEST_F(HistoryCommand, ARollbackOfDamagedStepsSaysSo) {

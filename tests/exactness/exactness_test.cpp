@@ -14,6 +14,7 @@
 #include "cohort/nn/models.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
+#include "cohort/step/weights_hash.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -113,6 +114,9 @@ std::vector<NamedTensor> train(MakeChain make, const Way& way, Communicator& com
                   }});
   auto weights = executor.weights();
   for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
+  // Added up by all ranks, each over what it owns.
+  const uint64_t hash = executor.weights_hash();
+  if (comm.rank() == 0) EXPECT_EQ(hash, weights_hash_number(weights));
   return weights;
 }
 

@@ -5,12 +5,12 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include "cohort/checkpoint/safetensors.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/testing_mutants.h"
+#include "cohort/step/weights_hash.h"
 #include "support/ranks.h"
 
 namespace cohort {

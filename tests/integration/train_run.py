@@ -4,7 +4,6 @@
 The standard library is enough, so that tests need nothing installed.
 """
 import array
-import ctypes
 import importlib.util
 import json
 import os
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import types
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -200,26 +198,8 @@ def samples_of_steps(log):
 
 def weights_hash(path):
     """As docs/formats/weights_hash.py computes it."""
-    if "xxhash" not in sys.modules and importlib.util.find_spec("xxhash") is None:
-        sys.modules["xxhash"] = xxhash_from_library()
     spec = importlib.util.spec_from_file_location(
         "weights_hash", ROOT / "docs/formats/weights_hash.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.weights_hash(path)
-
-
-def xxhash_from_library():
-    """What weights_hash.py uses of the PyPI package, from the C library."""
-    one_shot = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
-    one_shot.argtypes, one_shot.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_uint64
-
-    class State(bytearray):
-        update = bytearray.extend
-
-        def intdigest(self):
-            return one_shot(bytes(self), len(self))
-
-    module = types.ModuleType("xxhash")
-    module.xxh3_64 = State
-    return module

@@ -8,6 +8,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/testing_folder.h"
 #include "cohort/nn/models.h"
+#include "cohort/step/weights_hash.h"
 
 namespace cohort {
 namespace {

@@ -11,14 +11,13 @@
 #include "cohort/checkpoint/safetensors_reader.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
-#include "cohort/core/hash.h"
 #include "cohort/core/memory.h"
 
 namespace cohort {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "both formats are little-endian, and bytes are copied as they lie");
+              "the format is little-endian, and bytes are copied as they lie");
 
 [[noreturn]] void fail_file(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.safetensors] ", path, ": ", what));
@@ -107,27 +106,6 @@ SafetensorsFile read_safetensors(const std::string& path) {
   for (const auto& entry : reader.header().entries)
     file.tensors.push_back({entry.name, reader.read(entry)});
   return file;
-}
-
-uint64_t weights_hash_number(std::span<const NamedTensor> tensors) {
-  Hasher hasher;
-  const auto number = [&hasher](int64_t n) { hasher.update(&n, sizeof(n)); };
-  const auto string = [&](std::string_view s) {
-    number(static_cast<int64_t>(s.size()));
-    hasher.update(s);
-  };
-  for (const auto& [name, tensor] : prepared(tensors, "weights_hash")) {
-    string(name);
-    string(safetensors_dtype(tensor.scalar_type()));
-    number(tensor.dim());
-    for (const int64_t n : tensor.sizes()) number(n);
-    hasher.update(bytes_of_tensor(tensor));
-  }
-  return hasher.digest();
-}
-
-std::string weights_hash(std::span<const NamedTensor> tensors) {
-  return hex16(weights_hash_number(tensors));
 }
 
 }  // namespace cohort

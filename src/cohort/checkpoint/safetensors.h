@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -33,10 +32,5 @@ void write_safetensors(const std::string& path, std::span<const NamedTensor> ten
 // offsets, shapes and names are checked before memory is asked for, and more than
 // memory can hold is not asked for.
 SafetensorsFile read_safetensors(const std::string& path);
-
-// The hash of weights that users see (docs/formats/weights_hash.md): XXH3-64 over name,
-// dtype, shape and bytes of the tensors, sorted by name, as 16 hexadecimal digits.
-std::string weights_hash(std::span<const NamedTensor> tensors);
-uint64_t weights_hash_number(std::span<const NamedTensor> tensors);
 
 }  // namespace cohort

@@ -139,7 +139,7 @@ void History::rollback(int64_t to, const std::string& why, bool damaged) {
   committed_ = to;
 }
 
-void History::end(int signal, std::optional<uint64_t> weights_hash) {
+void History::end(int signal, std::optional<RecordedHash> weights_hash) {
   append(HistoryEnd{committed_, signal, weights_hash});
   if (::fdatasync(file_.fd()) != 0 && errno != EINVAL && !is_full_disk(errno))
     fail_history("sync", path_, errno);

@@ -16,7 +16,7 @@ struct KnownStep {
   int64_t step = 0;  // counted from 1; 0: none
   std::optional<double> loss;
   std::optional<SampleSum> drawn;
-  std::optional<uint64_t> hash = {};
+  std::optional<RecordedHash> hash = {};
 };
 
 // Writes the history of a run: a file that grows by one record a committed step, world
@@ -60,7 +60,7 @@ class History {
   // `damaged`: what the undone steps left was wrong.
   void rollback(int64_t to, const std::string& why, bool damaged = false);
   // The command ends by itself; synced.
-  void end(int signal, std::optional<uint64_t> weights_hash);
+  void end(int signal, std::optional<RecordedHash> weights_hash);
 
  private:
   void open(Backlog* backlog);

@@ -2,6 +2,7 @@
 #include "cohort/elastic/history_check.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <filesystem>
 #include <map>
@@ -15,14 +16,32 @@
 namespace cohort {
 namespace {
 
+// At most one of each kind.
+class KnownHashes {
+ public:
+  std::optional<uint64_t>& of(HashKind kind) { return hashes_[static_cast<int>(kind)]; }
+  const std::optional<uint64_t>& of(HashKind kind) const {
+    return hashes_[static_cast<int>(kind)];
+  }
+  bool any() const { return hashes_[0] || hashes_[1]; }
+  // Both have some, and none that could be equal.
+  bool apart_from(const KnownHashes& other) const {
+    const auto both = [&](int i) { return hashes_[i] && other.hashes_[i]; };
+    return any() && other.any() && !both(0) && !both(1);
+  }
+
+ private:
+  std::array<std::optional<uint64_t>, 2> hashes_;
+};
+
 // Of one step, whenever it was made: what later makings must be equal to.
 struct Seen {
   int64_t record = 0;
   std::optional<double> loss;
-  std::optional<uint64_t> hash;     // of what run.hash_of says
-  std::optional<uint64_t> weights;  // at an end
-  bool says_drawn = false;          // the record has what the ranks drew
-  bool drawn = false;               // and it is right
+  KnownHashes hash;         // of what run.hash_of says
+  KnownHashes weights;      // at an end
+  bool says_drawn = false;  // the record has what the ranks drew
+  bool drawn = false;       // and it is right
 };
 
 std::string shown(uint64_t hash) { return hex16(hash); }
@@ -84,6 +103,8 @@ class HistoryCheck {
   void take_samples(const HistoryStep& step);
   void take_order(const HistoryStep& step);
   bool take_drawn(const HistoryStep& step);
+  bool take_hash(const char* what, int64_t step, KnownHashes& before,
+                 const std::optional<RecordedHash>& now);
   template <typename T>
   void take_value(const char* what, int64_t step, std::optional<T>& before,
                   const std::optional<T>& now);
@@ -173,12 +194,12 @@ void HistoryCheck::take(const HistoryStep& step) {
   take_order(step);
   take_samples(step);
   Seen& seen = seen_[step.step];
-  const bool known = seen.loss || seen.hash || seen.weights;
   report.steps_again += run_.exact && seen.record > 0 ? 1 : 0;
-  report.steps_compared += run_.exact && known && (step.loss || step.hash) ? 1 : 0;
+  bool compared = run_.exact && seen.loss && step.loss;
   if (run_.exact) take_value("loss", step.step, seen.loss, step.loss);
   auto& hash = run_.hash_of == "weights" ? seen.weights : seen.hash;
-  take_value("hash", step.step, hash, step.hash);
+  compared |= take_hash("hash", step.step, hash, step.hash);
+  report.steps_compared += compared ? 1 : 0;
   seen.says_drawn = step.drawn.has_value();
   seen.drawn = take_drawn(step);
   seen.record = record_;
@@ -249,9 +270,20 @@ void HistoryCheck::take(const HistoryEnd& end) {
   if (ended_) breach("", "a second end; expected a world before it");
   ended_ = true;
   Seen& seen = seen_[end.step];
-  report.steps_compared += run_.exact && seen.weights && end.weights_hash ? 1 : 0;
-  take_value("weights hash", end.step, seen.weights, end.weights_hash);
+  if (take_hash("weights hash", end.step, seen.weights, end.weights_hash))
+    ++report.steps_compared;
   seen.record = record_;
+}
+
+// Whether there was one that it had to be equal to.
+bool HistoryCheck::take_hash(const char* what, int64_t step, KnownHashes& before,
+                             const std::optional<RecordedHash>& now) {
+  if (!now) return false;
+  auto& same_kind = before.of(now->kind);
+  const bool compared = run_.exact && same_kind;
+  if (run_.exact && before.any() && !same_kind) ++report.hashes_apart;
+  take_value(what, step, same_kind, std::optional(now->value));
+  return compared;
 }
 
 // A run that is not exact may make a step again with other bits: the last count.
@@ -309,15 +341,24 @@ void HistoryCheck::compare_with(const HistoryCheck& other) {
     ++report.steps_shared;
     if (run_.exact && other.run_.exact)
       value("loss", step, ours->second.loss, theirs.loss, theirs.record);
-    value("weights hash", step, ours->second.weights, theirs.weights, theirs.record);
+    const auto hashes = [&](const char* what, const KnownHashes& a,
+                            const KnownHashes& b, int64_t record) {
+      for (const auto kind : {HashKind::kStream, HashKind::kPieces})
+        value(what, step, a.of(kind), b.of(kind), record);
+      if (a.apart_from(b)) ++report.hashes_apart;
+    };
+    hashes("weights hash", ours->second.weights, theirs.weights, theirs.record);
     if (run_.hash_of == other.run_.hash_of)
-      value("hash", step, ours->second.hash, theirs.hash, theirs.record);
+      hashes("hash", ours->second.hash, theirs.hash, theirs.record);
   }
   if (report.values_compared > 0 || !report.nothing.empty()) return;
   report.nothing = report.steps_shared == 0
                        ? text("no step is in both")
                        : text(report.steps_shared, " steps are in both, none with a ",
                               run_.exact ? "loss or hash" : "hash", " that both have");
+  if (report.hashes_apart > 0)
+    report.nothing += text("; the hashes of ", report.hashes_apart,
+                           " are of two kinds (docs/formats/weights_hash.md)");
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct HistoryReport {
   int64_t steps_compared = 0;   // had a hash or loss to be equal to
   int64_t steps_shared = 0;     // that another history has, too
   int64_t values_compared = 0;  // losses and hashes that both have
+  int64_t hashes_apart = 0;     // of one step, but of two kinds: not to be compared
   int64_t torn_bytes = 0;       // of a record that could not be finished: no breach
   // One line each, in order: which record and step, what is there, what was expected.
   std::vector<std::string> breaches;

@@ -29,7 +29,7 @@ std::vector<HistoryRecord> with_rollback() {
   records.emplace_back(HistoryRollback{6, 4, "the snapshot"});
   records.emplace_back(small_world(1, 4));
   for (int64_t step = 5; step <= 7; ++step) records.emplace_back(small_step(step, 1));
-  records.emplace_back(HistoryEnd{7, 0, 107});
+  records.emplace_back(HistoryEnd{7, 0, RecordedHash{107}});
   return records;
 }
 
@@ -151,7 +151,7 @@ TEST_F(HistoryVerify, AnEpochThatEndsEarlyIsNamed) {
 
 TEST_F(HistoryVerify, AWrongHashAfterARollbackIsNamed) {
   auto records = with_rollback();
-  std::get<HistoryStep>(records[10]).hash = 1;
+  std::get<HistoryStep>(records[10]).hash = RecordedHash{1};
   EXPECT_THAT(breaches(records),
               ElementsAre("record 10, step 5: hash 0000000000000001; expected "
                           "0000000000000069, as in record 6"));
@@ -167,7 +167,7 @@ TEST_F(HistoryVerify, AWrongLossAfterARollbackIsNamed) {
 TEST_F(HistoryVerify, StepsThatWereUndoneForDamageMayBeMadeWithOtherBits) {
   auto records = with_rollback();
   std::get<HistoryRollback>(records[8]).damaged = true;
-  std::get<HistoryStep>(records[10]).hash = 1;
+  std::get<HistoryStep>(records[10]).hash = RecordedHash{1};
   std::get<HistoryStep>(records[11]).loss = 0.125;
   EXPECT_THAT(breaches(records), IsEmpty());
 }
@@ -175,13 +175,13 @@ TEST_F(HistoryVerify, StepsThatWereUndoneForDamageMayBeMadeWithOtherBits) {
 TEST_F(HistoryVerify, ARunThatIsNotExactMayMakeAStepWithOtherBits) {
   auto records = with_rollback();
   std::get<HistoryRun>(records[0]).exact = false;
-  std::get<HistoryStep>(records[10]).hash = 1;
+  std::get<HistoryStep>(records[10]).hash = RecordedHash{1};
   EXPECT_THAT(breaches(records), IsEmpty());
 }
 
 TEST_F(HistoryVerify, AnEndWithOtherWeightsThanItsStepIsNamed) {
   auto records = with_rollback();
-  std::get<HistoryEnd>(records.back()).weights_hash = 3;
+  std::get<HistoryEnd>(records.back()).weights_hash = RecordedHash{3};
   EXPECT_THAT(breaches(records),
               ElementsAre(HasSubstr("step 7: weights hash 0000000000000003")));
 }
@@ -289,7 +289,7 @@ TEST_F(HistoryVerify, TwoRunsThatAgreeHold) {
   write_history(path_, with_rollback());
   const std::string other = folder_ / "other.log";
   auto undisturbed = small_history(7);
-  undisturbed.push_back(HistoryEnd{7, 0, 107});
+  undisturbed.push_back(HistoryEnd{7, 0, RecordedHash{107}});
   write_history(other, undisturbed);
   const auto report = verify_history(path_, other);
   EXPECT_THAT(report.breaches, IsEmpty());
@@ -302,13 +302,56 @@ TEST_F(HistoryVerify, TwoRunsWithDifferentHashesAreNamed) {
   write_history(path_, small_history(3));
   const std::string other = folder_ / "other.log";
   auto records = small_history(3);
-  std::get<HistoryStep>(records[3]).hash = 1;
+  std::get<HistoryStep>(records[3]).hash = RecordedHash{1};
   write_history(other, records);
   EXPECT_THAT(verify_history(path_, other).breaches,
               ElementsAre(text(other,
                                ": record 3, step 2: weights hash 0000000000000001; "
                                "expected 0000000000000066, as in ",
                                path_)));
+}
+
+// An older program's hashes are of another kind: equal among themselves, and no
+// breach where they meet newer ones.
+TEST_F(HistoryVerify, HashesAreComparedWithThoseOfTheirKindAlone) {
+  const std::string other = folder_ / "other.log";
+  const auto stream_history = [](bool with_losses) {
+    std::vector<HistoryRecord> records = {small_run(), small_world()};
+    for (int64_t step = 1; step <= 3; ++step) {
+      HistoryStep record = stream_step(step);
+      if (!with_losses) record.loss = {};
+      records.emplace_back(record);
+    }
+    return records;
+  };
+  auto old_one = stream_history(true);
+  write_history(path_, old_one);
+  std::get<HistoryStep>(old_one[3]).hash->value = 1;
+  write_history(other, old_one);
+  EXPECT_THAT(verify_history(path_, other).breaches,
+              ElementsAre(HasSubstr("step 2: weights hash 0000000000000001")));
+
+  write_history(path_, small_history(3));
+  const auto by_losses = verify_history(path_, other);
+  EXPECT_TRUE(by_losses.holds());
+  EXPECT_EQ(by_losses.hashes_apart, 3);
+  EXPECT_EQ(by_losses.values_compared, 3);
+
+  write_history(other, stream_history(false));
+  const auto by_nothing = verify_history(path_, other);
+  EXPECT_THAT(by_nothing.breaches, IsEmpty());
+  EXPECT_THAT(by_nothing.nothing, HasSubstr("the hashes of 3 are of two kinds"));
+}
+
+TEST_F(HistoryVerify, AnOlderProgramsRunGoesOnWithHashesOfTheNewKind) {
+  auto records = with_rollback();
+  for (size_t i = 2; i < 8; ++i)
+    if (auto* step = std::get_if<HistoryStep>(&records[i]))
+      step->hash = RecordedHash{900 + i, HashKind::kStream};
+  write_history(path_, records);
+  const auto report = verify_history(path_);
+  EXPECT_THAT(report.breaches, IsEmpty());
+  EXPECT_EQ(report.hashes_apart, 2);
 }
 
 TEST_F(HistoryVerify, WhatIsNoHistoryIsRefused) {

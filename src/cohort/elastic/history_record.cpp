@@ -18,7 +18,7 @@ namespace {
 // Kinds, in the order of the variant; part of the format.
 enum RecordKind : uint16_t { kRun = 1, kWorld, kStep, kRollback, kEnd };
 constexpr uint32_t kHasLoss = 1, kHasHash = 2, kAfterwards = 4, kDamaged = 8,
-                   kHasDrawn = 16;  // flags
+                   kHasDrawn = 16, kHasPiecesHash = 32;  // flags
 
 constexpr size_t kHeadBytes = 8;  // kind, length, hash of both
 constexpr size_t kHashBytes = 8;
@@ -79,6 +79,22 @@ class BytesIn {
   bool good_ = true;
 };
 
+// Each kind has a flag of its own: a program that does not know one sees no hash.
+uint32_t hash_flag(const std::optional<RecordedHash>& hash) {
+  if (!hash) return 0;
+  return hash->kind == HashKind::kPieces ? kHasPiecesHash : kHasHash;
+}
+
+uint64_t hash_bits(const std::optional<RecordedHash>& hash) {
+  return hash ? hash->value : 0;
+}
+
+std::optional<RecordedHash> recorded_hash(uint64_t value, uint32_t flags) {
+  if (flags & kHasPiecesHash) return RecordedHash{value, HashKind::kPieces};
+  if (flags & kHasHash) return RecordedHash{value, HashKind::kStream};
+  return std::nullopt;
+}
+
 std::string body(const HistoryRun& run) {
   return BytesOut()
       .put(run.seed)
@@ -103,14 +119,14 @@ std::string body(const HistoryWorld& world) {
 }
 
 std::string body(const HistoryStep& step) {
-  const uint32_t flags = (step.loss ? kHasLoss : 0) | (step.hash ? kHasHash : 0) |
+  const uint32_t flags = (step.loss ? kHasLoss : 0) | hash_flag(step.hash) |
                          (step.afterwards ? kAfterwards : 0) |
                          (step.drawn ? kHasDrawn : 0);
   BytesOut out;
   out.put(step.step)
       .put(step.first)
       .put(std::bit_cast<uint64_t>(step.loss.value_or(0)))
-      .put(step.hash.value_or(0))
+      .put(hash_bits(step.hash))
       .put(step.generation)
       .put(step.epoch)
       .put(step.count)
@@ -132,8 +148,8 @@ std::string body(const HistoryEnd& end) {
   return BytesOut()
       .put(end.step)
       .put(end.signal)
-      .put(end.weights_hash ? kHasHash : 0u)
-      .put(end.weights_hash.value_or(0))
+      .put(hash_flag(end.weights_hash))
+      .put(hash_bits(end.weights_hash))
       .take();
 }
 
@@ -172,7 +188,7 @@ void read(BytesIn& in, HistoryStep& step) {
   in.get(step.count);
   in.get(flags);
   if (flags & kHasLoss) step.loss = std::bit_cast<double>(loss);
-  if (flags & kHasHash) step.hash = hash;
+  step.hash = recorded_hash(hash, flags);
   step.afterwards = (flags & kAfterwards) != 0;
   if (!(flags & kHasDrawn)) return;
   step.drawn.emplace();
@@ -196,7 +212,7 @@ void read(BytesIn& in, HistoryEnd& end) {
   in.get(end.signal);
   in.get(flags);
   in.get(hash);
-  if (flags & kHasHash) end.weights_hash = hash;
+  end.weights_hash = recorded_hash(hash, flags);
 }
 
 template <typename T>
@@ -240,6 +256,10 @@ T value_at(std::string_view bytes, size_t offset) {
 }
 
 }  // namespace
+
+std::string_view hash_kind_name(HashKind kind) {
+  return kind == HashKind::kPieces ? "pieces" : "stream";
+}
 
 std::string facts_of(const HistoryRun& run) {
   return text("seed ", run.seed, ", ", run.samples, " samples, batch ", run.batch, ", ",

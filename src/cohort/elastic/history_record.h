@@ -15,6 +15,22 @@ namespace cohort {
 // counted from 1, so that step n is the n-th that was committed. A sample's place is
 // (epoch, k) in the permuted order, both from 0 (docs/formats/sample_order.md).
 
+// How a hash of weights was made (docs/formats/weights_hash.md). Hashes of two kinds
+// say nothing about each other.
+enum class HashKind {
+  kStream,  // XXH3-64 over all bytes: older programs noted it
+  kPieces,  // a sum over elements, which ranks add up
+};
+// "stream" or "pieces".
+std::string_view hash_kind_name(HashKind kind);
+
+struct RecordedHash {
+  uint64_t value = 0;
+  HashKind kind = HashKind::kPieces;
+
+  bool operator==(const RecordedHash&) const = default;
+};
+
 // The first record, and the only one of its kind: what does not change in a run.
 struct HistoryRun {
   uint64_t seed = 0;
@@ -53,7 +69,7 @@ struct HistoryStep {
   int32_t count = 0;
   bool afterwards = false;  // noted by a later world: whoever should have, was lost
   std::optional<double> loss;
-  std::optional<uint64_t> hash;
+  std::optional<RecordedHash> hash;
   // What the ranks together computed with, as they say: not derived from the step.
   std::optional<SampleSum> drawn = {};
 
@@ -74,7 +90,7 @@ struct HistoryRollback {
 struct HistoryEnd {
   int64_t step = 0;
   int32_t signal = 0;  // 0: done
-  std::optional<uint64_t> weights_hash;
+  std::optional<RecordedHash> weights_hash;
 
   bool operator==(const HistoryEnd&) const = default;
 };

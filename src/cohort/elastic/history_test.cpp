@@ -60,7 +60,9 @@ TEST_F(HistoryLog, RecordsComeBackAsTheyWereWritten) {
                   .hash = {}},
       drawn_step(3),
       HistoryRollback{2, 1, "both copies of a share are lost"},
-      HistoryEnd{1, 15, 0xfeedfacecafebeefu},
+      HistoryEnd{1, 15, RecordedHash{0xfeedfacecafebeefu}},
+      stream_step(4),
+      HistoryEnd{1, 0, RecordedHash{5, HashKind::kStream}},
       HistoryEnd{1, 0, {}}};
   write_history(path_, records);
   EXPECT_EQ(read_history(path_), records);
@@ -72,9 +74,15 @@ TEST_F(HistoryLog, AStepTakes80BytesAndThoseOfOlderPrograms64) {
 }
 
 TEST_F(HistoryLog, TheBytesDoNotChange) {
-  EXPECT_EQ(hex16(hash64(bytes_of(small_history(2)))), "27aa3a98bff254a9");
-  EXPECT_EQ(hex16(hash64(bytes_of({small_run(), small_world(), drawn_step(1)}))),
+  const auto hash = [](const HistoryStep& one, const HistoryStep& two) {
+    return hex16(hash64(bytes_of({small_run(), small_world(), one, two})));
+  };
+  EXPECT_EQ(hash(stream_step(1), stream_step(2)), "27aa3a98bff254a9");
+  HistoryStep drawn = drawn_step(1);
+  drawn.hash->kind = HashKind::kStream;
+  EXPECT_EQ(hex16(hash64(bytes_of({small_run(), small_world(), drawn}))),
             "1c2be0471919660f");
+  EXPECT_EQ(hash(small_step(1), drawn_step(2)), "12af3168b3b464bc");
 }
 
 TEST_F(HistoryLog, AnUndisturbedRunIsNotedStepByStep) {
@@ -82,10 +90,10 @@ TEST_F(HistoryLog, AnUndisturbedRunIsNotedStepByStep) {
     History history(path_, small_run());
     history.begin(small_world(), "");
     note(history, 4);
-    history.end(0, 104);
+    history.end(0, RecordedHash{104});
   }
   auto expected = small_history(4);
-  expected.push_back(HistoryEnd{4, 0, 104});
+  expected.push_back(HistoryEnd{4, 0, RecordedHash{104}});
   EXPECT_EQ(read_history(path_), expected);
 }
 
@@ -94,7 +102,7 @@ TEST_F(HistoryLog, IsSyncedOnceAtItsEnd) {
   history.begin(small_world(), "");
   note(history, 4);
   const int before = num_data_syncs;
-  history.end(0, 104);
+  history.end(0, RecordedHash{104});
   EXPECT_EQ(num_data_syncs, before + 1);
 }
 

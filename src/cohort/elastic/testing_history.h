@@ -54,7 +54,7 @@ inline HistoryStep small_step(int64_t step, int generation = 0) {
           .count = batch == 2 ? 2 : 4,
           .afterwards = false,
           .loss = 1.0 / static_cast<double>(step),
-          .hash = 100 + static_cast<uint64_t>(step)};
+          .hash = RecordedHash{100 + static_cast<uint64_t>(step)}};
 }
 
 // The same, with what its ranks drew.
@@ -62,6 +62,13 @@ inline HistoryStep drawn_step(int64_t step, int generation = 0) {
   const Sampler sampler({.size = 10, .batch = 4, .slices = 2, .seed = 7});
   HistoryStep record = small_step(step, generation);
   record.drawn = sampler.batch_sum(sampler.position(step - 1));
+  return record;
+}
+
+// As an older program noted its hash.
+inline HistoryStep stream_step(int64_t step, int generation = 0) {
+  HistoryStep record = small_step(step, generation);
+  record.hash->kind = HashKind::kStream;
   return record;
 }
 

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
+
+#include "cohort/step/weights_hash.h"
 
 namespace cohort {
 namespace {
@@ -89,6 +92,27 @@ std::vector<NamedTensor> StateView::weights() const {
   for (const auto& [name, tensor] : chain_.buffers())
     all.push_back({name, tensor.to(at::kCPU)});
   return all;
+}
+
+// The sums are gathered and added here, as unsigned numbers, which wrap around.
+uint64_t StateView::weights_hash() const {
+  uint64_t sum = 0;
+  for (const auto& piece : pieces(Holding::kOwned))
+    if (piece.tensor.kind != TensorKind::kMoment) sum += hash_elements(piece);
+  if (comm_.rank() == 0) {
+    for (const auto& place : state_.places()) {
+      TensorSpec spec = spec_of(place.name, place.parameter);
+      spec.dtype = at::kFloat;  // of masters
+      sum += hash_term(spec);
+    }
+    for (const auto& [name, tensor] : chain_.buffers())
+      sum += hash_term(spec_of(name, tensor));
+  }
+  const Tensor mine = at::full({1}, static_cast<int64_t>(sum), at::kLong);
+  Tensor all = at::empty({comm_.size()}, at::kLong);
+  comm_.all_gather(all, mine).wait();
+  const int64_t* const sums = all.const_data_ptr<int64_t>();
+  return std::accumulate(sums, sums + comm_.size(), uint64_t{0});
 }
 
 // Where nobody cuts the state, ranks divide it evenly; and where ranks update for one

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ class StateView {
 
   // As in StepRunner.
   std::vector<NamedTensor> weights() const;
+  uint64_t weights_hash() const;
   std::vector<StatePiece> pieces(Holding which) const;
   void refresh(ComputeSide& compute);
   ReplicaReport compare_replicas() const;

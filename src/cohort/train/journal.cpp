@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/save.h"
 #include "cohort/core/error.h"
 
@@ -154,10 +153,10 @@ void Journal::tell_recovery(Progress& progress) {
                         .seconds = took.count()});
 }
 
-void Journal::compared(int64_t committed, std::span<const NamedTensor> weights) {
+void Journal::compared(int64_t committed, uint64_t weights_hash) {
   if (!history_) return;
   KnownStep step = known(committed);
-  step.hash = weights_hash_number(weights);
+  step.hash = RecordedHash{weights_hash};
   history_->step(step);
 }
 
@@ -197,8 +196,8 @@ DoneEvent Journal::summary(const Progress& progress) const {
           .losses = losses_};
 }
 
-void Journal::done(const DoneEvent& event, std::span<const NamedTensor> weights) {
-  if (history_) history_->end(event.stop_signal, weights_hash_number(weights));
+void Journal::done(const DoneEvent& event, uint64_t weights_hash) {
+  if (history_) history_->end(event.stop_signal, RecordedHash{weights_hash});
   // A rank that dies behind its last word leaves the end of the run to another.
   const bool told =
       options_.membership && reporter_ && !options_.membership->tell_done();

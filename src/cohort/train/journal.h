@@ -4,12 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "cohort/comm/communicator.h"
-#include "cohort/core/tensor.h"
 #include "cohort/data/sampler.h"
 #include "cohort/elastic/history.h"
 #include "cohort/engine/step_runner.h"
@@ -58,7 +56,7 @@ class Journal {
 
   // A step whose replicas are compared is in the history only after that: they were
   // equal, or were made so.
-  void compared(int64_t committed, std::span<const NamedTensor> weights);
+  void compared(int64_t committed, uint64_t weights_hash);
   void healed(int64_t committed);
 
   void rolled_back(int64_t from, int64_t to, const std::string& why);
@@ -68,7 +66,7 @@ class Journal {
 
   // What was measured; the rest is the caller's to fill in.
   DoneEvent summary(const Progress& progress) const;
-  void done(const DoneEvent& event, std::span<const NamedTensor> weights);
+  void done(const DoneEvent& event, uint64_t weights_hash);
 
  private:
   void learn_last_step(int64_t committed);

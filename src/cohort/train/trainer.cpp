@@ -10,6 +10,7 @@
 #include "cohort/checkpoint/save.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
+#include "cohort/core/hash.h"
 #include "cohort/core/memory.h"
 #include "cohort/train/step_plan.h"
 
@@ -193,8 +194,8 @@ void Trainer::conclude(const StepResult& result, double seconds) {
 }
 
 // Every data-parallel rank looks at its part, in equally many turns: a model that is
-// sharded needs all ranks for every one of them, and so do the stages of a pipeline. The
-// sums are everyone's.
+// sharded needs all ranks for every one of them, and so do the stages of a pipeline.
+// The sums are everyone's.
 void Trainer::validate(int64_t epoch) {
   const Mesh mesh(options_.layout);
   const int64_t size = valid_->size(), parts = mesh.size(kDataAxes);
@@ -257,10 +258,10 @@ DoneEvent Trainer::finish() {
   done.saved = saved;
   done.peak_memory_bytes = peak.item<int64_t>();
   done.stop_signal = progress_.stopping ? std::max(1, asked_to_stop()) : 0;
-  const auto weights = runner_->weights();
-  if (comm_->rank() == 0) done.weights_hash = weights_hash(weights);
+  const uint64_t hash = runner_->weights_hash();
+  done.weights_hash = hex16(hash);
   if (options_.membership && comm_->rank() == 0) options_.membership->finish();
-  journal_.done(done, weights);
+  journal_.done(done, hash);
   return done;
 }
 

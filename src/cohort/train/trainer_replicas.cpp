@@ -17,7 +17,8 @@ void Trainer::compare_replicas() {
   if (found.what.empty()) {
     // Equal is not sound: the same bit may have flipped on all.
     require_sound(*runner_);
-    if (!options_.history.empty()) journal_.compared(committed_, runner_->weights());
+    if (!options_.history.empty())
+      journal_.compared(committed_, runner_->weights_hash());
     progress_.known_good = committed_;
     keeper_.pin(progress_.known_good);
     return;

@@ -21,6 +21,7 @@
 #include "cohort/data/synthetic.h"
 #include "cohort/elastic/history_check.h"
 #include "cohort/nn/models.h"
+#include "cohort/step/weights_hash.h"
 #include "cohort/train/testing_reporter.h"
 #include "support/ranks.h"
 

@@ -8,6 +8,7 @@
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/cuda_step.h"
 #include "cohort/engine/timed.h"
+#include "cohort/step/weights_hash.h"
 
 namespace cohort {
 namespace {
@@ -74,6 +75,7 @@ class CudaRunner final : public StepRunner {
   }
 
   std::vector<NamedTensor> weights() override { return step_.weights(); }
+  uint64_t weights_hash() override { return weights_hash_number(step_.weights()); }
   ReplicaReport compare_replicas() override { return {}; }  // there are none
   std::vector<StatePiece> state(Holding) override { return step_.state(); }
   void refresh() override { step_.refresh(); }
