@@ -6,9 +6,9 @@
 #include <cmath>
 #include <utility>
 
-#include "cohort/core/random.h"
 #include "cohort/nn/batch_norm_function.h"
 #include "cohort/nn/conv_function.h"
+#include "cohort/nn/first_value.h"
 #include "cohort/nn/linear_function.h"
 #include "cohort/nn/without_memory.h"
 
@@ -20,13 +20,13 @@ constexpr double kBatchNormEps = 1e-5;
 
 // PyTorch's default for linear and convolution layers: weights and biases uniform in
 // +-1/sqrt(fan_in) (kaiming_uniform with a = sqrt(5) gives the same bound).
-Tensor uniform(at::IntArrayRef shape, int64_t fan_in, uint64_t seed,
-               const std::string& name) {
-  Tensor value = at::empty(shape, new_layer_tensor());
-  if (value.is_meta()) return value;
+FirstValue uniform(int64_t fan_in, uint64_t seed, const std::string& name) {
   const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
-  fill_uniform(value, RandomKey::of_path(seed, name), -bound, bound);
-  return value;
+  return {.key = RandomKey::of_path(seed, name), .low = -bound, .high = bound};
+}
+
+FirstValue all_equal_to(double value) {
+  return {.key = {}, .low = value, .high = value};
 }
 
 // Norms and losses add up too much for 8 or 11 bits.
@@ -50,9 +50,11 @@ NormalizedBatch normalize(const Tensor& input, const Tensor& weight,
 Linear::Linear(TensorLists& tensors, const std::string& name, int64_t in, int64_t out,
                const LayerOptions& options)
     : weight_(tensors.add_parameter(
-          name + ".weight", uniform({out, in}, in, options.seed, name + ".weight"))),
-      bias_(tensors.add_parameter(name + ".bias",
-                                  uniform({out}, in, options.seed, name + ".bias"))) {}
+          name + ".weight",
+          new_parameter({out, in}, uniform(in, options.seed, name + ".weight")))),
+      bias_(tensors.add_parameter(
+          name + ".bias",
+          new_parameter({out}, uniform(in, options.seed, name + ".bias")))) {}
 
 Tensor Linear::operator()(const Tensor& given, Context& context) const {
   const Tensor input = given.to(weight_.scalar_type());
@@ -69,13 +71,16 @@ Conv2d::Conv2d(TensorLists& tensors, const std::string& name, int64_t in, int64_
                const ConvOptions& shape, const LayerOptions& options)
     : shape_(shape) {
   const int64_t fan_in = in * shape.kernel * shape.kernel;
-  Tensor weight = uniform({out, in, shape.kernel, shape.kernel}, fan_in, options.seed,
-                          name + ".weight");
-  if (options.channels_last) weight = weight.contiguous(at::MemoryFormat::ChannelsLast);
-  weight_ = tensors.add_parameter(name + ".weight", weight);
+  weight_ = tensors.add_parameter(
+      name + ".weight",
+      new_parameter({out, in, shape.kernel, shape.kernel},
+                    uniform(fan_in, options.seed, name + ".weight"),
+                    options.channels_last ? at::MemoryFormat::ChannelsLast
+                                          : at::MemoryFormat::Contiguous));
   if (shape.bias)
-    bias_ = tensors.add_parameter(name + ".bias",
-                                  uniform({out}, fan_in, options.seed, name + ".bias"));
+    bias_ = tensors.add_parameter(
+        name + ".bias",
+        new_parameter({out}, uniform(fan_in, options.seed, name + ".bias")));
 }
 
 Tensor Conv2d::operator()(const Tensor& input) const {
@@ -86,9 +91,9 @@ Tensor Conv2d::operator()(const Tensor& input) const {
 BatchNorm2d::BatchNorm2d(TensorLists& tensors, const std::string& name,
                          int64_t channels)
     : weight_(tensors.add_parameter(name + ".weight",
-                                    at::ones({channels}, new_layer_tensor()))),
+                                    new_parameter({channels}, all_equal_to(1)))),
       bias_(tensors.add_parameter(name + ".bias",
-                                  at::zeros({channels}, new_layer_tensor()))),
+                                  new_parameter({channels}, all_equal_to(0)))),
       running_mean_(tensors.add_buffer(name + ".running_mean",
                                        at::zeros({channels}, new_layer_tensor()))),
       running_var_(tensors.add_buffer(name + ".running_var",

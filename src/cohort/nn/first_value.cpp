@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/nn/first_value.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/nn/without_memory.h"
+#include "cohort/step/state_piece.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kRowElements = 1 << 16;  // that are put in another order at once
+
+thread_local bool models_are_filled_later = false;
+
+void delete_first_value(void* value) { delete static_cast<FirstValue*>(value); }
+
+// The value lies where the memory's owner would be, so that it goes with the tensor.
+Tensor to_be_filled(const Tensor& form, const FirstValue& value) {
+  c10::Storage storage(
+      c10::Storage::use_byte_size_t(), 0,
+      c10::DataPtr(nullptr, new FirstValue(value), delete_first_value, at::kCPU),
+      c10::GetCPUAllocator(), /*resizable=*/false);
+  storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      "[nn] a parameter that is to be filled later has no elements yet; legal: after "
+      "give_first_values()");
+  Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      caffe2::TypeMeta::Make<float>());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(form.sizes(), form.strides());
+  return tensor;
+}
+
+// Rows along dimension 0, the slowest in memory, are made row-major and put in order.
+void make_rows(const FirstValue& value, const Tensor& form,
+               const std::vector<int64_t>& order, int64_t begin, const Tensor& out) {
+  const bool by_rows = order[0] == 0;
+  const int64_t row = by_rows ? form.numel() / form.size(0) : form.numel();
+  const int64_t at_once = std::max<int64_t>(1, kRowElements / row);
+  const int64_t end = begin + out.numel();
+  for (int64_t first = begin / row; first * row < end; first += at_once) {
+    const int64_t last = std::min((end + row - 1) / row, first + at_once);
+    auto shape = form.sizes().vec();
+    if (by_rows) shape[0] = last - first;
+    Tensor rows = at::empty(shape, at::kFloat);
+    fill_uniform(rows, value.key, value.low, value.high, first * row);
+    const int64_t from = std::max(begin, first * row), to = std::min(end, last * row);
+    out.narrow(0, from - begin, to - from)
+        .copy_(
+            rows.permute(order).reshape({-1}).narrow(0, from - first * row, to - from));
+  }
+}
+
+}  // namespace
+
+ModelsFilledLater::ModelsFilledLater()
+    : before_(std::exchange(models_are_filled_later, true)) {}
+
+ModelsFilledLater::~ModelsFilledLater() { models_are_filled_later = before_; }
+
+Tensor new_parameter(at::IntArrayRef shape, const FirstValue& value,
+                     at::MemoryFormat format) {
+  const at::TensorOptions options = new_layer_tensor();
+  const bool on_meta = options.device().is_meta();
+  if (on_meta || models_are_filled_later) {
+    const Tensor form = at::empty(shape, options.device(at::kMeta)).contiguous(format);
+    return on_meta ? form : to_be_filled(form, value);
+  }
+  Tensor tensor = at::empty(shape, options);
+  make_stretch(value, tensor, 0, tensor.view({-1}));
+  return tensor.contiguous(format);
+}
+
+const FirstValue* first_value_of(const Tensor& tensor) {
+  if (!tensor.has_storage()) return nullptr;
+  const c10::DataPtr& memory =
+      tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  const bool later = memory.get_deleter() == delete_first_value;
+  return later ? static_cast<const FirstValue*>(memory.get_context()) : nullptr;
+}
+
+void make_stretch(const FirstValue& value, const Tensor& form, int64_t begin,
+                  const Tensor& out) {
+  COHORT_CHECK(begin >= 0 && begin + out.numel() <= form.numel(), "elements ", begin,
+               " to ", begin + out.numel(), " of ", form.numel());
+  const c10::NoGradGuard no_grad;
+  const auto order = memory_order(form);
+  Tensor target = out;
+  if (value.low == value.high)
+    target.fill_(value.low);
+  else if (order.empty())
+    fill_uniform(target, value.key, value.low, value.high, begin);
+  else if (out.numel() > 0)
+    make_rows(value, form, order, begin, out);
+}
+
+void give_first_values(const Chain& chain) {
+  const c10::NoGradGuard no_grad;
+  for (auto& [name, tensor] : chain.parameters()) {
+    const FirstValue* const value = first_value_of(tensor);
+    if (!value) continue;
+    const Tensor filled =
+        at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat);
+    make_stretch(*value, tensor, 0, filled.as_strided({filled.numel()}, {1}));
+    Tensor(tensor).set_data(filled);
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/nn/first_value.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cohort/core/memory.h"
+#include "cohort/nn/models.h"
+#include "cohort/nn/without_memory.h"
+
+namespace cohort {
+namespace {
+
+Chain small_resnet() {
+  ResNetOptions options = resnet_options("resnet18");
+  options.width = 8;
+  return make_resnet(options, {.seed = 3});
+}
+
+Chain filled_later(const std::function<Chain()>& make) {
+  const ModelsFilledLater guard;
+  return make();
+}
+
+TEST(FirstValue, AModelFilledLaterHasTheFormAndThenTheBitsOfTheUsualOne) {
+  const std::function<Chain()> models[] = {
+      small_resnet, [] { return make_mlp({.width = 64}, {.seed = 3}); },
+      [] { return make_cnn({}, {.seed = 3}); },
+      [] { return make_cnn({}, {.seed = 3, .channels_last = false}); }};
+  for (const auto& make : models) {
+    const auto usual = make().parameters();
+    const Chain later = filled_later(make);
+    const auto handles = later.parameters();
+    ASSERT_EQ(usual.size(), handles.size());
+    for (size_t i = 0; i < usual.size(); ++i) {
+      const auto& [name, tensor] = handles[i];
+      EXPECT_NE(first_value_of(tensor), nullptr) << name;
+      EXPECT_EQ(name, usual[i].name);
+      EXPECT_EQ(tensor.sizes(), usual[i].tensor.sizes()) << name;
+      EXPECT_EQ(tensor.strides(), usual[i].tensor.strides()) << name;
+      EXPECT_EQ(tensor.requires_grad(), usual[i].tensor.requires_grad()) << name;
+    }
+    give_first_values(later);
+    for (size_t i = 0; i < usual.size(); ++i) {
+      EXPECT_EQ(first_value_of(handles[i].tensor), nullptr);
+      EXPECT_TRUE(handles[i].tensor.equal(usual[i].tensor)) << usual[i].name;
+    }
+  }
+}
+
+TEST(FirstValue, AnyStretchCanBeMadeAlone) {
+  const FirstValue value{.key = RandomKey::of_path(5, "w"), .low = -0.5, .high = 0.25};
+  const Tensor row_major = new_parameter({6, 5, 3, 3}, value);
+  const Tensor forms[] = {
+      row_major, new_parameter({6, 5, 3, 3}, value, at::MemoryFormat::ChannelsLast),
+      row_major.permute({1, 0, 2, 3}).contiguous().permute({1, 0, 2, 3})};
+  for (const auto& form : forms) {
+    ASSERT_TRUE(form.equal(row_major));
+    const Tensor flat = form.as_strided({form.numel()}, {1});
+    for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 270}, {0, 1}, {44, 46}, {45, 90}, {13, 257}, {269, 270}, {7, 7}}) {
+      const Tensor out = at::empty({end - begin});
+      make_stretch(value, form, begin, out);
+      EXPECT_TRUE(out.equal(flat.narrow(0, begin, end - begin)))
+          << begin << " to " << end << " with strides " << form.strides();
+    }
+  }
+}
+
+TEST(FirstValue, ModelsFilledLaterTakeNoMemory) {
+  MemoryCounter counter;
+  const TensorMemoryScope scope(counter);
+  const Chain later =
+      filled_later([] { return make_mlp({.width = 2048, .depth = 3}, {}); });
+  EXPECT_LT(counter.peak(), 1000);
+}
+
+TEST(FirstValue, ElementsThatAreNotThereAreNotTouched) {
+  const Chain later = filled_later(small_resnet);
+  const Tensor parameter = later.parameters().front().tensor;
+  EXPECT_THROW((void)parameter.detach().sum().item<float>(), c10::Error);
+  EXPECT_THROW((void)parameter.detach().clone(), c10::Error);
+}
+
+TEST(FirstValue, AModelWithoutMemoryStaysWithout) {
+  const ModelsFilledLater later;
+  const ModelsWithoutMemory never;
+  const Chain chain = small_resnet();
+  EXPECT_TRUE(chain.parameters().front().tensor.is_meta());
+  give_first_values(chain);
+  EXPECT_TRUE(chain.parameters().front().tensor.is_meta());
+}
+
+}  // namespace
+}  // namespace cohort
