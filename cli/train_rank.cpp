@@ -28,6 +28,7 @@
 #include "cohort/elastic/watched_store.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_step.h"
+#include "cohort/nn/first_value.h"
 #include "cohort/train/agent_pages.h"
 #include "cohort/train/compute_threads.h"
 #include "cohort/train/rank_loop.h"
@@ -245,7 +246,10 @@ class RankRun final : public RankHost {
   std::unique_ptr<Trainer> make_trainer(Communicator* node) override {
     if (!loading_ && !data_.train)
       loading_ = plan_.recipe->load(plan_.config, node == nullptr);
-    chain_ = plan_.recipe->make_chain(plan_.config);
+    {
+      const ModelsFilledLater later;  // by the engine, on each rank what is its own
+      chain_ = plan_.recipe->make_chain(plan_.config);
+    }
     const std::string weights = plan_.config.get_string("model.weights");
     if (!weights.empty()) load_weights(weights, chain_);
     if (!data_.train) data_ = loading_->finish(node);

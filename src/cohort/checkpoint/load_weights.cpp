@@ -10,6 +10,7 @@
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
+#include "cohort/nn/first_value.h"
 
 namespace cohort {
 namespace {
@@ -99,6 +100,7 @@ Trouble misshapen(const ByName& model, const ByName& file) {
 }  // namespace
 
 void load_weights(const std::string& path, const Chain& chain) {
+  give_first_values(chain);
   const ByName model = state_of(chain);
   const ByName file = read_state(path);
   const std::string trouble = absent("missing in the file", model, file).line() +

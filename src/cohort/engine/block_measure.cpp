@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/memory.h"
 #include "cohort/engine/block_runner.h"
+#include "cohort/nn/first_value.h"
 
 namespace cohort {
 namespace {
@@ -115,6 +116,7 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain,
                                          const std::function<Batch(int64_t)>& batch,
                                          int64_t samples) {
   COHORT_CHECK(samples > 0, "measured with no sample");
+  give_first_values(chain);
   std::vector<Tensor> homes;
   for (const auto& parameter : chain.parameters())
     homes.push_back(at::zeros_like(parameter.tensor).detach());

@@ -30,7 +30,8 @@ namespace cohort {
 // The interpreter knows the order.
 //
 // Construction is collective: ranks compare the hash of their schedules (so that
-// ranks that would run different programs never start) and take rank 0's weights.
+// ranks that would run different programs never start) and begin with the same weights
+// (FirstWeights).
 class Executor final : public StepRunner, private Performer {
  public:
   Executor(Chain& chain, Schedule schedule, const UpdateRule& rule, Communicator& comm,

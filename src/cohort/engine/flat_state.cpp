@@ -30,6 +30,19 @@ void set_memory(const Tensor& tensor, c10::DataPtr memory, size_t bytes) {
   storage->set_nbytes(bytes);
 }
 
+// A flat tensor whose memory comes later. It says that it had some, for LibTorch lets
+// nobody have views of less.
+Tensor without_memory(int64_t numel, at::ScalarType dtype) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(),
+                       static_cast<size_t>(numel * size_of(dtype)), {nullptr, at::kCPU},
+                       c10::GetCPUAllocator(), /*resizable=*/true);
+  Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({numel});
+  return tensor;
+}
+
 }  // namespace
 
 ParameterTraits traits_of(const std::string& name, const Tensor& parameter,
@@ -51,9 +64,10 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
     largest_ = std::max(largest_, buckets_.back().numel);
   }
   lay_out(chain, schedule, rule, decay);
+  FirstWeights first(places_, *groups.world, takes_over);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     BucketState& state = buckets_[i];
-    fill(static_cast<int>(i), schedule, groups, takes_over);
+    fill(static_cast<int>(i), schedule, groups, first);
     const auto of = [&](Buffer::Holds holds) {
       return planned(schedule, holds, static_cast<int>(i));
     };
@@ -135,10 +149,9 @@ void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
   }
 }
 
-// Rank 0's weights are everyone's. They pass through one whole float32 bucket, from
-// which each rank keeps what is its own.
+// No rank makes more of a bucket than it keeps, where its first weights allow that.
 void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& groups,
-                     bool takes_over) {
+                     FirstWeights& first) {
   BucketState& state = buckets_[bucket];
   const auto allocate = [&](Buffer::Holds holds) {
     const auto found = planned(schedule, holds, bucket);
@@ -149,21 +162,23 @@ void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& gro
   state.master = allocate(Buffer::Holds::kMaster);
   state.whole = allocate(Buffer::Holds::kWhole);
   const bool apart = state.master.defined() || !state.own, kept = state.whole.defined();
-  Tensor full = apart ? at::zeros({state.numel}, at::kFloat) : state.whole;
-  if (!takes_over) full = first_weights(bucket, groups, full);
-  if (state.mirror) fill_mirror(state, full, *groups.shard);
+  first.turn_to(bucket, state.numel, apart ? Tensor() : state.whole);
+  if (state.mirror) {
+    state.mirror->master = groups.shard->allocate({state.mirror->count}, at::kFloat);
+    first.read(state.mirror->begin, state.mirror->master);
+  }
   if (!state.own) return drop_parameters(bucket, schedule.precision.compute);
 
-  const Tensor share = full.narrow(0, state.begin, state.count);
-  if (apart)
-    state.master.copy_(share);
-  else
-    state.master = share;
-  if (kept && apart) state.whole.copy_(full);
+  if (apart) first.read(state.begin, state.master);
+  if (kept && apart && state.count == state.numel)
+    state.whole.copy_(state.master);
+  else if (kept)
+    first.read(0, state.whole);
+  if (!apart) state.master = state.whole.narrow(0, state.begin, state.count);
   if (!kept) {
     state.travels = allocate(Buffer::Holds::kTravelling);
     if (state.travels.defined())
-      state.travels.copy_(share);
+      state.travels.copy_(state.master);
     else
       state.travels = state.master;
   }
@@ -174,33 +189,13 @@ void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& gro
     if (place.bucket == bucket) place.parameter.set_data(view(state.whole, place));
 }
 
-Tensor FlatState::first_weights(int bucket, const RankGroups& groups,
-                                Tensor full) const {
-  for (const auto& place : places_) {
-    if (place.bucket != bucket || groups.world->rank() != 0) continue;
-    if (!place.parameter.has_storage() || !place.parameter.storage().data())
-      throw CommError(text("[engine] ", place.name,
-                           " went with the world it was cut over; legal: a new chain"));
-    view(full, place).copy_(place.parameter);
-  }
-  groups.world->broadcast(full, 0).wait();
-  return full;
-}
-
 // Blocks keep their handles, without memory, which comes and goes, or never comes.
 void FlatState::drop_parameters(int bucket, at::ScalarType dtype) {
   BucketState& state = buckets_[bucket];
-  state.whole = at::empty({state.numel}, dtype);
+  state.whole = without_memory(state.numel, dtype);
   for (const auto& place : places_)
     if (place.bucket == bucket) place.parameter.set_data(view(state.whole, place));
   set_memory(state.whole, {nullptr, at::kCPU}, 0);
-}
-
-void FlatState::fill_mirror(BucketState& state, const Tensor& full,
-                            Communicator& shard) {
-  ShareState& mirror = *state.mirror;
-  mirror.master = shard.allocate({mirror.count}, at::kFloat);
-  mirror.master.copy_(full.narrow(0, mirror.begin, mirror.count));
 }
 
 Tensor FlatState::view(const Tensor& flat, const Place& place) {

@@ -10,6 +10,7 @@
 
 #include "cohort/comm/communicator.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/engine/first_weights.h"
 #include "cohort/engine/rank_groups.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
@@ -76,8 +77,8 @@ ParameterTraits traits_of(const std::string& name, const Tensor& parameter,
 // At shard level 3 `whole` has memory only between acquire() and release().
 class FlatState {
  public:
-  // Collective over the world: takes its rank 0's weights; or, with `takes_over`,
-  // nobody's, and all are zero until they are written. Each rank of the shard group has
+  // Collective over the world: begins with its FirstWeights; with `takes_over` all are
+  // zero until they are written. Each rank of the shard group has
   // a share of each bucket whose blocks it computes; memory comes from that group,
   // which is fastest with it.
   FlatState(const Chain& chain, const Schedule& schedule, const UpdateRule& rule,
@@ -108,9 +109,7 @@ class FlatState {
   void lay_out(const Chain& chain, const Schedule& schedule, const UpdateRule& rule,
                const DecayOptions& decay);
   void fill(int bucket, const Schedule& schedule, const RankGroups& groups,
-            bool takes_over);
-  Tensor first_weights(int bucket, const RankGroups& groups, Tensor full) const;
-  void fill_mirror(BucketState& state, const Tensor& full, Communicator& shard);
+            FirstWeights& first);
   void drop_parameters(int bucket, at::ScalarType dtype);
 
   std::vector<BucketState> buckets_;

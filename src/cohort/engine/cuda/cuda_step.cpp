@@ -11,6 +11,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/kernel_search.h"
+#include "cohort/nn/first_value.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/step/generator.h"
 
@@ -34,6 +35,7 @@ CudaStep::CudaStep(Chain& chain, const CudaStepOptions& options)
       flights_(chain.blocks.size()) {
   lane_->run([&] {
     const c10::NoGradGuard no_grad;
+    give_first_values(chain_);
     lay_out();
     move_parameters();
     move_buffers();

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/first_weights.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "cohort/core/error.h"
+#include "cohort/core/hash.h"
+#include "cohort/engine/flat_state.h"
+#include "cohort/nn/first_value.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kNarrowedAtOnce = 1 << 16;  // elements on their way to another dtype
+
+// Of all parameters; 0 if one has none.
+int64_t first_values_hash(const std::vector<Place>& places) {
+  Hasher hasher;
+  for (const auto& place : places) {
+    const FirstValue* const value = first_value_of(place.parameter);
+    if (!value) return 0;
+    hasher.add(place.name)
+        .add(static_cast<int64_t>(value->key.seed))
+        .add(static_cast<int64_t>(value->key.stream))
+        .add(std::bit_cast<int64_t>(value->low))
+        .add(std::bit_cast<int64_t>(value->high));
+  }
+  return static_cast<int64_t>(hasher.digest() | 1);
+}
+
+}  // namespace
+
+FirstWeights::FirstWeights(const std::vector<Place>& places, Communicator& world,
+                           bool takes_over)
+    : places_(places),
+      world_(world),
+      source_(takes_over ? Source::kNobody : source_of(places, world)) {}
+
+// All ranks must come to the same answer, though their chains may differ: a rank that
+// was in a world before has no FirstValue any more.
+FirstWeights::Source FirstWeights::source_of(const std::vector<Place>& places,
+                                             Communicator& world) {
+  const int64_t mine = first_values_hash(places);
+  Tensor all = at::empty({world.size()}, at::kLong);
+  world.all_gather(all, at::full({1}, mine, at::kLong)).wait();
+  const int64_t* const hashes = all.const_data_ptr<int64_t>();
+  const bool equal = std::all_of(hashes, hashes + world.size(), [&](int64_t hash) {
+    return hash != 0 && hash == hashes[0];
+  });
+  return equal ? Source::kFirstValues : Source::kRankZero;
+}
+
+void FirstWeights::turn_to(int bucket, int64_t numel, const Tensor& room) {
+  bucket_ = bucket;
+  whole_ = Tensor();
+  if (source_ != Source::kRankZero) return;
+  whole_ = room.defined() ? room : at::zeros({numel}, at::kFloat);
+  for (const auto& place : places_) {
+    if (place.bucket != bucket || world_.rank() != 0) continue;
+    const Tensor part = FlatState::view(whole_, place);
+    if (const FirstValue* const value = first_value_of(place.parameter)) {
+      make_stretch(*value, place.parameter, 0,
+                   whole_.narrow(0, place.offset, place.parameter.numel()));
+      continue;
+    }
+    if (!place.parameter.has_storage() || !place.parameter.storage().data())
+      throw CommError(text("[engine] ", place.name,
+                           " went with the world it was cut over; legal: a new chain"));
+    part.copy_(place.parameter);
+  }
+  world_.broadcast(whole_, 0).wait();
+}
+
+void FirstWeights::read(int64_t begin, const Tensor& out) const {
+  if (source_ == Source::kRankZero) {
+    const Tensor part = whole_.narrow(0, begin, out.numel());
+    if (part.data_ptr() != out.data_ptr()) out.copy_(part);
+    return;
+  }
+  if (out.scalar_type() == at::kFloat) return make(begin, out);
+  for (int64_t at = 0; at < out.numel(); at += kNarrowedAtOnce) {
+    const int64_t count = std::min(kNarrowedAtOnce, out.numel() - at);
+    const Tensor wide = at::empty({count}, at::kFloat);
+    make(begin + at, wide);
+    out.narrow(0, at, count).copy_(wide);
+  }
+}
+
+void FirstWeights::make(int64_t begin, const Tensor& out) const {
+  out.zero_();
+  if (source_ == Source::kNobody) return;
+  const int64_t end = begin + out.numel();
+  for (const auto& place : places_) {
+    if (place.bucket != bucket_) continue;
+    const int64_t from = std::max(begin, place.offset);
+    const int64_t to = std::min(end, place.offset + place.parameter.numel());
+    if (from < to)
+      make_stretch(*first_value_of(place.parameter), place.parameter,
+                   from - place.offset, out.narrow(0, from - begin, to - from));
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/core/tensor.h"
+
+namespace cohort {
+
+struct Place;
+
+// What the weights of a chain are when a world begins, bucket by bucket:
+//
+// - nobody's, all zero, where the state comes from peers or a file;
+// - by FirstValue, where every parameter of every rank has the same one: each rank
+// makes
+//   what it keeps, and nothing travels;
+// - else rank 0's. They pass through one whole bucket, of which each rank takes its
+// own.
+//
+// Borrows all it is given. Thread safety: none.
+class FirstWeights {
+ public:
+  // Collective, unless `takes_over`, which has nobody's.
+  FirstWeights(const std::vector<Place>& places, Communicator& world, bool takes_over);
+
+  // Turns to a bucket of `numel` elements. Collective. `room`, if defined, is memory
+  // for the whole bucket in float32 that may be written to. CommError if rank 0 has no
+  // weights any more.
+  void turn_to(int bucket, int64_t numel, const Tensor& room);
+
+  // Elements [begin, begin + out.numel()) of the bucket; zero where no parameter is.
+  // `out` is flat and on the host, of any floating dtype.
+  void read(int64_t begin, const Tensor& out) const;
+
+ private:
+  enum class Source { kNobody, kFirstValues, kRankZero };
+
+  static Source source_of(const std::vector<Place>& places, Communicator& world);
+  void make(int64_t begin, const Tensor& out) const;
+
+  const std::vector<Place>& places_;
+  Communicator& world_;
+  Source source_;
+  int bucket_ = 0;
+  Tensor whole_;  // rank 0's
+};
+
+}  // namespace cohort
