@@ -116,7 +116,9 @@ std::vector<NamedTensor> train(MakeChain make, const Way& way, Communicator& com
   for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
   // Added up by all ranks, each over what it owns.
   const uint64_t hash = executor.weights_hash();
-  if (comm.rank() == 0) EXPECT_EQ(hash, weights_hash_number(weights));
+  if (comm.rank() == 0) {
+    EXPECT_EQ(hash, weights_hash_number(weights));
+  }
   return weights;
 }
 

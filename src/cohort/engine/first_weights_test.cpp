@@ -170,10 +170,11 @@ TEST(FirstWeights, NoRankHoldsWhatIsNotItsOwnToBegin) {
       const double share = states * kModelBytes / kRanks;
       const auto peak = static_cast<double>(counter.peak());
       // The constant: room for gradients of two buckets, which take turns.
-      if (later)
+      if (later) {
         EXPECT_LT(peak, 1.1 * share + 2.0 * kBucketBytes);
-      else
+      } else {
         EXPECT_GT(peak, kModelBytes);
+      }
       comm.barrier().wait();
     }
   });
