@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -19,10 +20,15 @@ constexpr int64_t kHeaderWidth = 1 + kMostTensors * kFormWidth;
 
 Tensor empty_header() { return at::zeros({kHeaderWidth}, at::kLong); }
 
+// The elements in the order in which they lie: values are dense.
+Tensor flat(const Tensor& value) {
+  return value.detach().as_strided({value.numel()}, {1}, value.storage_offset());
+}
+
 std::vector<Transfer> transfers_of(int peer, const Values& values) {
   std::vector<Transfer> all;
   for (const auto& value : values)
-    if (value.defined()) all.push_back({peer, value.detach()});
+    if (value.defined()) all.push_back({peer, flat(value)});
   return all;
 }
 
@@ -81,6 +87,21 @@ LinkValues::Forms LinkValues::unpack(const Tensor& header) {
   return forms;
 }
 
+Values LinkValues::to_send(Communicator& comm, const Values& values) {
+  if (!shares_memory(comm)) return values;
+  Values copies;
+  for (const auto& value : values) {
+    if (!value.defined()) continue;
+    auto& spare = spare_[{value.scalar_type(), value.numel()}];
+    if (spare.empty())
+      spare.push_back(comm.allocate({value.numel()}, value.scalar_type()));
+    copies.push_back(spare.back());
+    spare.pop_back();
+    copies.back().copy_(flat(value));
+  }
+  return copies;
+}
+
 PendingWork LinkValues::send(RankChannels::Link link, const Value& what, int64_t rows,
                              const Values& values) {
   const Forms forms = forms_of(values);
@@ -96,9 +117,14 @@ PendingWork LinkValues::send(RankChannels::Link link, const Value& what, int64_t
     const Transfer transfer{link.peer, said};
     *header = link.comm->exchange(std::span(&transfer, 1), {});
   }
-  auto sent = transfers_of(link.peer, values);
-  Work work = link.comm->exchange(sent, {});
-  return {std::move(work), [header, said, sent = std::move(sent)] { header->wait(); }};
+  const Values sent = to_send(*link.comm, values);
+  Work work = link.comm->exchange(transfers_of(link.peer, sent), {});
+  const bool copied = shares_memory(*link.comm);
+  return {std::move(work), [this, header, said, sent, copied] {
+            header->wait();
+            for (const auto& value : sent)
+              if (copied) spare_[{value.scalar_type(), value.numel()}].push_back(value);
+          }};
 }
 
 PendingWork LinkValues::receive(RankChannels::Link link, const Value& what,
