@@ -85,39 +85,37 @@ void ListWriter::compute(ActionKind kind, int block, int slice) {
        .scratch = plan_.blocks[block].scratch_bytes});
 }
 
-void ListWriter::send(What what, int block, int slice, int lane) {
-  Action action{.kind = ActionKind::kSend,
+// An output, or the gradient of one, which is as large.
+void ListWriter::transfer(ActionKind kind, What what, int block, int slice, int lane) {
+  Action action{.kind = kind,
                 .lane = lane,
                 .slice = slice,
                 .bytes = plan_.blocks[block].output_bytes};
-  declarer_.versions().read(action, what, block, slice);
-  add(std::move(action));
-}
-
-void ListWriter::receive(What what, int block, int slice, int lane) {
-  Action action{.kind = ActionKind::kRecv,
-                .lane = lane,
-                .slice = slice,
-                .bytes = plan_.blocks[block].output_bytes};
-  declarer_.versions().make(action, what, block, slice);
+  if (kind == ActionKind::kSend)
+    declarer_.versions().read(action, what, block, slice);
+  else
+    declarer_.versions().make(action, what, block, slice);
   add(std::move(action));
 }
 
 void ListWriter::forward(int block, int slice) {
   if (block == begin_ && place_ > 0)
-    receive(What::kAct, block - 1, slice, plan_.act_link(place_ - 1));
+    transfer(ActionKind::kRecv, What::kAct, block - 1, slice,
+             plan_.act_link(place_ - 1));
   compute(ActionKind::kForward, block, slice);
   if (block + 1 == end_ && place_ + 1 < plan_.places())
-    send(What::kAct, block, slice, plan_.act_link(place_));
+    transfer(ActionKind::kSend, What::kAct, block, slice, plan_.act_link(place_));
 }
 
 void ListWriter::backward(int block, int slice) {
   if (block + 1 == end_ && place_ + 1 < plan_.places())
-    receive(What::kActGrad, block, slice, plan_.grad_link(place_ + 1));
+    transfer(ActionKind::kRecv, What::kActGrad, block, slice,
+             plan_.grad_link(place_ + 1));
   if (plan_.options.recompute.has(block)) compute(ActionKind::kRecompute, block, slice);
   compute(ActionKind::kBackward, block, slice);
   if (block == begin_ && place_ > 0)
-    send(What::kActGrad, block - 1, slice, plan_.grad_link(place_));
+    transfer(ActionKind::kSend, What::kActGrad, block - 1, slice,
+             plan_.grad_link(place_));
 }
 
 void ListWriter::reduce_loss() {

@@ -90,8 +90,7 @@ class ListWriter {
  private:
   void add(Action action);
   void compute(ActionKind kind, int block, int slice);
-  void send(What what, int block, int slice, int lane);
-  void receive(What what, int block, int slice, int lane);
+  void transfer(ActionKind kind, What what, int block, int slice, int lane);
   void exchange_mirrors();
   bool is_mirrored_here(int bucket) const;
   bool mirrors_along_pipe() const;
