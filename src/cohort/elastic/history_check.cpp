@@ -335,21 +335,21 @@ void HistoryCheck::compare_with(const HistoryCheck& other) {
                                      ": ", what, " ", shown(*b), "; expected ",
                                      shown(*a), ", as in ", path_));
   };
+  const auto hashes = [&](const char* what, int64_t step, const KnownHashes& a,
+                          const KnownHashes& b, int64_t record) {
+    for (const auto kind : {HashKind::kStream, HashKind::kPieces})
+      value(what, step, a.of(kind), b.of(kind), record);
+    if (a.apart_from(b)) ++report.hashes_apart;
+  };
   for (const auto& [step, theirs] : other.seen_) {
     const auto ours = seen_.find(step);
     if (ours == seen_.end()) continue;
     ++report.steps_shared;
     if (run_.exact && other.run_.exact)
       value("loss", step, ours->second.loss, theirs.loss, theirs.record);
-    const auto hashes = [&](const char* what, const KnownHashes& a,
-                            const KnownHashes& b, int64_t record) {
-      for (const auto kind : {HashKind::kStream, HashKind::kPieces})
-        value(what, step, a.of(kind), b.of(kind), record);
-      if (a.apart_from(b)) ++report.hashes_apart;
-    };
-    hashes("weights hash", ours->second.weights, theirs.weights, theirs.record);
+    hashes("weights hash", step, ours->second.weights, theirs.weights, theirs.record);
     if (run_.hash_of == other.run_.hash_of)
-      hashes("hash", ours->second.hash, theirs.hash, theirs.record);
+      hashes("hash", step, ours->second.hash, theirs.hash, theirs.record);
   }
   if (report.values_compared > 0 || !report.nothing.empty()) return;
   report.nothing = report.steps_shared == 0
