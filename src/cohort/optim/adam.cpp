@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "cohort/optim/typed_rule.h"
 #include "cohort/optim/update_arithmetic.h"
 
 namespace cohort {
@@ -27,34 +28,25 @@ void adam_stretch(Real* __restrict p, const Real* __restrict g, Real* __restrict
   }
 }
 
-class Adam final : public ElementwiseRule {
+class Adam final : public TypedRule<Adam> {
  public:
   explicit Adam(const AdamOptions& options) : options_(options) {}
 
   std::string_view name() const override { return decoupled() ? "adamw" : "adam"; }
   std::span<const StateSpec> states() const override { return kAdamStates; }
 
-  void apply(const UpdateStretch<float>& stretch, const ParameterTraits& traits,
-             std::span<const double>, const StepScalars& scalars) const override {
-    update(stretch, traits, scalars);
-  }
-  void apply(const UpdateStretch<double>& stretch, const ParameterTraits& traits,
-             std::span<const double>, const StepScalars& scalars) const override {
-    update(stretch, traits, scalars);
-  }
-
- private:
-  bool decoupled() const { return options_.decay == AdamDecay::kDecoupled; }
-
   template <typename Real>
   void update(const UpdateStretch<Real>& s, const ParameterTraits& traits,
-              const StepScalars& scalars) const {
+              std::span<const double>, const StepScalars& scalars) const {
     const auto n = arithmetic::adam_numbers<Real>(
         adam_step(options_, scalars.step), scalars.rate, scalars.grad_scale,
         /*gradient_decay=*/decoupled() ? 0 : traits.weight_decay,
         /*keep=*/decoupled() ? 1 - scalars.rate * traits.weight_decay : 1);
     adam_stretch(s.parameter, s.gradient, s.states[0], s.states[1], s.count, n);
   }
+
+ private:
+  bool decoupled() const { return options_.decay == AdamDecay::kDecoupled; }
 
   AdamOptions options_;
 };

@@ -7,6 +7,7 @@
 #include "cohort/optim/adam.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/optim/sum_arithmetic.h"
+#include "cohort/optim/typed_rule.h"
 #include "cohort/optim/update_arithmetic.h"
 
 namespace cohort {
@@ -41,7 +42,7 @@ void lamb_stretch(Real* __restrict p, const Real* __restrict g, Real* __restrict
   }
 }
 
-class Lamb final : public UpdateRule {
+class Lamb final : public TypedLayerRule<Lamb> {
  public:
   explicit Lamb(const LambOptions& options)
       : options_{options.beta1, options.beta2, options.eps} {}
@@ -50,24 +51,26 @@ class Lamb final : public UpdateRule {
   std::span<const StateSpec> states() const override { return kLambStates; }
 
   int reductions() const override { return kLambSums; }
-  void reduce(const UpdateStretch<const float>& chunk, const ParameterTraits& traits,
-              const StepScalars& scalars, std::span<double> sums) const override {
-    add_squares(chunk, numbers<float>(traits, scalars), sums);
-  }
-  void reduce(const UpdateStretch<const double>& chunk, const ParameterTraits& traits,
-              const StepScalars& scalars, std::span<double> sums) const override {
-    add_squares(chunk, numbers<double>(traits, scalars), sums);
+
+  template <typename Real>
+  void add_squares(const UpdateStretch<const Real>& chunk,
+                   const ParameterTraits& traits, const StepScalars& scalars,
+                   std::span<double> sums) const {
+    COHORT_CHECK(chunk.count <= kNormChunk && sums.size() == kLambSums, chunk.count,
+                 " elements, ", sums.size(), " sums");
+    Real directions[kNormChunk];
+    lamb_directions(chunk.parameter, chunk.gradient, chunk.states[0], chunk.states[1],
+                    chunk.count, numbers<Real>(traits, scalars), directions);
+    sums[0] = arithmetic::square_sum(chunk.parameter, chunk.count);
+    sums[1] = arithmetic::square_sum(directions, chunk.count);
   }
 
-  void apply(const UpdateStretch<float>& stretch, const ParameterTraits& traits,
-             std::span<const double> totals,
-             const StepScalars& scalars) const override {
-    update(stretch, traits, totals, scalars);
-  }
-  void apply(const UpdateStretch<double>& stretch, const ParameterTraits& traits,
-             std::span<const double> totals,
-             const StepScalars& scalars) const override {
-    update(stretch, traits, totals, scalars);
+  template <typename Real>
+  void update(const UpdateStretch<Real>& s, const ParameterTraits& traits,
+              std::span<const double> totals, const StepScalars& scalars) const {
+    lamb_stretch(s.parameter, s.gradient, s.states[0], s.states[1], s.count,
+                 static_cast<Real>(scalars.rate * trust(traits, totals)),
+                 numbers<Real>(traits, scalars));
   }
 
  private:
@@ -78,30 +81,10 @@ class Lamb final : public UpdateRule {
                                           scalars.grad_scale, traits.weight_decay);
   }
 
-  template <typename Real>
-  static void add_squares(const UpdateStretch<const Real>& chunk,
-                          const LambNumbers<Real>& n, std::span<double> sums) {
-    COHORT_CHECK(chunk.count <= kNormChunk && sums.size() == kLambSums, chunk.count,
-                 " elements, ", sums.size(), " sums");
-    Real directions[kNormChunk];
-    lamb_directions(chunk.parameter, chunk.gradient, chunk.states[0], chunk.states[1],
-                    chunk.count, n, directions);
-    sums[0] = arithmetic::square_sum(chunk.parameter, chunk.count);
-    sums[1] = arithmetic::square_sum(directions, chunk.count);
-  }
-
   static double trust(const ParameterTraits& traits, std::span<const double> totals) {
     if (!traits.adapts) return 1;
     COHORT_CHECK(totals.size() == kLambSums, totals.size(), " totals");
     return arithmetic::lamb_trust(totals[0], totals[1]);
-  }
-
-  template <typename Real>
-  void update(const UpdateStretch<Real>& s, const ParameterTraits& traits,
-              std::span<const double> totals, const StepScalars& scalars) const {
-    lamb_stretch(s.parameter, s.gradient, s.states[0], s.states[1], s.count,
-                 static_cast<Real>(scalars.rate * trust(traits, totals)),
-                 numbers<Real>(traits, scalars));
   }
 
   AdamOptions options_;

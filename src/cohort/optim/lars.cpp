@@ -6,6 +6,7 @@
 #include "cohort/core/error.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/optim/sum_arithmetic.h"
+#include "cohort/optim/typed_rule.h"
 #include "cohort/optim/update_arithmetic.h"
 
 namespace cohort {
@@ -35,7 +36,7 @@ void lars_nesterov_stretch(Real* __restrict p, const Real* __restrict g,
   for (int64_t i = 0; i < count; ++i) arithmetic::lars_nesterov(p[i], g[i], v[i], n);
 }
 
-class Lars final : public UpdateRule {
+class Lars final : public TypedLayerRule<Lars> {
  public:
   explicit Lars(const LarsOptions& options) : options_(options) {}
 
@@ -46,43 +47,14 @@ class Lars final : public UpdateRule {
   }
 
   int reductions() const override { return kLarsSums; }
-  void reduce(const UpdateStretch<const float>& chunk, const ParameterTraits&,
-              const StepScalars&, std::span<double> sums) const override {
-    add_squares(chunk, sums);
-  }
-  void reduce(const UpdateStretch<const double>& chunk, const ParameterTraits&,
-              const StepScalars&, std::span<double> sums) const override {
-    add_squares(chunk, sums);
-  }
 
-  void apply(const UpdateStretch<float>& stretch, const ParameterTraits& traits,
-             std::span<const double> totals,
-             const StepScalars& scalars) const override {
-    update(stretch, traits, totals, scalars);
-  }
-  void apply(const UpdateStretch<double>& stretch, const ParameterTraits& traits,
-             std::span<const double> totals,
-             const StepScalars& scalars) const override {
-    update(stretch, traits, totals, scalars);
-  }
-
- private:
   template <typename Real>
-  static void add_squares(const UpdateStretch<const Real>& chunk,
-                          std::span<double> sums) {
+  void add_squares(const UpdateStretch<const Real>& chunk, const ParameterTraits&,
+                   const StepScalars&, std::span<double> sums) const {
     COHORT_CHECK(chunk.count <= kNormChunk && sums.size() == kLarsSums, chunk.count,
                  " elements, ", sums.size(), " sums");
     sums[0] = arithmetic::square_sum(chunk.parameter, chunk.count);
     sums[1] = arithmetic::square_sum(chunk.gradient, chunk.count);
-  }
-
-  double trust(const ParameterTraits& traits, std::span<const double> totals,
-               const StepScalars& scalars) const {
-    if (!traits.adapts) return 1;
-    COHORT_CHECK(totals.size() == kLarsSums, totals.size(), " totals");
-    return arithmetic::lars_trust(totals[0], totals[1], options_.trust,
-                                  scalars.grad_scale, traits.weight_decay,
-                                  options_.eps);
   }
 
   template <typename Real>
@@ -97,6 +69,16 @@ class Lars final : public UpdateRule {
       lars_nesterov_stretch(s.parameter, s.gradient, s.states[0], s.count, n);
     else
       lars_momentum_stretch(s.parameter, s.gradient, s.states[0], s.count, n);
+  }
+
+ private:
+  double trust(const ParameterTraits& traits, std::span<const double> totals,
+               const StepScalars& scalars) const {
+    if (!traits.adapts) return 1;
+    COHORT_CHECK(totals.size() == kLarsSums, totals.size(), " totals");
+    return arithmetic::lars_trust(totals[0], totals[1], options_.trust,
+                                  scalars.grad_scale, traits.weight_decay,
+                                  options_.eps);
   }
 
   LarsOptions options_;

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "cohort/optim/typed_rule.h"
 #include "cohort/optim/update_arithmetic.h"
 
 namespace cohort {
@@ -30,7 +31,7 @@ void sgd_nesterov_stretch(Real* __restrict p, const Real* __restrict g,
   for (int64_t i = 0; i < count; ++i) arithmetic::sgd_nesterov(p[i], g[i], v[i], n);
 }
 
-class Sgd final : public ElementwiseRule {
+class Sgd final : public TypedRule<Sgd> {
  public:
   explicit Sgd(const SgdOptions& options) : options_(options) {}
 
@@ -41,19 +42,9 @@ class Sgd final : public ElementwiseRule {
     return kSgdStates;
   }
 
-  void apply(const UpdateStretch<float>& stretch, const ParameterTraits& traits,
-             std::span<const double>, const StepScalars& scalars) const override {
-    update(stretch, traits, scalars);
-  }
-  void apply(const UpdateStretch<double>& stretch, const ParameterTraits& traits,
-             std::span<const double>, const StepScalars& scalars) const override {
-    update(stretch, traits, scalars);
-  }
-
- private:
   template <typename Real>
   void update(const UpdateStretch<Real>& s, const ParameterTraits& traits,
-              const StepScalars& scalars) const {
+              std::span<const double>, const StepScalars& scalars) const {
     const auto n = arithmetic::sgd_numbers<Real>(
         scalars.grad_scale, traits.weight_decay, options_.momentum, scalars.rate);
     if (s.states.empty())
@@ -64,6 +55,7 @@ class Sgd final : public ElementwiseRule {
       sgd_momentum_stretch(s.parameter, s.gradient, s.states[0], s.count, n);
   }
 
+ private:
   SgdOptions options_;
 };
 

@@ -92,7 +92,7 @@ COHORT_EVERYWHERE static void lars_nesterov(Real& p, Real g, Real& v,
 
 // ---- Adam and LAMB ---------------------------------------------------------
 
-// Of a step: correction1 = 1 - beta1^t, correction2 = 1 - beta2^t.
+// Numbers of a step: correction1 = 1 - beta1^t, correction2 = 1 - beta2^t.
 struct AdamStep {
   double beta1, beta2, eps, correction1, correction2;
 };

@@ -56,7 +56,7 @@ Element former_adam(Element e, const UpdateOptions& options, double weight_decay
   return e;
 }
 
-// Of all magnitudes, with zeros and numbers near the smallest among them.
+// Numbers of all magnitudes, with zeros and numbers near the smallest among them.
 std::vector<Element> some_elements() {
   std::mt19937_64 random(7);
   std::normal_distribution<float> normal;
