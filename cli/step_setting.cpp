@@ -18,8 +18,7 @@ Config resolve(const Recipe& recipe, const StepArgs& args) {
 
 GeneratorOptions options_of(const Config& config, const Layout& layout, bool exact) {
   GeneratorOptions options = step_options(config, exact);
-  if (options.slices == 0)
-    options.slices = default_slices(layout, config.get_int("batch"));
+  options.slices = slices_for(options.slices, layout, config.get_int("batch"));
   require_slices(config.get_int("batch"), options.slices);
   const auto rule = make_update_rule(update_options(config));
   options.tensor_sums = rule->reductions() > 0;

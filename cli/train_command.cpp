@@ -116,9 +116,9 @@ void settle_slices(TrainPlan& plan, const LaunchOptions& options) {
   const std::string dir = plan.config.get_string("checkpoint.dir");
   int slices = plan.args.resume && !dir.empty() ? saved_slices(dir) : 0;
   if (plan.args.exact) slices = step_options(plan.config, true).slices;
-  if (slices == 0 && options.min_nodes == options.max_nodes)
-    slices = default_slices(
-        parse_layout(plan.args.layout, options.ranks * options.max_nodes),
+  if (options.min_nodes == options.max_nodes)
+    slices = slices_for(
+        slices, parse_layout(plan.args.layout, options.ranks * options.max_nodes),
         plan.config.get_int("batch"));
   if (slices > 0) plan.config.set_assignment(text("slices=", slices));
 }
@@ -143,8 +143,7 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   const Layout layout =
       parse_layout(plan.args.layout, options.ranks * options.max_nodes);
   GeneratorOptions step = step_options(plan.config, plan.args.exact);
-  if (step.slices == 0)
-    step.slices = default_slices(layout, plan.config.get_int("batch"));
+  step.slices = slices_for(step.slices, layout, plan.config.get_int("batch"));
   if (plan.args.device == "cuda") step.memory = MemoryIn::kBoth;
   generate({}, layout, step);
   check_rule(plan, layout, step);

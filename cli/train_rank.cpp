@@ -297,8 +297,7 @@ class RankRun final : public RankHost {
     options_.counted = needs_of(*counts);
     if (!plan_.counts_threads) return;
     const Layout& layout = options_.layout;
-    const int slices =
-        options_.slices > 0 ? options_.slices : default_slices(layout, options_.batch);
+    const int slices = slices_for(options_.slices, layout, options_.batch);
     const double samples = static_cast<double>(options_.batch) / slices;
     const double flops = forward_flops(*counts).at(samples) / layout.pp;
     at::set_num_threads(compute_threads(flops, at::get_num_threads()));

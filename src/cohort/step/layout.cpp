@@ -79,7 +79,8 @@ Layout parse_layout(std::string_view keys, int world) {
   return layout;
 }
 
-int default_slices(const Layout& layout, int64_t batch) {
+int slices_for(int asked, const Layout& layout, int64_t batch) {
+  if (asked > 0) return asked;
   if (layout.pp == 1) return layout.dp;
   const int64_t samples = std::max<int64_t>(1, batch / layout.dp);
   return layout.dp * static_cast<int>(std::min<int64_t>(samples, 4 * layout.pp));

@@ -25,9 +25,9 @@ struct Layout {
 // number, or a product that is not the world.
 Layout parse_layout(std::string_view keys, int world);
 
-// Of a batch, where nobody says how many: one for each data-parallel rank; in a
-// pipeline four for each stage of it, as far as there are samples.
-int default_slices(const Layout& layout, int64_t batch);
+// Slices of a batch: as many as asked for; or, with 0, one for each data-parallel rank,
+// and in a pipeline four for each stage of it, as far as there are samples.
+int slices_for(int asked, const Layout& layout, int64_t batch);
 
 // For a world that has become another than the layout was made for: as many stages as
 // divide it, at most those asked for, and data parallel along the rest.

@@ -22,8 +22,7 @@ using Seconds = std::chrono::duration<double>;
 constexpr int64_t kValidBatch = 500;  // samples at once, a rank
 
 TrainerOptions completed(TrainerOptions options) {
-  if (options.slices == 0)
-    options.slices = default_slices(options.layout, options.batch);
+  options.slices = slices_for(options.slices, options.layout, options.batch);
   require_slices(options.batch, options.slices);
   return options;
 }
