@@ -162,7 +162,7 @@ void BlockRunner::backward(int block, int slice) {
     upstream.push_back(input.requires_grad() ? dense(*next++) : Tensor());
 }
 
-// Of the parameters, then of those inputs that have a gradient.
+// Gradients of the parameters, then of those inputs that have one.
 Values BlockRunner::differentiate(int block, Flight& now,
                                   const std::vector<int>& trained) {
   Values wanted, roots, given;

@@ -74,11 +74,8 @@ class BlockRunner {
   // Whether some forward of that slice waits for its backward.
   bool is_under_way(int slice) const;
 
-  // Of all forwards since begin(), with their slices.
+  // What all forwards since begin() learned, with their slices.
   std::vector<Statistic>& statistics() { return statistics_; }
-
-  const std::vector<Tensor>& parameters() const { return parameters_; }
-  const std::vector<int>& places_of(int block) const { return places_[block]; }
 
  private:
   // A forward that waits for its backward.

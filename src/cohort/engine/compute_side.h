@@ -41,12 +41,14 @@ class ComputeSide {
   // The parameters of a bucket that is cut are whole in `memory`; and are dropped.
   virtual void acquire(int, const Tensor&) {}
   virtual void release(int) {}
-  // Has memory of its own for them, so that none is needed beside the state.
-  virtual bool has_copies() const { return false; }
+  // All of the parameters are this rank's own, and it has copies to compute with: they
+  // are taken from the shares, and none is made whole.
+  virtual bool takes_shares() const { return false; }
   // The gradient of a bucket has been summed: its memory may be used again.
   virtual void has_summed(int) {}
 
-  // Of all slices of this rank; and how the whole batch's change the chain's buffers.
+  // What all slices of this rank learned; and how the whole batch's change the chain's
+  // buffers.
   virtual std::vector<Statistic> statistics() = 0;
   virtual void apply(std::span<const Statistic> statistics) = 0;
 

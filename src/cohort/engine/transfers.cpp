@@ -48,15 +48,11 @@ PendingWork Transfers::mirror(const Action& action) {
   return gradients_.mirror(action.buckets[0]);
 }
 
-bool Transfers::gathers_nothing() const {
-  return schedule_.shard == 3 && groups_.shard->size() == 1 && compute_.has_copies();
-}
-
 PendingWork Transfers::gather(const Action& action, Interpreter& interpreter) {
   const int bucket = action.buckets[0];
   BucketState& state = state_.buckets()[bucket];
   Timed timed(step_.split.wait);
-  if (gathers_nothing()) {
+  if (compute_.takes_shares()) {
     compute_.acquire(bucket, state.travels);
     return {};
   }
@@ -85,7 +81,7 @@ Work Transfers::move_shares(BucketState& state) {
 
 void Transfers::free_parameters(int bucket) {
   compute_.release(bucket);
-  if (!gathers_nothing()) state_.release(bucket);
+  if (!compute_.takes_shares()) state_.release(bucket);
 }
 
 PendingWork Transfers::send(const Action& action) {

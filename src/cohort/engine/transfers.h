@@ -30,8 +30,6 @@ class Transfers {
 
  private:
   Work move_shares(BucketState& state);
-  // All of the parameters are this rank's own.
-  bool gathers_nothing() const;
   PendingWork send_sum(const Action& action);
   PendingWork receive_sum(const Action& action);
 

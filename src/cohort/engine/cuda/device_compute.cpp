@@ -76,10 +76,6 @@ void DeviceCompute::cut_segments() {
   }
 }
 
-bool DeviceCompute::uploads_directly() const {
-  return schedule_.shard == 3 && schedule_.mesh.size(Axis::kCut) == 1;
-}
-
 void DeviceCompute::begin_step(const StepInput& input, double seed_scale) {
   launched_ = 0;
   loss_settled_ = false;
@@ -128,7 +124,7 @@ void DeviceCompute::launch(Segment& segment) {
   side_.lane().join_uploads();
   // A rank that talks to nobody has no reduction to wait for before it uses a slot
   // again.
-  if (uploads_directly()) side_.lane().join_downloads();
+  if (takes_shares()) side_.lane().join_downloads();
   if (replays_) {
     if (segment.graph == kNone) capture(segment);
     side_.lane().replay(segment.graph);

@@ -34,7 +34,9 @@ class DeviceCompute final : public ComputeSide, private Surroundings {
     side_.acquire(bucket, memory);
   }
   void release(int bucket) override { side_.release(bucket); }
-  bool has_copies() const override { return true; }
+  bool takes_shares() const override {
+    return schedule_.shard == 3 && schedule_.mesh.size(Axis::kCut) == 1;
+  }
   void has_summed(int bucket) override;
   std::vector<Statistic> statistics() override;
   void apply(std::span<const Statistic> statistics) override;
@@ -56,8 +58,6 @@ class DeviceCompute final : public ComputeSide, private Surroundings {
   void run(const Segment& segment);
   void run(const Action& action);
   void capture(Segment& segment);
-  // At level 3: all of the parameters are this rank's own.
-  bool uploads_directly() const;
   Batch moved(const Batch& batch, int64_t step);
 
   const Schedule& schedule_;
@@ -74,7 +74,7 @@ class DeviceCompute final : public ComputeSide, private Surroundings {
   std::vector<Segment> segments_;
   int warm_steps_ = 0;  // of the usual shape
 
-  // Of the step in flight.
+  // What is known of the step in flight.
   std::vector<Batch> batches_;    // by slice
   size_t launched_ = 0;           // segments
   std::vector<bool> slot_taken_;  // of gradients, until their reduction is done
