@@ -8,12 +8,15 @@
 
 namespace cohort {
 
-void require_equal(Communicator& comm, uint64_t hash, std::string_view what) {
-  Tensor mine = at::empty({1}, at::kLong);
-  mine.data_ptr<int64_t>()[0] = static_cast<int64_t>(hash);
+std::vector<uint64_t> gather_numbers(Communicator& comm, uint64_t mine) {
   Tensor all = at::empty({comm.size()}, at::kLong);
-  comm.all_gather(all, mine).wait();
-  const int64_t* hashes = all.const_data_ptr<int64_t>();
+  comm.all_gather(all, at::full({1}, static_cast<int64_t>(mine), at::kLong)).wait();
+  const int64_t* const numbers = all.const_data_ptr<int64_t>();
+  return {numbers, numbers + comm.size()};
+}
+
+void require_equal(Communicator& comm, uint64_t hash, std::string_view what) {
+  const std::vector<uint64_t> hashes = gather_numbers(comm, hash);
   std::string others;
   for (int r = 1; r < comm.size(); ++r)
     if (hashes[r] != hashes[0])

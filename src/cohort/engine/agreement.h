@@ -3,10 +3,14 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "cohort/comm/communicator.h"
 
 namespace cohort {
+
+// Collective: one number of each rank, by rank.
+std::vector<uint64_t> gather_numbers(Communicator& comm, uint64_t mine);
 
 // Collective. Throws ConfigError on every rank unless all pass the same `hash`; the
 // message names `what` and the ranks that differ from rank 0.

@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
+#include "cohort/engine/agreement.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/nn/first_value.h"
 
@@ -16,8 +17,8 @@ namespace {
 
 constexpr int64_t kNarrowedAtOnce = 1 << 16;  // elements on their way to another dtype
 
-// Of all parameters; 0 if one has none.
-int64_t first_values_hash(const std::vector<Place>& places) {
+// Covers all parameters; 0 if one has no such value.
+uint64_t first_values_hash(const std::vector<Place>& places) {
   Hasher hasher;
   for (const auto& place : places) {
     const FirstValue* const value = first_value_of(place.parameter);
@@ -28,7 +29,7 @@ int64_t first_values_hash(const std::vector<Place>& places) {
         .add(std::bit_cast<int64_t>(value->low))
         .add(std::bit_cast<int64_t>(value->high));
   }
-  return static_cast<int64_t>(hasher.digest() | 1);
+  return hasher.digest() | 1;
 }
 
 }  // namespace
@@ -43,13 +44,9 @@ FirstWeights::FirstWeights(const std::vector<Place>& places, Communicator& world
 // was in a world before has no FirstValue any more.
 FirstWeights::Source FirstWeights::source_of(const std::vector<Place>& places,
                                              Communicator& world) {
-  const int64_t mine = first_values_hash(places);
-  Tensor all = at::empty({world.size()}, at::kLong);
-  world.all_gather(all, at::full({1}, mine, at::kLong)).wait();
-  const int64_t* const hashes = all.const_data_ptr<int64_t>();
-  const bool equal = std::all_of(hashes, hashes + world.size(), [&](int64_t hash) {
-    return hash != 0 && hash == hashes[0];
-  });
+  const auto hashes = gather_numbers(world, first_values_hash(places));
+  const bool equal = std::ranges::all_of(
+      hashes, [&](uint64_t hash) { return hash != 0 && hash == hashes[0]; });
   return equal ? Source::kFirstValues : Source::kRankZero;
 }
 

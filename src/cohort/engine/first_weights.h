@@ -14,11 +14,9 @@ struct Place;
 // What the weights of a chain are when a world begins, bucket by bucket:
 //
 // - nobody's, all zero, where the state comes from peers or a file;
-// - by FirstValue, where every parameter of every rank has the same one: each rank
-// makes
+// - by FirstValue, where every parameter of every rank has the same one: a rank makes
 //   what it keeps, and nothing travels;
-// - else rank 0's. They pass through one whole bucket, of which each rank takes its
-// own.
+// - else rank 0's. They pass through one whole bucket, and a rank takes what is its.
 //
 // Borrows all it is given. Thread safety: none.
 class FirstWeights {

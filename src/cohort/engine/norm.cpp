@@ -14,7 +14,7 @@
 namespace cohort {
 namespace {
 
-// Of what this rank holds of one parameter; `chunks` are those of the whole one.
+// Adds what this rank holds of one parameter; `chunks` are those of the whole one.
 void add_squares(const Place& place, const BucketState& bucket, const Tensor& sum,
                  double* chunks) {
   const int64_t numel = place.parameter.numel();
@@ -32,8 +32,12 @@ void add_squares(const Place& place, const BucketState& bucket, const Tensor& su
 
 }  // namespace
 
+int64_t chunks_of(const Place& place) {
+  return padded(place.parameter.numel()) / kChunk;
+}
+
 ChunkRange held_chunks(const Place& place, const ShareState& share) {
-  const int64_t chunks = padded(place.parameter.numel()) / kChunk;
+  const int64_t chunks = chunks_of(place);
   const auto clamp = [&](int64_t element) {
     return std::clamp((element - place.offset) / kChunk, int64_t{0}, chunks);
   };
@@ -43,15 +47,14 @@ ChunkRange held_chunks(const Place& place, const ShareState& share) {
 double gradient_norm(const FlatState& state, const GradientSums& gradients,
                      const Sharers& sharers, double scale) {
   int64_t chunks = 0;
-  for (const auto& place : state.places())
-    chunks += padded(place.parameter.numel()) / kChunk;
+  for (const auto& place : state.places()) chunks += chunks_of(place);
   Tensor squares = at::zeros({chunks}, at::kDouble);
   double* at = squares.data_ptr<double>();
   for (const auto& place : state.places()) {
     const BucketState& bucket = state.buckets()[place.bucket];
     if (bucket.trained && sharers.counts)
       add_squares(place, bucket, gradients.sum(place.bucket), at);
-    at += padded(place.parameter.numel()) / kChunk;
+    at += chunks_of(place);
   }
   if (sharers.group)  // others have zeros
     sharers.group->all_reduce(squares, ReduceOp::kSum).wait();

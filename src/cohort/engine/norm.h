@@ -21,6 +21,7 @@ struct ChunkRange {
   int64_t end = 0;
 };
 ChunkRange held_chunks(const Place& place, const ShareState& share);
+int64_t chunks_of(const Place& place);  // all of them
 
 // Fewer are not worth a thread of their own.
 inline constexpr int64_t kChunksAtOnce = 64;

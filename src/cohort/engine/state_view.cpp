@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "cohort/engine/agreement.h"
 #include "cohort/step/weights_hash.h"
 
 namespace cohort {
@@ -60,7 +61,7 @@ Tensor StateView::master_of(int bucket) const {
   return whole;
 }
 
-// Of a bucket of another place, what its first rank sends.
+// A bucket of another place comes from the first rank there.
 Tensor StateView::master_at_first(int bucket) const {
   const BucketState& state = state_.buckets()[bucket];
   const int owner = schedule_.mesh.with(0, Axis::kPipe,
@@ -108,11 +109,8 @@ uint64_t StateView::weights_hash() const {
     for (const auto& [name, tensor] : chain_.buffers())
       sum += hash_term(spec_of(name, tensor));
   }
-  const Tensor mine = at::full({1}, static_cast<int64_t>(sum), at::kLong);
-  Tensor all = at::empty({comm_.size()}, at::kLong);
-  comm_.all_gather(all, mine).wait();
-  const int64_t* const sums = all.const_data_ptr<int64_t>();
-  return std::accumulate(sums, sums + comm_.size(), uint64_t{0});
+  const auto sums = gather_numbers(comm_, sum);
+  return std::accumulate(sums.begin(), sums.end(), uint64_t{0});
 }
 
 // Where nobody cuts the state, ranks divide it evenly; and where ranks update for one

@@ -10,13 +10,6 @@
 #include "cohort/step/generator.h"
 
 namespace cohort {
-namespace {
-
-int64_t chunks_of(const Place& place) {
-  return padded(place.parameter.numel()) / kChunk;
-}
-
-}  // namespace
 
 TensorTotals::TensorTotals(const FlatState& state, const UpdateRule& rule)
     : state_(state), rule_(rule), width_(rule.reductions()) {
@@ -56,7 +49,7 @@ void TensorTotals::add_up(const GradientSums& gradients, const StepScalars& scal
   });
 }
 
-// Of what this rank holds of one tensor; `chunks` are those of the whole one.
+// Adds what this rank holds of one tensor; `chunks` are those of the whole one.
 void TensorTotals::reduce(const BucketState& bucket, const ParameterRange& range,
                           const Tensor& sum, const StepScalars& scalars,
                           double* chunks) const {

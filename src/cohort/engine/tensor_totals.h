@@ -28,7 +28,8 @@ class TensorTotals {
   void add_up(const GradientSums& gradients, const StepScalars& scalars,
               const Sharers& sharers);
 
-  // Of FlatState::places()[place], after add_up(); nothing of one that does not adapt.
+  // The totals of FlatState::places()[place], after add_up(); nothing of one that does
+  // not adapt.
   std::span<const double> of(int place) const;
 
  private:
