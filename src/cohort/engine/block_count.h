@@ -56,7 +56,7 @@ std::vector<BlockMeasure> needs_of(std::span<const BlockCount> counts);
 // What was measured says nothing of FLOPs.
 void take_flops(std::span<const BlockCount> counts, std::span<BlockMeasure> measures);
 
-// Of all blocks.
+// The sum over all blocks.
 Line forward_flops(std::span<const BlockCount> counts);
 
 }  // namespace cohort

@@ -66,8 +66,8 @@ struct DecayOptions {
   std::string no_decay;  // comma list; a name that contains an entry is left alone
 };
 
-// Of the parameter with that name. It adapts if it has more than one dimension and is
-// not left alone.
+// What differs for the parameter with that name. It adapts if it has more than one
+// dimension and is not left alone.
 ParameterTraits traits_of(const std::string& name, const Tensor& parameter,
                           const DecayOptions& options);
 

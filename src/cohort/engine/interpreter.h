@@ -45,7 +45,7 @@ class Interpreter {
   void finish_lane(int lane);
 
   const Role& role() const { return role_; }
-  // Of the last run, by action.
+  // Times of the last run, by action.
   const std::vector<ActionTime>& times() const { return times_; }
   // Seconds that this thread was held up in the last run.
   double waited() const { return waited_; }

@@ -16,7 +16,7 @@
 namespace cohort {
 namespace {
 
-// Of a storage that has no bytes: how many it would have.
+// How many bytes a storage that has none would have.
 struct ToldBytes {
   explicit ToldBytes(size_t size) : bytes(static_cast<int64_t>(size)) {
     report_memory(nullptr, bytes);
@@ -47,7 +47,7 @@ at::MemoryFormat image_format(const Tensor& input, const Tensor& weight) {
 
 Tensor meta_relu(const Tensor& input) { return at::empty_like(input); }
 
-// Of images (N, C, H, W).
+// For images (N, C, H, W).
 Tensor meta_convolution(const Tensor& input, const Tensor& weight,
                         const std::optional<Tensor>&, at::IntArrayRef stride,
                         at::IntArrayRef padding, at::IntArrayRef dilation,

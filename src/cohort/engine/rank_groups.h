@@ -27,7 +27,7 @@ class RankChannels {
   RankChannels(const Schedule& schedule, Communicator& world);
 
   const RankGroups& groups() const { return groups_; }
-  // Of that lane: its two ends in the order of ranks, and who the other one is.
+  // The pair of ranks at the ends of that lane's link, and who the other one is.
   struct Link {
     Communicator* comm;
     int peer;

@@ -72,7 +72,7 @@ class StateSide {
   std::optional<LossScale> loss_scale_;  // of float16
   Tensor votes_;
 
-  // Of the step in flight.
+  // What is known of the step in flight.
   bool as_expected_ = false;  // what the ranks drew was compared
   std::vector<Statistic> statistics_;
   Standing standing_;

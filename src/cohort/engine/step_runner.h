@@ -142,8 +142,8 @@ class StepRunner {
   // Collective; only rank 0 gets them.
   virtual std::vector<NamedTensor> weights() = 0;
 
-  // Of what weights() gives (step/weights_hash.h), on every rank alike. Collective:
-  // each adds up what it owns, and only the sums travel.
+  // The hash of what weights() gives (step/weights_hash.h), on every rank alike.
+  // Collective: each adds up what it owns, and only the sums travel.
   virtual uint64_t weights_hash() = 0;
 
   // Collective: compares what several ranks hold of parameters and buffers. The same

@@ -45,7 +45,7 @@ class ModelsFilledLater {
 Tensor new_parameter(at::IntArrayRef shape, const FirstValue& value,
                      at::MemoryFormat format = at::MemoryFormat::Contiguous);
 
-// Of a parameter that is filled later; null if it has memory, or had.
+// How a parameter that is filled later gets its values; null if it has memory, or had.
 const FirstValue* first_value_of(const Tensor& tensor);
 
 // Elements [begin, begin + out.numel()) of a parameter with the shape and strides of

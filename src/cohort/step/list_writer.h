@@ -25,8 +25,9 @@ struct StepPlan {
   int gather_lane = kComputeLane;  // of parameters: shard_lane, or a copy
   int replicate_lane = kComputeLane;
   int copy_lane = kComputeLane;
-  // Of links: one for outputs from each place but the last, one for gradients from each
-  // but the first, and one for sums of gradients from each, where they are mirrored.
+  // The first lane of links: one for outputs from each place but the last, one for
+  // gradients from each but the first, and one for sums of gradients from each, where
+  // they are mirrored.
   int first_link = kNone;
 
   int places() const { return schedule.mesh.size(Axis::kPipe); }

@@ -22,7 +22,7 @@ uint64_t hash_term(const TensorSpec& tensor);
 // What the elements of a piece add. `data` may lie on any device.
 uint64_t hash_elements(const StatePiece& piece);
 
-// Of whole tensors, of any strides and on any device.
+// The hash of whole tensors, of any strides and on any device.
 uint64_t weights_hash_number(std::span<const NamedTensor> tensors);
 // The same as 16 hexadecimal digits.
 std::string weights_hash(std::span<const NamedTensor> tensors);
