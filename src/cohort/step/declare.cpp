@@ -83,6 +83,7 @@ void Declarer::read_parameters(Action& action) const {
 
 void Declarer::forward(Action& action) {
   const auto [block, slice] = std::pair(action.block, action.slice);
+  computed_.insert(block);
   read_inputs(action);
   versions_.make(action, What::kAct, block, slice);
   if (!facts_.forward_only) {
@@ -103,6 +104,10 @@ void Declarer::backward(Action& action) {
   versions_.read(action, What::kFlight, block, slice);
   versions_.read(action, What::kAct, block, slice);
   if (block + 1 < facts_.blocks) versions_.read(action, What::kActGrad, block, slice);
+  // A block keeps its inputs. What was computed here its own backward reads later; what
+  // came over a link nobody else reads.
+  if (block > 0 && !computed_.contains(block - 1))
+    versions_.read(action, What::kAct, block - 1, slice);
   read_parameters(action);
   if (block > 0) versions_.make(action, What::kActGrad, block - 1, slice);
   if (action.kind == ActionKind::kBackwardInput)

@@ -61,6 +61,7 @@ class Declarer {
   ListFacts facts_;
   Versions versions_;
   std::set<int> offloaded_;  // buckets
+  std::set<int> computed_;   // blocks
 };
 
 // For lists of a file that declares nothing: what else must be known is in the actions.
