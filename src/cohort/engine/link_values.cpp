@@ -8,6 +8,7 @@
 
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
+#include "cohort/step/memory_plan.h"
 
 namespace cohort {
 namespace {
@@ -87,23 +88,41 @@ LinkValues::Forms LinkValues::unpack(const Tensor& header) {
   return forms;
 }
 
-Values LinkValues::to_send(Communicator& comm, const Values& values) {
-  if (!shares_memory(comm)) return values;
+LinkValues::Room& LinkValues::room_for(Communicator& comm, const Tensor& value) {
+  return rooms_[{&comm, value.scalar_type(), value.numel()}];
+}
+
+// In memory that the peer reaches; none if there is no room.
+Values LinkValues::copies_of(Communicator& comm, const Values& values) {
+  if (!shares_memory(comm)) return {};
   Values copies;
   for (const auto& value : values) {
     if (!value.defined()) continue;
-    auto& spare = spare_[{value.scalar_type(), value.numel()}];
-    if (spare.empty())
-      spare.push_back(comm.allocate({value.numel()}, value.scalar_type()));
-    copies.push_back(spare.back());
-    spare.pop_back();
+    Room& room = room_for(comm, value);
+    if (room.under_way == kSentAhead) {
+      give_back(comm, copies);
+      return {};
+    }
+    if (room.spare.empty())
+      room.spare.push_back(comm.allocate({value.numel()}, value.scalar_type()));
+    copies.push_back(room.spare.back());
+    room.spare.pop_back();
+    ++room.under_way;
     copies.back().copy_(flat(value));
   }
   return copies;
 }
 
-PendingWork LinkValues::send(RankChannels::Link link, const Value& what, int64_t rows,
-                             const Values& values) {
+void LinkValues::give_back(Communicator& comm, const Values& copies) {
+  for (const auto& copy : copies) {
+    Room& room = room_for(comm, copy);
+    room.spare.push_back(copy);
+    --room.under_way;
+  }
+}
+
+LinkValues::Sending LinkValues::send(RankChannels::Link link, const Value& what,
+                                     int64_t rows, const Values& values) {
   const Forms forms = forms_of(values);
   const auto [known, fresh] = known_.try_emplace({what.what, what.of, rows}, forms);
   if (known->second != forms)
@@ -117,14 +136,15 @@ PendingWork LinkValues::send(RankChannels::Link link, const Value& what, int64_t
     const Transfer transfer{link.peer, said};
     *header = link.comm->exchange(std::span(&transfer, 1), {});
   }
-  const Values sent = to_send(*link.comm, values);
+  const Values copies = copies_of(*link.comm, values);
+  const Values& sent = copies.empty() ? values : copies;
   Work work = link.comm->exchange(transfers_of(link.peer, sent), {});
-  const bool copied = shares_memory(*link.comm);
-  return {std::move(work), [this, header, said, sent, copied] {
-            header->wait();
-            for (const auto& value : sent)
-              if (copied) spare_[{value.scalar_type(), value.numel()}].push_back(value);
-          }};
+  return {{std::move(work),
+           [this, comm = link.comm, header, said, sent, copies] {
+             header->wait();
+             give_back(*comm, copies);
+           }},
+          !copies.empty()};
 }
 
 PendingWork LinkValues::receive(RankChannels::Link link, const Value& what,

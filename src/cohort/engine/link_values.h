@@ -20,15 +20,19 @@ namespace cohort {
 // says so in a header, and both ends know from then on.
 //
 // Where ranks share memory a value is sent from there: so the receiver takes it while
-// the sender computes. Thread safety: none.
+// the sender computes. kSentAhead of them are under way on a link, as the memory plan
+// has it; what comes on top is sent from where it is. Thread safety: none.
 class LinkValues {
  public:
   using Take = std::function<void(Values)>;
 
-  // `values` are kept until they are sent. BugError if they are not what they were for
-  // as many samples before.
-  PendingWork send(RankChannels::Link link, const Value& what, int64_t rows,
-                   const Values& values);
+  struct Sending {
+    PendingWork work;
+    bool copied;  // else the values must stay until it is done
+  };
+  // BugError if `values` are not what they were for as many samples before.
+  Sending send(RankChannels::Link link, const Value& what, int64_t rows,
+               const Values& values);
   PendingWork receive(RankChannels::Link link, const Value& what, int64_t rows,
                       Take take);
 
@@ -43,16 +47,21 @@ class LinkValues {
   using Forms = std::vector<Form>;
   using Key = std::tuple<What, int, int64_t>;  // of what, of which block, samples
 
-  // Memory that has been sent from, by type and size.
-  using Spare = std::map<std::pair<at::ScalarType, int64_t>, Values>;
+  // Memory of a link to send from, of one type and size.
+  struct Room {
+    Values spare;
+    int under_way = 0;
+  };
 
-  Values to_send(Communicator& comm, const Values& values);
+  Room& room_for(Communicator& comm, const Tensor& value);
+  Values copies_of(Communicator& comm, const Values& values);
+  void give_back(Communicator& comm, const Values& copies);
   static Forms forms_of(const Values& values);
   static Tensor pack(const Forms& forms);
   static Forms unpack(const Tensor& header);
 
   std::map<Key, Forms> known_;
-  Spare spare_;
+  std::map<std::tuple<const Communicator*, at::ScalarType, int64_t>, Room> rooms_;
 };
 
 }  // namespace cohort

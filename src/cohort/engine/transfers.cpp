@@ -94,7 +94,11 @@ PendingWork Transfers::send(const Action& action) {
   const Values& values = value.what == What::kAct
                              ? blocks.output(value.of, value.slice)
                              : blocks.gradient(value.of, value.slice);
-  PendingWork work = links_.send(channels_.link(action.lane), value, rows, values);
+  auto [work, copied] = links_.send(channels_.link(action.lane), value, rows, values);
+  if (copied) {
+    blocks.drop_sent(value.of, value.slice);
+    return std::move(work);
+  }
   return {std::move(work.work), [&blocks, value, then = std::move(work.then)] {
             then();
             blocks.drop_sent(value.of, value.slice);

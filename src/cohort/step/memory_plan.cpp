@@ -185,6 +185,22 @@ std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds
   return found;
 }
 
+namespace {
+
+void add_sent(const Role& role, ValueMemory& memory) {
+  std::map<int, int> sent;  // by lane
+  for (size_t i = 0; i < role.actions.size(); ++i) {
+    const Action& action = role.actions[i];
+    if (action.kind != ActionKind::kSend || action.reads.empty() ||
+        !is_made_anew(action.reads[0].value.what) || sent[action.lane]++ >= kSentAhead)
+      continue;
+    memory.takes[i] += action.bytes;
+    memory.frees.back() += action.bytes;
+  }
+}
+
+}  // namespace
+
 ValueMemory value_memory(const Role& role) {
   ValueMemory memory{std::vector<int64_t>(role.actions.size()),
                      std::vector<int64_t>(role.actions.size())};
@@ -201,6 +217,7 @@ ValueMemory value_memory(const Role& role) {
           it->second.first = i;
   }
   for (const auto& [value, use] : held) memory.frees[use.first] += use.second;
+  add_sent(role, memory);
   return memory;
 }
 

@@ -24,8 +24,12 @@ std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds
                                    int bucket = kNone,
                                    Buffer::Place place = Buffer::Place::kHost);
 
+// Values that are under way on a link, sent and not taken: each has room of its own.
+inline constexpr int kSentAhead = 2;
+
 // Bytes that values with memory of their own take, by action: whoever makes one takes
-// them, whoever uses it last gives them back when it is done.
+// them, whoever uses it last gives them back when it is done. The room of a link is
+// taken by those that send first, and stays.
 struct ValueMemory {
   std::vector<int64_t> takes, frees;
 };

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <numeric>
+
 #include "cohort/core/error.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/memory_plan.h"
@@ -121,6 +124,34 @@ TEST(PipelineGenerator, APlaceKeepsWhatIsItsOwnAndItsCopies) {
   for (const auto& role : schedule.roles) {
     // Whole parameters, a moment, a gradient; and master, moment and sum of the copy.
     EXPECT_EQ(kept_bytes(schedule, role), 6 * one);
+  }
+}
+
+TEST(PipelineGenerator, TwoOfWhatALinkSendsHaveRoom) {
+  const Schedule schedule = pipeline({.pp = 3, .dp = 1, .shard = 0});
+  const Role& middle = schedule.role_of(1);
+  const ValueMemory memory = value_memory(middle);
+  std::map<int, int64_t> room;  // by lane
+  for (size_t i = 0; i < middle.actions.size(); ++i)
+    if (middle.actions[i].kind == ActionKind::kSend)
+      room[middle.actions[i].lane] += memory.takes[i];
+  ASSERT_EQ(room.size(), 2u);  // outputs to the next place, gradients to the one before
+  for (const auto& [lane, bytes] : room) EXPECT_EQ(bytes, 2 * 1000) << lane;
+  EXPECT_EQ(std::reduce(memory.takes.begin(), memory.takes.end()),
+            std::reduce(memory.frees.begin(), memory.frees.end()));
+}
+
+TEST(PipelineGenerator, WhatAPlaceReceivesStaysUntilItsBackward) {
+  const Schedule schedule = pipeline({.pp = 3, .dp = 1, .shard = 0});
+  const Role& middle = schedule.role_of(1);
+  const int first = schedule.stages[1].blocks.front();
+  const ValueMemory memory = value_memory(middle);
+  for (size_t i = 0; i < middle.actions.size(); ++i) {
+    const Action& action = middle.actions[i];
+    if (action.kind == ActionKind::kForward && action.block == first)
+      EXPECT_EQ(memory.frees[i], 0) << action.slice;
+    if (action.kind == ActionKind::kBackward && action.block == first)
+      EXPECT_GE(memory.frees[i], 1000 + 2000) << action.slice;
   }
 }
 

@@ -314,6 +314,8 @@ TEST(StagePicture, SlicesAndKindsAreToldApart) {
 TEST(StagePicture, NoMemoryIsNoRow) {
   Schedule schedule = make({.ends = {1, 2}, .order = test::one_forward_one_backward});
   schedule.buffers.clear();
+  for (auto& role : schedule.roles)
+    for (auto& action : role.actions) action.bytes = 0;
   const ShownPicture picture =
       read_picture(render_svg(schedule, unit_times(schedule, kTransfer)));
   EXPECT_THAT(picture.words_of("soft"), Not(Contains("memory")));
