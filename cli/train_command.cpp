@@ -8,14 +8,15 @@
 #include <exception>
 #include <filesystem>
 
-#include "cli/block_count.h"
 #include "cli/exit_code.h"
+#include "cli/model_outline.h"
 #include "cli/step_options.h"
 #include "cohort/comm/backends.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/flat_state.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/error_file.h"
 #include "cohort/optim/update_rule.h"
@@ -151,6 +152,25 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   require_blocks(*plan.recipe, plan.config, layout.pp);
 }
 
+// What ranks would find out, each for itself.
+void check_saved(const TrainPlan& plan) {
+  const std::string dir = plan.config.get_string("checkpoint.dir");
+  if (!plan.args.resume || dir.empty()) return;
+  const auto outline = outline_of(*plan.recipe, plan.config);
+  if (!outline) return;
+  std::vector<TensorSpec> state = outline->trained;
+  for (const auto* more : {&outline->frozen, &outline->buffers})
+    state.insert(state.end(), more->begin(), more->end());
+  const auto rule = make_update_rule(update_options(plan.config));
+  for (const auto& moment : rule->states())
+    for (TensorSpec like : outline->trained) {
+      like.name = moment_name(moment.name, like.name);
+      state.push_back(std::move(like));
+    }
+  const std::string why = why_not_resumed(dir, state);
+  if (!why.empty()) throw CheckpointError(why);
+}
+
 // Kernels give other bits with another number of threads: an exact run fixes it.
 int threads_of(const TrainPlan& plan) {
   const auto threads = static_cast<int>(plan.config.get_int("threads"));
@@ -281,6 +301,7 @@ int run_train(const TrainArgs& args) {
   if (options.max_nodes == 1) {
     plan.locks = lock_folders(plan);
     begin_afresh(plan);
+    check_saved(plan);
   }
   settle_slices(plan, options);
   if (options.elastic.max_ranks == 0)

@@ -142,6 +142,16 @@ class ResumeTest(train_run.TrainTest):
         self.assertIn("has checkpoints up to step 2; go on from them with --resume",
                       run.err)
 
+    def test_a_state_of_another_model_or_rule_is_refused_before_ranks_start(self):
+        self.train(2, "shard=0", 2, keys=self.saving())
+        for keys, said in (({"model.width": 3}, r"tensor 'c1.weight' is 2x1x\d+x\d+, expected 3x1"),
+                           ({"optim.name": "adam"},
+                            "has no tensor 'optimizer.exp_avg.c1.weight'")):
+            run = self.resume(2, "shard=0", 4, keys=keys, code=5)
+            self.assertRegex(run.err, said)
+            self.assertNotIn("[launch]", run.err)
+            self.assertEqual((run.out, len(run.err.strip().splitlines())), ("", 1), run.err)
+
     def test_what_is_damaged_is_named_and_passed_over(self):
         self.train(2, "shard=2", CUT, keys=self.saving(**{"checkpoint.every_steps": 3,
                                                            "checkpoint.async": "false"}))
@@ -157,7 +167,9 @@ class ResumeTest(train_run.TrainTest):
         self.assertEqual(run.done["weights_hash"], wanted)
         for manifest in self.root.glob("step-*/manifest.json"):
             manifest.write_text("{")
-        self.assertIn("manifest.json", self.resume(2, "shard=0", END, code=5).err)
+        run = self.resume(2, "shard=0", END, code=5)
+        self.assertRegex(run.err, r"^cohort: .*manifest.json: ")
+        self.assertEqual(len(run.err.strip().splitlines()), 1, run.err)
 
     def test_a_folder_that_cannot_be_written_is_refused(self):
         (self.scratch / "file").write_text("")

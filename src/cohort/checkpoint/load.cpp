@@ -15,26 +15,27 @@ std::string saved_shape(const std::vector<int64_t>& shape) {
   return out;
 }
 
-void check_fit(const Checkpoint& saved, const StatePiece& piece) {
-  const TensorSpec& wanted = piece.tensor.spec;
+}  // namespace
+
+void require_fit(const Checkpoint& saved, const TensorSpec& wanted) {
   const TensorSpec& there = saved.tensor(wanted.name).tensor.spec;
   if (there.shape != wanted.shape)
     throw CheckpointError(text("[checkpoint.load] ", saved.path(), ": tensor '",
                                wanted.name, "' is ", saved_shape(there.shape),
                                ", expected ", saved_shape(wanted.shape)));
-  if (at::isFloatingType(piece.data.scalar_type()) && !at::isFloatingType(there.dtype))
+  if (at::isFloatingType(wanted.dtype) && !at::isFloatingType(there.dtype))
     throw CheckpointError(text("[checkpoint.load] ", saved.path(), ": tensor '",
                                wanted.name, "' is ", there.dtype, ", expected ",
-                               piece.data.scalar_type()));
-  COHORT_CHECK(
-      piece.data.is_contiguous() && piece.data.numel() == wanted.end - wanted.begin,
-      "piece of '", wanted.name, "'");
+                               wanted.dtype));
 }
 
-}  // namespace
-
 void load_pieces(Checkpoint& saved, std::span<StatePiece> pieces) {
-  for (const auto& piece : pieces) check_fit(saved, piece);
+  for (const auto& [tensor, data] : pieces) {
+    const TensorSpec& wanted = tensor.spec;
+    require_fit(saved, wanted);
+    COHORT_CHECK(data.is_contiguous() && data.numel() == wanted.end - wanted.begin,
+                 "piece of '", wanted.name, "'");
+  }
   const c10::NoGradGuard no_grad;
   for (auto& piece : pieces) {
     const TensorSpec& spec = piece.tensor.spec;

@@ -18,4 +18,7 @@ namespace cohort {
 // changed.
 void load_pieces(Checkpoint& saved, std::span<StatePiece> pieces);
 
+// CheckpointError if the tensor is missing, or has another shape than this one.
+void require_fit(const Checkpoint& saved, const TensorSpec& wanted);
+
 }  // namespace cohort

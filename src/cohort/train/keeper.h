@@ -151,6 +151,10 @@ class Keeper {
 // not, as one line; empty if it may.
 std::string why_not_fresh(const std::string& dir);
 
+// A run with such a state can go on from none of the checkpoints in a folder: why not
+// from the newest, as one line; empty if it can, or there is none.
+std::string why_not_resumed(const std::string& dir, std::span<const TensorSpec> state);
+
 // The slices of the batch that the newest checkpoint in a folder was made with, which a
 // run that goes on from it should take over. 0: nobody knows.
 int saved_slices(const std::string& dir);

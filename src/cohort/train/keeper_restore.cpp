@@ -174,6 +174,27 @@ std::string why_not_fresh(const std::string& dir) {
               "; go on from them with --resume, or take another checkpoint.dir");
 }
 
+std::string why_not_resumed(const std::string& dir, std::span<const TensorSpec> state) {
+  const auto trouble_of = [&](const CheckpointInfo& info) -> std::string {
+    if (!info.trouble.empty()) return info.trouble;
+    try {
+      const Checkpoint saved(info.path);
+      for (const auto& tensor : state) require_fit(saved, tensor);
+      return "";
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+  };
+  const auto found = list_checkpoints(dir);
+  std::string newest;
+  for (auto info = found.rbegin(); info != found.rend(); ++info) {
+    const std::string trouble = trouble_of(*info);
+    if (trouble.empty()) return "";
+    if (newest.empty()) newest = trouble;
+  }
+  return newest;
+}
+
 int saved_slices(const std::string& dir) {
   const auto newest = latest_checkpoint(dir);
   if (!newest) return 0;
