@@ -52,10 +52,10 @@ class Contestant {
   void run(int steps, bool counts) {
     for (int i = 0; i < steps; ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      const auto result = executor_->run(
-          {.step = step_++, .rate = 1e-4, .batch = [&](int) -> cohort::Batch {
-             return {input_, {}};
-           }});
+      const auto result =
+          executor_->run({.step = step_++, .rate = 1e-4, .batch = [&](int) {
+                            return cohort::Batch::of({{"input", input_}});
+                          }});
       const std::chrono::duration<double> took =
           std::chrono::steady_clock::now() - begin;
       if (!counts) continue;

@@ -121,9 +121,9 @@ struct CudaRow {
 
 CudaRow measure(const CudaCase& bench, const BenchTrainArgs& args) {
   CudaRow row{.batch = args.batch > 0 ? args.batch : bench.batch};
-  const Batch batch{at::randn({row.batch, 3, bench.pixels, bench.pixels}),
-                    at::arange(row.batch).remainder(bench.classes),
-                    {}};
+  const Batch batch =
+      Batch::of({{"input", at::randn({row.batch, 3, bench.pixels, bench.pixels})},
+                 {"target", at::arange(row.batch).remainder(bench.classes)}});
   CudaVariant captured(bench, args, batch, true);
   row.peak_bytes = captured.peak_bytes();  // before there are two of them
   CudaVariant uncaptured(bench, args, batch, false);

@@ -67,12 +67,12 @@ using Source = std::function<Batch(int64_t step, int slice)>;
 Source make_source(const Case& bench, Communicator& comm, int slices) {
   const int64_t samples = bench.batch_a_rank * comm.size() / slices;  // of a slice
   if (bench.name == "mlp100") {
-    const Batch batch{noise({samples, 2048}, comm.rank()), {}};
+    const Batch batch = Batch::of({{"input", noise({samples, 2048}, comm.rank())}});
     return [batch](int64_t, int) { return batch; };
   }
   if (bench.name == "resnet50-cifar") {
-    const Batch batch{noise({samples, 3, 32, 32}, comm.rank()),
-                      at::arange(samples).remainder(10)};
+    const Batch batch = Batch::of({{"input", noise({samples, 3, 32, 32}, comm.rank())},
+                                   {"target", at::arange(samples).remainder(10)}});
     return [batch](int64_t, int) { return batch; };
   }
   const std::shared_ptr<Dataset> data =
@@ -81,7 +81,7 @@ Source make_source(const Case& bench, Communicator& comm, int slices) {
                          .batch = bench.batch_a_rank * comm.size(),
                          .slices = slices});
   return [data, sampler](int64_t step, int slice) {
-    return data->gather(sampler.slice(sampler.position(step), slice));
+    return data->gather_all(sampler.slice(sampler.position(step), slice));
   };
 }
 

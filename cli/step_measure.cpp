@@ -50,11 +50,7 @@ struct Series {
 std::vector<BlockMeasure> measure_at(const StepSetting& setting, const Chain& chain,
                                      const Dataset& data) {
   const double samples = setting.samples(setting.batch());
-  const auto batch = [&](int64_t count) {
-    std::vector<int64_t> ids;
-    for (int64_t i = 0; i < count; ++i) ids.push_back(i % data.size());
-    return data.gather(ids);
-  };
+  const auto batch = [&](int64_t count) { return some_samples(chain, data, count); };
   auto measures =
       measure_blocks(chain, batch, std::max<int64_t>(1, std::llround(samples / 2)));
   if (const auto counts = count_model(*setting.recipe, setting.config, data))
@@ -74,7 +70,8 @@ class Measurement {
         specs_(specs_of(chain)),
         counter_(counter),
         executor_(chain, schedule_of(setting, specs_, measures_, setting.batch()),
-                  *rule_, comm, executor_options(setting.config)) {}
+                  *rule_, comm, executor_options(setting.config)),
+        fields_(fields_of(chain, executor_.schedule().role_of(comm.rank()))) {}
 
   void run(const std::vector<int64_t>& costs_at, int steps) {
     for (int64_t batch : costs_at) add(batch, /*in_turn=*/true);
@@ -180,10 +177,8 @@ class Measurement {
                    .rate = 0,
                    .batch =
                        [&](int slice) {
-                         const auto ids = series.sampler.slice(position, slice);
-                         Batch batch = data_.gather(ids);
-                         batch.ids = ids;
-                         return batch;
+                         return data_.gather(series.sampler.slice(position, slice),
+                                             fields_);
                        },
                    .in_turn = series.in_turn});
   }
@@ -225,6 +220,7 @@ class Measurement {
   std::vector<BlockSpec> specs_;
   MemoryCounter& counter_;
   Executor executor_;
+  std::vector<std::string> fields_;  // of a batch, that this rank computes with
   std::vector<Series> series_;       // the last one is the step as it is
   std::vector<StepRecord> records_;  // by series
   Tensor link_seconds_;              // by lane

@@ -31,12 +31,14 @@ TEST(Recipes, EveryOneMakesAModelForItsSyntheticData) {
     const Chain chain = recipe->make_chain(config);
     const DataSets data = recipe->load(config, true)->finish(nullptr);
     const std::vector<int64_t> ids = {3, 1, 2};
-    const Batch batch = data.train->gather(ids);
-    Values values{batch.input};
+    const Batch batch = data.train->gather(ids, chain.fields());
+    Values values = batch.tensors(chain.blocks[0]->fields());
     Context context{.sample_ids = ids};
     for (const auto& block : chain.blocks) values = block->forward(values, context);
     EXPECT_EQ(values[0].sizes(), (at::IntArrayRef{3, 10})) << recipe->name();
-    EXPECT_TRUE(chain.loss(values, batch.target).sum.isfinite().item<bool>());
+    EXPECT_TRUE(chain.loss(values, batch.tensors(chain.loss.fields))
+                    .sum.isfinite()
+                    .item<bool>());
     EXPECT_FALSE(recipe->help().empty());
   }
 }
@@ -128,11 +130,10 @@ TEST(Recipes, CifarImagesAreAugmentedWhereThatIsAskedFor) {
   const DataSets data = recipe.load(config, true)->finish(nullptr);
   ASSERT_TRUE(data.augment);
   const std::vector<int64_t> ids = {3, 1, 2};
-  Batch batch = data.train->gather(ids);
-  batch.ids = ids;
+  Batch batch = data.train->gather_all(ids);
   data.augment(batch, 0);
-  EXPECT_EQ(batch.input.sizes(), (at::IntArrayRef{3, 3, 32, 32}));
-  EXPECT_FALSE(batch.input.equal(data.train->gather(ids).input));
+  EXPECT_EQ(batch.at("input").sizes(), (at::IntArrayRef{3, 3, 32, 32}));
+  EXPECT_FALSE(batch.at("input").equal(data.train->gather_all(ids).at("input")));
 }
 
 TEST(Recipes, ZeroMeansTheRecipesOwn) {

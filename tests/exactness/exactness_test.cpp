@@ -81,7 +81,7 @@ Batch slice_of(MakeChain make, int slice, int64_t count) {
   const int64_t end = begin + base + (slice < extra ? 1 : 0);
   const std::vector<int64_t> shape =
       gray ? std::vector<int64_t>{1, 28, 28} : std::vector<int64_t>{3, 32, 32};
-  Batch batch;
+  std::vector<int64_t> ids;
   std::vector<Tensor> images;
   for (int64_t i = begin; i < end; ++i) {
     images.push_back(at::arange(shape[0] * shape[1] * shape[2], at::kFloat)
@@ -89,12 +89,13 @@ Batch slice_of(MakeChain make, int slice, int64_t count) {
                          .add(7.0 * i)
                          .sin()
                          .reshape(shape));
-    batch.ids.push_back(i);
+    ids.push_back(i);
   }
-  batch.input =
-      images.empty() ? at::empty({0, shape[0], shape[1], shape[2]}) : at::stack(images);
-  batch.target = at::arange(begin, end).remainder(10);
-  return batch;
+  return Batch::of(
+      {{"input", images.empty() ? at::empty({0, shape[0], shape[1], shape[2]})
+                                : at::stack(images)},
+       {"target", at::arange(begin, end).remainder(10)}},
+      ids);
 }
 
 // Trains on this rank; rank 0 returns all weights.

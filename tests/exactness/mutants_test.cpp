@@ -36,12 +36,12 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 Chain make_chain() { return make_cnn({.width = 2}, {.seed = 3}); }
 
 Batch slice(int index) {
-  return {at::arange(2 * 28 * 28, at::kFloat)
-              .mul(0.37)
-              .add(11.0 * index)
-              .sin()
-              .reshape({2, 1, 28, 28}),
-          at::arange(2).add(index).remainder(10)};
+  return Batch::of({{"input", at::arange(2 * 28 * 28, at::kFloat)
+                                  .mul(0.37)
+                                  .add(11.0 * index)
+                                  .sin()
+                                  .reshape({2, 1, 28, 28})},
+                    {"target", at::arange(2).add(index).remainder(10)}});
 }
 
 Schedule schedule_of(const Case& c, int ranks) {

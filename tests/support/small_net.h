@@ -18,14 +18,13 @@ inline std::vector<int64_t> small_ids(int slice) { return {2 * slice, 2 * slice 
 
 // Two samples for it, of `side` x `side` pixels: others in each slice of each step.
 inline Batch small_slice(int64_t step, int slice, int64_t side) {
-  Batch batch{at::arange(2 * 3 * side * side, at::kFloat)
-                  .mul(0.37)
-                  .add(11.0 * slice + 101.0 * static_cast<double>(step))
-                  .sin()
-                  .reshape({2, 3, side, side}),
-              at::arange(2).add(slice).remainder(10)};
-  batch.ids = small_ids(slice);
-  return batch;
+  return Batch::of({{"input", at::arange(2 * 3 * side * side, at::kFloat)
+                                  .mul(0.37)
+                                  .add(11.0 * slice + 101.0 * static_cast<double>(step))
+                                  .sin()
+                                  .reshape({2, 3, side, side})},
+                    {"target", at::arange(2).add(slice).remainder(10)}},
+                   small_ids(slice));
 }
 
 // The sum of the samples of all slices of such a batch.

@@ -43,7 +43,8 @@ void move_plane(const float* in, float* out, int64_t height, int64_t width,
 }
 
 void move_images(const CropFlipOptions& options, Batch& batch, int64_t epoch) {
-  const Tensor& images = batch.input;
+  if (!batch.fields.contains("input")) return;  // a rank that needs none
+  const Tensor& images = batch.at("input");
   COHORT_CHECK(
       images.dim() == 4 && images.scalar_type() == at::kFloat && images.is_contiguous(),
       "images ", images.sizes());

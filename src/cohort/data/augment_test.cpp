@@ -18,7 +18,8 @@ Batch images(const std::vector<int64_t>& ids) {
     all.push_back(at::arange(2 * kSize * kSize, at::kFloat)
                       .add(1.0 + 1000.0 * static_cast<double>(id))
                       .reshape({2, kSize, kSize}));
-  return {at::stack(all), at::tensor(ids, at::kLong), ids};
+  return Batch::of({{"input", at::stack(all)}, {"target", at::tensor(ids, at::kLong)}},
+                   ids);
 }
 
 Batch augmented(const std::vector<int64_t>& ids, int64_t epoch, uint64_t seed = 3) {
@@ -46,11 +47,11 @@ std::vector<Tensor> every_window(const Tensor& image) {
 }
 
 TEST(CropAndFlip, CutsEveryWindowAboutEquallyOften) {
-  const auto windows = every_window(images({0}).input[0]);
+  const auto windows = every_window(images({0}).at("input")[0]);
   std::vector<int> seen(windows.size(), 0);
   const int epochs = 40 * static_cast<int>(windows.size());
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    const Tensor got = augmented({0}, epoch).input[0];
+    const Tensor got = augmented({0}, epoch).at("input")[0];
     int matches = 0;
     for (size_t w = 0; w < windows.size(); ++w)
       if (got.equal(windows[w])) {
@@ -67,32 +68,32 @@ TEST(CropAndFlip, CutsEveryWindowAboutEquallyOften) {
 
 TEST(CropAndFlip, DependsOnSampleEpochAndSeedAlone) {
   const Batch together = augmented({7, 2, 9, 7}, 5);
-  EXPECT_TRUE(together.input[0].equal(together.input[3]));
-  EXPECT_TRUE(together.input[1].equal(augmented({2}, 5).input[0]));
-  EXPECT_TRUE(together.target.equal(at::tensor({7, 2, 9, 7}, at::kLong)));
+  EXPECT_TRUE(together.at("input")[0].equal(together.at("input")[3]));
+  EXPECT_TRUE(together.at("input")[1].equal(augmented({2}, 5).at("input")[0]));
+  EXPECT_TRUE(together.at("target").equal(at::tensor({7, 2, 9, 7}, at::kLong)));
   int same_epoch = 0, same_seed = 0;
   for (int64_t id = 0; id < 50; ++id) {
-    const Tensor here = augmented({id}, 0).input;
-    same_epoch += here.equal(augmented({id}, 1).input);
-    same_seed += here.equal(augmented({id}, 0, 4).input);
+    const Tensor here = augmented({id}, 0).at("input");
+    same_epoch += here.equal(augmented({id}, 1).at("input"));
+    same_seed += here.equal(augmented({id}, 0, 4).at("input"));
   }
   EXPECT_LT(same_epoch, 10);  // one in 50 by chance
   EXPECT_LT(same_seed, 10);
 }
 
 TEST(CropAndFlip, LeavesABatchWithoutSamplesAlone) {
-  Batch empty{at::empty({0, 2, kSize, kSize}), at::empty({0}, at::kLong), {}};
+  Batch empty = Batch::of({{"input", at::empty({0, 2, kSize, kSize})}});
   crop_and_flip({})(empty, 0);
-  EXPECT_EQ(empty.input.size(0), 0);
+  EXPECT_EQ(empty.at("input").size(0), 0);
 }
 
 TEST(CropAndFlip, PadsWithZerosUnlessToldOtherwise) {
   std::set<float> values;
   for (int64_t epoch = 0; epoch < 20; ++epoch) {
-    Batch batch{at::ones({1, 2, kSize, kSize}), {}, {1}};
+    Batch batch = Batch::of({{"input", at::ones({1, 2, kSize, kSize})}}, {1});
     crop_and_flip({.padding = kPadding})(batch, epoch);
-    const float* pixels = batch.input.const_data_ptr<float>();
-    values.insert(pixels, pixels + batch.input.numel());
+    const float* pixels = batch.at("input").const_data_ptr<float>();
+    values.insert(pixels, pixels + batch.at("input").numel());
   }
   EXPECT_EQ(values, (std::set<float>{0, 1}));
 }

@@ -60,14 +60,15 @@ TEST_F(Cifar10, SamplesAreTheRecordsInTheOrderOfTheFiles) {
   const auto data = open_cifar10(options(), Split::kTrain, nullptr);
   EXPECT_EQ(data->describe(), "cifar-10 train: 15 images 3x32x32, 10 classes");
   const std::vector<int64_t> ids = {14, 0, 4};
-  const Batch batch = data->gather(ids);
-  EXPECT_TRUE(at::equal(batch.target, at::tensor({7, 1, 3}, at::kLong)));
+  const Batch batch = data->gather_all(ids);
+  EXPECT_TRUE(at::equal(batch.at("target"), at::tensor({7, 1, 3}, at::kLong)));
   for (size_t row = 0; row < ids.size(); ++row) {
     const int64_t file = ids[row] / kRecords + 1, record = ids[row] % kRecords;
     std::string bytes = records_of(static_cast<int>(file));
     const Tensor pixels =
         at::from_blob(bytes.data() + record * 3073 + 1, {3, 32, 32}, at::kByte);
-    EXPECT_TRUE(at::equal(batch.input[row], pixels.to(at::kFloat).div(255))) << row;
+    EXPECT_TRUE(at::equal(batch.at("input")[row], pixels.to(at::kFloat).div(255)))
+        << row;
   }
   EXPECT_EQ(open_cifar10(options(), Split::kTest, nullptr)->size(), kRecords);
 }
@@ -75,9 +76,9 @@ TEST_F(Cifar10, SamplesAreTheRecordsInTheOrderOfTheFiles) {
 TEST_F(Cifar10, NormalizesEachChannel) {
   const std::vector<int64_t> ids = {2, 8};
   const Tensor plain =
-      open_cifar10(options(), Split::kTrain, nullptr)->gather(ids).input;
+      open_cifar10(options(), Split::kTrain, nullptr)->gather_all(ids).at("input");
   const Tensor scaled =
-      open_cifar10(options(true), Split::kTrain, nullptr)->gather(ids).input;
+      open_cifar10(options(true), Split::kTrain, nullptr)->gather_all(ids).at("input");
   const Tensor mean = at::tensor({0.4914f, 0.4822f, 0.4465f}).view({3, 1, 1});
   const Tensor deviation = at::tensor({0.2470f, 0.2435f, 0.2616f}).view({3, 1, 1});
   EXPECT_TRUE(at::equal(scaled, plain.sub(mean).div(deviation)));
@@ -95,13 +96,14 @@ TEST_F(Cifar10, IsFoundWhereTheArchiveWasUnpacked) {
 TEST_F(Cifar10, OnlyTheFirstRankReads) {
   for (const int ranks : {1, 2, 3}) {
     const std::vector<int64_t> ids = {0, 14, 7};
-    const auto expected = open_cifar10(options(), Split::kTrain, nullptr)->gather(ids);
+    const auto expected =
+        open_cifar10(options(), Split::kTrain, nullptr)->gather_all(ids);
     test::run_node(ranks, [&](Communicator& node) {
       auto mine = options();
       if (node.rank() != 0) mine.dir = "/nonexistent";
-      const auto batch = open_cifar10(mine, Split::kTrain, &node)->gather(ids);
-      EXPECT_TRUE(at::equal(batch.input, expected.input));
-      EXPECT_TRUE(at::equal(batch.target, expected.target));
+      const auto batch = open_cifar10(mine, Split::kTrain, &node)->gather_all(ids);
+      EXPECT_TRUE(at::equal(batch.at("input"), expected.at("input")));
+      EXPECT_TRUE(at::equal(batch.at("target"), expected.at("target")));
     });
   }
 }

@@ -67,36 +67,36 @@ TEST_F(FashionMnist, GathersWhatTensorOperationsGive) {
   const std::vector<int64_t> ids{4, 0, 2, 2};
   const auto expected = bytes.index_select(0, at::tensor(ids)).to(at::kFloat).div(255);
 
-  const auto plain = open()->gather(ids);
-  EXPECT_TRUE(at::equal(plain.input, expected));
-  EXPECT_TRUE(at::equal(plain.target, at::tensor({4, 9, 0, 0}, at::kLong)));
+  const auto plain = open()->gather_all(ids);
+  EXPECT_TRUE(at::equal(plain.at("input"), expected));
+  EXPECT_TRUE(at::equal(plain.at("target"), at::tensor({4, 9, 0, 0}, at::kLong)));
 
   const auto mean = at::tensor({0.2860f}), deviation = at::tensor({0.3530f});
-  const auto normal = open(true)->gather(ids);
-  EXPECT_TRUE(at::equal(normal.input, expected.sub(mean).div(deviation)));
+  const auto normal = open(true)->gather_all(ids);
+  EXPECT_TRUE(at::equal(normal.at("input"), expected.sub(mean).div(deviation)));
 }
 
 TEST_F(FashionMnist, GathersNothing) {
-  const auto batch = open()->gather({});
-  EXPECT_EQ(batch.input.sizes(), (std::vector<int64_t>{0, 1, 28, 28}));
-  EXPECT_EQ(batch.target.sizes(), (std::vector<int64_t>{0}));
+  const auto batch = open()->gather_all({});
+  EXPECT_EQ(batch.at("input").sizes(), (std::vector<int64_t>{0, 1, 28, 28}));
+  EXPECT_EQ(batch.at("target").sizes(), (std::vector<int64_t>{0}));
 }
 
 TEST_F(FashionMnist, RefusesASampleOutside) {
   const auto data = open();
-  EXPECT_THROW((void)data->gather(std::vector<int64_t>{5}), BugError);
-  EXPECT_THROW((void)data->gather(std::vector<int64_t>{-1}), BugError);
+  EXPECT_THROW((void)data->gather_all(std::vector<int64_t>{5}), BugError);
+  EXPECT_THROW((void)data->gather_all(std::vector<int64_t>{-1}), BugError);
 }
 
 TEST_F(FashionMnist, OnlyTheFirstRankReads) {
   for (const int ranks : {1, 2, 3}) {
-    const auto expected = open()->gather(std::vector<int64_t>{0, 1, 2, 3, 4});
+    const auto expected = open()->gather_all(std::vector<int64_t>{0, 1, 2, 3, 4});
     test::run_node(ranks, [&](Communicator& node) {
       const auto mine = node.rank() == 0 ? dir_.path() : "/nonexistent";
       const auto data = open_fashion_mnist({.dir = mine}, Split::kTrain, &node);
-      const auto batch = data->gather(std::vector<int64_t>{0, 1, 2, 3, 4});
-      EXPECT_TRUE(at::equal(batch.input, expected.input));
-      EXPECT_TRUE(at::equal(batch.target, expected.target));
+      const auto batch = data->gather_all(std::vector<int64_t>{0, 1, 2, 3, 4});
+      EXPECT_TRUE(at::equal(batch.at("input"), expected.at("input")));
+      EXPECT_TRUE(at::equal(batch.at("target"), expected.at("target")));
       EXPECT_EQ(data->describe(), "fashion-mnist train: 5 images 1x28x28, 10 classes");
     });
   }
@@ -171,8 +171,8 @@ TEST(FashionMnistFiles, AreTheKnownOnes) {
   const auto files = read_fashion_mnist(FashionMnistOptions{}.dir, Split::kTest);
   EXPECT_EQ(files.images.sum(at::kLong).item<int64_t>(), 573'469'082);
   EXPECT_EQ(files.labels.bincount().equal(at::full({10}, 1000, at::kLong)), true);
-  const auto first = test->gather(std::vector<int64_t>{0, 1, 2});
-  EXPECT_TRUE(at::equal(first.target, at::tensor({9, 2, 1}, at::kLong)));
+  const auto first = test->gather_all(std::vector<int64_t>{0, 1, 2});
+  EXPECT_TRUE(at::equal(first.at("target"), at::tensor({9, 2, 1}, at::kLong)));
 }
 
 }  // namespace

@@ -48,22 +48,15 @@ class ImageDataset final : public Dataset {
 
   int64_t size() const override { return labels_.size(0); }
 
-  Batch gather(std::span<const int64_t> ids) const override {
-    const auto rows = static_cast<int64_t>(ids.size());
-    Batch batch{at::empty({rows, images_.size(1), images_.size(2), images_.size(3)},
-                          at::kFloat),
-                at::empty({rows}, at::kLong)};
-    const auto pixels = images_.size(1) * images_.size(2) * images_.size(3);
-    const auto* images = images_.const_data_ptr<uint8_t>();
-    const auto* labels = labels_.const_data_ptr<uint8_t>();
-    auto* input = batch.input.mutable_data_ptr<float>();
-    auto* target = batch.target.mutable_data_ptr<int64_t>();
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t id = ids[row];
-      COHORT_CHECK(id >= 0 && id < size(), "sample ", id, " of ", size());
-      scale_image(images + id * pixels, input + row * pixels, pixels);
-      target[row] = labels[id];
-    }
+  std::span<const std::string> fields() const override { return fields_; }
+
+  Batch gather(std::span<const int64_t> ids,
+               std::span<const std::string> fields) const override {
+    Batch batch = empty_batch(*this, ids, fields);
+    if (const auto it = batch.fields.find("input"); it != batch.fields.end())
+      it->second = inputs(ids);
+    if (const auto it = batch.fields.find("target"); it != batch.fields.end())
+      it->second = targets(ids);
     return batch;
   }
 
@@ -73,6 +66,26 @@ class ImageDataset final : public Dataset {
   }
 
  private:
+  Tensor inputs(std::span<const int64_t> ids) const {
+    const auto rows = static_cast<int64_t>(ids.size());
+    Tensor all = at::empty({rows, images_.size(1), images_.size(2), images_.size(3)},
+                           at::kFloat);
+    const auto pixels = images_.size(1) * images_.size(2) * images_.size(3);
+    const auto* images = images_.const_data_ptr<uint8_t>();
+    auto* out = all.mutable_data_ptr<float>();
+    for (int64_t row = 0; row < rows; ++row)
+      scale_image(images + ids[row] * pixels, out + row * pixels, pixels);
+    return all;
+  }
+
+  Tensor targets(std::span<const int64_t> ids) const {
+    Tensor all = at::empty({static_cast<int64_t>(ids.size())}, at::kLong);
+    const auto* labels = labels_.const_data_ptr<uint8_t>();
+    auto* out = all.mutable_data_ptr<int64_t>();
+    for (size_t row = 0; row < ids.size(); ++row) out[row] = labels[ids[row]];
+    return all;
+  }
+
   void scale_image(const uint8_t* image, float* out, int64_t pixels) const {
     if (scale_.mean.empty()) {
       scale_row(image, out, pixels);
@@ -85,6 +98,7 @@ class ImageDataset final : public Dataset {
     }
   }
 
+  const std::vector<std::string> fields_{"input", "target"};
   std::string name_;
   Tensor images_;
   Tensor labels_;

@@ -34,20 +34,16 @@ class Synthetic final : public Dataset {
 
   int64_t size() const override { return options_.size; }
 
-  Batch gather(std::span<const int64_t> ids) const override {
-    const auto rows = static_cast<int64_t>(ids.size());
-    auto input = at::empty({rows, elements_}, at::kFloat);
-    auto target = at::empty({rows}, at::kLong);
-    auto* labels = target.mutable_data_ptr<int64_t>();
-    for (int64_t row = 0; row < rows; ++row) {
-      COHORT_CHECK(ids[row] >= 0 && ids[row] < size(), "sample ", ids[row], " of ",
-                   size());
-      auto sample = input.select(0, row);
-      labels[row] = fill(ids[row], sample);
-    }
-    std::vector<int64_t> shape{rows};
-    shape.insert(shape.end(), options_.shape.begin(), options_.shape.end());
-    return {input.view(shape), target};
+  std::span<const std::string> fields() const override { return fields_; }
+
+  Batch gather(std::span<const int64_t> ids,
+               std::span<const std::string> fields) const override {
+    Batch batch = empty_batch(*this, ids, fields);
+    if (const auto it = batch.fields.find("input"); it != batch.fields.end())
+      it->second = inputs(ids);
+    if (const auto it = batch.fields.find("target"); it != batch.fields.end())
+      it->second = labels(ids);
+    return batch;
   }
 
   std::string describe() const override {
@@ -61,19 +57,40 @@ class Synthetic final : public Dataset {
   }
 
  private:
-  // Makes the sample in `out` and returns its class.
-  int64_t fill(int64_t id, Tensor& out) const {
-    const auto labels = RandomKey::of_path(options_.seed, "synthetic.label");
-    const auto label = static_cast<int64_t>(
-        random_below(labels, id, static_cast<uint64_t>(options_.classes)));
-    const auto noise = RandomKey::of_path(options_.seed, "synthetic.noise", id);
-    fill_uniform(out, noise, -1, 1);
-    const float* pattern = patterns_.const_data_ptr<float>() + label * elements_;
-    float* values = out.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < elements_; ++i) values[i] += pattern[i];
-    return label;
+  Tensor inputs(std::span<const int64_t> ids) const {
+    std::vector<int64_t> shape{static_cast<int64_t>(ids.size())};
+    shape.insert(shape.end(), options_.shape.begin(), options_.shape.end());
+    Tensor all = at::empty({shape[0], elements_}, at::kFloat);
+    for (int64_t row = 0; row < shape[0]; ++row) {
+      Tensor sample = all.select(0, row);
+      fill(ids[row], sample);
+    }
+    return all.view(shape);
   }
 
+  Tensor labels(std::span<const int64_t> ids) const {
+    Tensor all = at::empty({static_cast<int64_t>(ids.size())}, at::kLong);
+    auto* values = all.mutable_data_ptr<int64_t>();
+    for (size_t row = 0; row < ids.size(); ++row) values[row] = label(ids[row]);
+    return all;
+  }
+
+  int64_t label(int64_t id) const {
+    const auto key = RandomKey::of_path(options_.seed, "synthetic.label");
+    return static_cast<int64_t>(
+        random_below(key, id, static_cast<uint64_t>(options_.classes)));
+  }
+
+  // Makes the sample in `out`.
+  void fill(int64_t id, Tensor& out) const {
+    const auto noise = RandomKey::of_path(options_.seed, "synthetic.noise", id);
+    fill_uniform(out, noise, -1, 1);
+    const float* pattern = patterns_.const_data_ptr<float>() + label(id) * elements_;
+    float* values = out.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < elements_; ++i) values[i] += pattern[i];
+  }
+
+  const std::vector<std::string> fields_{"input", "target"};
   SyntheticOptions options_;
   int64_t elements_ = 1;
   Tensor patterns_;

@@ -28,6 +28,7 @@ class SpoiltBlock final : public Block {
     return block_->parameters();
   }
   std::span<const NamedTensor> buffers() const override { return block_->buffers(); }
+  std::span<const std::string> fields() const override { return block_->fields(); }
 
   Values forward(const Values& inputs, Context& context) override {
     context.grads = nullptr;

@@ -89,7 +89,7 @@ class ForwardPass final : private Surroundings {
   ForwardPass(const Chain& chain, const Batch& batch)
       : batch_(batch), blocks_(chain, *this, {}), size_(chain.blocks.size()) {
     batch_.ids.clear();
-    for (int64_t i = 0; i < batch.input.size(0); ++i) batch_.ids.push_back(i);
+    for (int64_t i = 0; i < batch.count; ++i) batch_.ids.push_back(i);
   }
 
   std::vector<ForwardCount> count() {
@@ -174,12 +174,9 @@ std::optional<std::vector<BlockCount>> count_blocks(const Chain& on_meta,
                                                     const Dataset& data) {
   constexpr int64_t kSamples = 2;
   const auto batch = [&](int64_t samples) {
-    std::vector<int64_t> ids;
-    for (int64_t i = 0; i < samples; ++i) ids.push_back(i % data.size());
-    const Batch here = data.gather(ids);
-    return Batch{.input = here.input.to(at::kMeta),
-                 .target = here.target.defined() ? here.target.to(at::kMeta) : Tensor(),
-                 .ids = {}};
+    Batch batch = some_samples(on_meta, data, samples);
+    for (auto& [name, tensor] : batch.fields) tensor = tensor.to(at::kMeta);
+    return batch;
   };
   return count_blocks(on_meta, batch, kSamples);
 }

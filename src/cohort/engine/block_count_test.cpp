@@ -22,9 +22,8 @@ MakeBatch images_of(std::vector<int64_t> shape, at::Device device) {
     std::vector<int64_t> all{samples};
     all.insert(all.end(), shape.begin(), shape.end());
     const at::TensorOptions options(device);
-    return Batch{.input = at::ones(all, options),
-                 .target = at::zeros({samples}, options.dtype(at::kLong)),
-                 .ids = {}};
+    return Batch::of({{"input", at::ones(all, options)},
+                      {"target", at::zeros({samples}, options.dtype(at::kLong))}});
   };
 }
 
@@ -108,7 +107,7 @@ TEST_P(BlockCountOfModels, OutputsHaveTheFormThatBlocksGive) {
   const auto counts = count(GetParam(), 2);
   const Chain chain = GetParam().make();
   const int64_t samples = 3;
-  Values values{images_of(GetParam().shape, at::kCPU)(samples).input};
+  Values values{images_of(GetParam().shape, at::kCPU)(samples).at("input")};
   std::vector<int64_t> ids(samples);
   for (size_t b = 0; b + 1 < chain.blocks.size(); ++b) {
     Context context{.sample_ids = ids};
@@ -166,7 +165,8 @@ Chain with_function(const std::function<Tensor(const Tensor&)>& function) {
   chain.blocks.insert(chain.blocks.begin(),
                       std::make_unique<FunctionBlock>(
                           "function", TensorLists{},
-                          [=](const Tensor& x, Context&) { return function(x); }));
+                          [=](const Tensor& x, Context&) { return function(x); },
+                          std::vector<std::string>{"input"}));
   return chain;
 }
 

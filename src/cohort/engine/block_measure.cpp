@@ -31,12 +31,13 @@ class Pass final : private Surroundings {
  public:
   // `homes`: where gradients are written, by place: no counter sees them, as in a run.
   Pass(const Chain& chain, const Batch& batch, std::span<const Tensor> homes)
-      : batch_(batch),
+      : chain_(chain),
+        batch_(batch),
         homes_(homes),
         samples_(chain.blocks.size()),
         blocks_(chain, *this, {}) {
     batch_.ids.clear();
-    for (int64_t i = 0; i < batch.input.size(0); ++i) batch_.ids.push_back(i);
+    for (int64_t i = 0; i < batch.count; ++i) batch_.ids.push_back(i);
   }
 
   std::vector<Sample> run() {
@@ -48,7 +49,9 @@ class Pass final : private Surroundings {
     blocks_.begin(0, Phase::kTrain);  // drops what forwards learned
     blocks_.clear();
     COHORT_CHECK(counter_.current() - before < (1 << 20), "a pass left memory behind");
-    samples_[0].activation += static_cast<double>(batch_.input.nbytes());
+    for (size_t b = 0; b < samples_.size(); ++b)
+      for (const auto& field : batch_.tensors(chain_.blocks[b]->fields()))
+        samples_[b].activation += static_cast<double>(field.nbytes());
     return samples_;
   }
 
@@ -86,6 +89,7 @@ class Pass final : private Surroundings {
     return counter_.current();
   }
 
+  const Chain& chain_;
   Batch batch_;
   std::span<const Tensor> homes_;
   std::vector<Sample> samples_;
@@ -141,12 +145,18 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain,
   return measures;
 }
 
+Batch some_samples(const Chain& chain, const Dataset& data, int64_t count) {
+  const auto fields = chain.fields();
+  require_fields(data, fields);
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(i % data.size());
+  return data.gather(ids, fields);
+}
+
 std::vector<BlockMeasure> measure_blocks(const Chain& chain, const Dataset& data) {
   constexpr int64_t kFew = 2;
   const auto batch = [&](int64_t samples) {
-    std::vector<int64_t> ids;
-    for (int64_t i = 0; i < samples; ++i) ids.push_back(i % data.size());
-    return data.gather(ids);
+    return some_samples(chain, data, samples);
   };
   return measure_blocks(chain, batch, kFew);
 }

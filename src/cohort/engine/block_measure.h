@@ -37,6 +37,10 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain,
                                          const std::function<Batch(int64_t)>& batch,
                                          int64_t samples);
 
+// So many samples of a data set, with what the chain takes of them: the first ones,
+// again and again where it has fewer. ConfigError if it lacks a field.
+Batch some_samples(const Chain& chain, const Dataset& data, int64_t count);
+
 // The same with a few samples of a data set.
 std::vector<BlockMeasure> measure_blocks(const Chain& chain, const Dataset& data);
 

@@ -20,6 +20,11 @@ Tensor dense(const Tensor& value) {
 
 }  // namespace
 
+Values with_fields(Values values, const Block& block, const Batch& batch) {
+  for (auto& field : batch.tensors(block.fields())) values.push_back(std::move(field));
+  return values;
+}
+
 // Hands out the cells of one forward.
 class BlockRunner::Cells final : public GradSink {
  public:
@@ -94,10 +99,11 @@ void BlockRunner::forward(int block, int slice, bool keeps_graph) {
   Flight& now = flight(block, slice);
   now = {};
   const Batch& batch = around_.batch(slice);
-  if (batch.input.size(0) == 0) return;  // a short last batch has empty slices
-  now.inputs = block == 0 ? Values{batch.input}
-                          : cut_graph(flight(block - 1, slice).outputs,
-                                      input_has_gradient_[block]);
+  if (batch.count == 0) return;  // a short last batch has empty slices
+  now.inputs = with_fields(block == 0 ? Values{}
+                                      : cut_graph(flight(block - 1, slice).outputs,
+                                                  input_has_gradient_[block]),
+                           *chain_.blocks[block], batch);
   now.has_graph = keeps_graph;
   const c10::AutoGradMode mode(keeps_graph);
   const size_t before = statistics_.size();
@@ -130,7 +136,8 @@ Values BlockRunner::run(int block, int slice, const Values& inputs, bool again) 
 Values BlockRunner::loss_of(int slice, const Values& outputs, bool again) {
   const bool hurries = !options_.may_wait && phase_ == Phase::kTrain;
   const c10::AutoGradMode mode(hurries || c10::GradMode::is_enabled());
-  const WeightedLoss loss = chain_.loss(outputs, around_.batch(slice).target);
+  const WeightedLoss loss =
+      chain_.loss(outputs, around_.batch(slice).tensors(chain_.loss.fields));
   if (!again) around_.keep_loss(slice, loss);
   return {loss.sum};
 }
@@ -158,6 +165,8 @@ void BlockRunner::backward(int block, int slice) {
   Values& upstream = flight(block - 1, slice).gradient;
   auto next = gradients.begin() + static_cast<int64_t>(trained.size());
   upstream.clear();
+  if (now.inputs.empty()) return;
+  now.inputs.resize(now.inputs.size() - chain_.blocks[block]->fields().size());
   for (const auto& input : now.inputs)
     upstream.push_back(input.requires_grad() ? dense(*next++) : Tensor());
 }

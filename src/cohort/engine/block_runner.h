@@ -13,6 +13,10 @@
 
 namespace cohort {
 
+// What a block is given: the values of the block before, and behind them the fields of
+// the batch that it takes.
+Values with_fields(Values values, const Block& block, const Batch& batch);
+
 // What blocks compute with, and where their gradients go. A place is the number of a
 // parameter in the order of the chain, each counted once.
 class Surroundings {

@@ -149,11 +149,10 @@ void run_steps(const DeclaredCase& c, Communicator& comm, Reach& reach) {
                   .rate = 0.05,
                   .batch =
                       [](int slice) {
-                        Batch batch;
-                        batch.input = at::full({3, 60}, 0.1 * (slice + 1));
-                        batch.target = at::arange(3);
-                        batch.ids = {3 * slice, 3 * slice + 1, 3 * slice + 2};
-                        return batch;
+                        return Batch::of(
+                            {{"input", at::full({3, 60}, 0.1 * (slice + 1))},
+                             {"target", at::arange(3)}},
+                            {3 * slice, 3 * slice + 1, 3 * slice + 2});
                       },
                   .in_turn = true});
 }

@@ -41,11 +41,13 @@ Batch slice_of(int64_t step, int slice, at::IntArrayRef shape) {
   const int64_t rows = step + 1 == kSteps ? (slice < 3 ? 1 : 0) : 2 + slice % 2;
   std::vector<int64_t> sizes = {rows};
   sizes.insert(sizes.end(), shape.begin(), shape.end());
-  Batch batch{at::zeros(sizes), at::arange(rows).add(slice + step).remainder(10), {}};
-  batch.input.view({-1}).copy_(at::arange(batch.input.numel(), at::kFloat)
-                                   .add(static_cast<double>(31 * slice + 7 * step))
-                                   .mul(0.37)
-                                   .sin());
+  const Tensor input = at::zeros(sizes);
+  input.view({-1}).copy_(at::arange(input.numel(), at::kFloat)
+                             .add(static_cast<double>(31 * slice + 7 * step))
+                             .mul(0.37)
+                             .sin());
+  Batch batch = Batch::of(
+      {{"input", input}, {"target", at::arange(rows).add(slice + step).remainder(10)}});
   for (int64_t i = 0; i < rows; ++i) batch.ids.push_back(100 * step + 10 * slice + i);
   return batch;
 }
@@ -182,8 +184,9 @@ TEST(ExecutorDevice, ABadGradientIsNamedAsOnTheHost) {
                                {.slices = 2, .clip = true, .memory = MemoryIn::kBoth}),
                       *rule, comm, {.clip = 1, .compute_on = ComputeOn::kStaged});
     const auto batch = [](int slice) {
-      Batch made{at::ones({2, 4}), at::zeros({2}, at::kLong), {0, 1}};
-      if (slice == 1) made.input.fill_(std::numeric_limits<float>::quiet_NaN());
+      Batch made = Batch::of(
+          {{"input", at::ones({2, 4})}, {"target", at::zeros({2}, at::kLong)}}, {0, 1});
+      if (slice == 1) made.at("input").fill_(std::numeric_limits<float>::quiet_NaN());
       return made;
     };
     try {

@@ -27,7 +27,8 @@ Batch samples(const Chain&, int64_t begin, int64_t end) {
                          .sin()
                          .reshape({kSamples, 1, 28, 28});
   const Tensor labels = at::arange(kSamples).remainder(10);
-  return {all.slice(0, begin, end), labels.slice(0, begin, end)};
+  return Batch::of(
+      {{"input", all.slice(0, begin, end)}, {"target", labels.slice(0, begin, end)}});
 }
 
 // Slice s of the batch of `count` samples; the last ones may be empty.
@@ -73,10 +74,10 @@ Outcome train_stock(Chain& chain) {
   std::vector<Tensor> velocity;
   for (int64_t step = 0; step < 3; ++step) {
     const Batch batch = samples(chain, 0, step == 2 ? 3 : kSamples);
-    Values values{batch.input};
+    Values values{batch.at("input")};
     Context context;
     for (auto& block : chain.blocks) values = block->forward(values, context);
-    const Tensor loss = at::cross_entropy_loss(values[0], batch.target);
+    const Tensor loss = at::cross_entropy_loss(values[0], batch.at("target"));
     loss.backward();
     outcome.losses.push_back(loss.item<double>());
     const c10::NoGradGuard no_grad;
@@ -155,11 +156,11 @@ TEST_P(ExecutorTest, RunningStatisticsAreThoseOfAllSlicesEverywhere) {
         chain, generate(specs_of(chain), {.dp = comm.size()}, {.slices = kSlices}),
         *rule, comm, {});
     const auto batch = [](int slice) {
-      return Batch{at::arange(2 * 3 * 32 * 32, at::kFloat)
-                       .add(1000.0 * slice)
-                       .sin()
-                       .reshape({2, 3, 32, 32}),
-                   at::arange(2)};
+      return Batch::of({{"input", at::arange(2 * 3 * 32 * 32, at::kFloat)
+                                      .add(1000.0 * slice)
+                                      .sin()
+                                      .reshape({2, 3, 32, 32})},
+                        {"target", at::arange(2)}});
     };
     executor.run({.step = 0, .rate = 0.0, .batch = batch});
     // bn1 of the stem, folded by hand in slice order.
@@ -168,7 +169,7 @@ TEST_P(ExecutorTest, RunningStatisticsAreThoseOfAllSlicesEverywhere) {
     for (int s = 0; s < kSlices; ++s) {
       std::vector<Statistic> statistics;
       Context context{.statistics = &statistics};
-      alone.blocks[0]->forward({batch(s).input}, context);
+      alone.blocks[0]->forward({batch(s).at("input")}, context);
       mean.mul_(0.9).add_(statistics[0].value, 0.1);
     }
     EXPECT_TRUE(at::allclose(chain.buffers()[0].tensor, mean, 1e-5, 1e-7));
@@ -182,7 +183,7 @@ TEST_P(ExecutorTest, OneRankAskedToStopIsHeardByAll) {
     Executor executor(
         chain, generate(specs_of(chain), {.dp = comm.size()}, {.slices = comm.size()}),
         *rule, comm, {});
-    const auto batch = [](int) { return Batch{at::ones({2, 16}), {}}; };
+    const auto batch = [](int) { return Batch::of({{"input", at::ones({2, 16})}}); };
     EXPECT_FALSE(executor.run({.step = 0, .batch = batch}).stop);
     const bool last = comm.rank() + 1 == comm.size();
     EXPECT_TRUE(executor.run({.step = 1, .batch = batch, .stop = last}).stop);
@@ -205,7 +206,7 @@ TEST_P(ExecutorTest, AStepThatOverflowsIsSkippedEverywhere) {
     const auto before = executor.weights();
     std::vector<Tensor> first;
     for (const auto& weight : before) first.push_back(weight.tensor.clone());
-    const auto batch = [](int) { return Batch{at::ones({2, 16}), {}}; };
+    const auto batch = [](int) { return Batch::of({{"input", at::ones({2, 16})}}); };
     EXPECT_TRUE(executor.run({.step = 0, .rate = 0.1, .batch = batch}).skipped);
     const auto after = executor.weights();
     for (size_t i = 0; i < after.size(); ++i)

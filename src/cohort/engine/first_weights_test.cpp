@@ -43,12 +43,12 @@ Chain model_filled_later(uint64_t seed = 5) {
 }
 
 Batch some_images(int slice) {
-  return {at::arange(2 * 3 * 32 * 32, at::kFloat)
-              .mul(0.37)
-              .add(slice)
-              .sin()
-              .view({2, 3, 32, 32}),
-          at::arange(2) + slice};
+  return Batch::of({{"input", at::arange(2 * 3 * 32 * 32, at::kFloat)
+                                  .mul(0.37)
+                                  .add(slice)
+                                  .sin()
+                                  .view({2, 3, 32, 32})},
+                    {"target", at::arange(2) + slice}});
 }
 
 struct FirstHashes {

@@ -32,6 +32,7 @@ HostCompute::HostCompute(const Chain& chain, const FlatState& state,
       first_slice_(first_slice),
       recomputed_(recomputed_in(role)),
       last_to_add_(last_adders_of(chain, schedule)),
+      block_fields_(chain.block_fields()),
       draws_(has_first_block(role)),
       blocks_(chain, *this, {.seed = seed, .first_slice = first_slice}) {}
 
@@ -64,7 +65,10 @@ const Batch& HostCompute::batch(int slice) {
   Timed timed(step_.split.data);
   Batch batch = input_->batch(first_slice_ + slice);
   if (!evaluates_ && draws_) step_.sums.draw(input_->sample_key, batch.ids);
-  if (batch.input.is_floating_point()) batch.input = batch.input.to(compute_);
+  for (const auto& name : block_fields_)
+    if (const auto it = batch.fields.find(name);
+        it != batch.fields.end() && it->second.is_floating_point())
+      it->second = it->second.to(compute_);
   return batches_[slice] = std::move(batch);
 }
 
@@ -84,11 +88,8 @@ void HostCompute::backward(const Action& action) {
   for (const int bucket : action.buckets)
     if (last_to_add_[bucket] == action.block && state_.buckets()[bucket].trained)
       gradients_.finish_slice(bucket, action.slice);
-  // One without samples is not loaded twice.
-  if (const auto it = batches_.find(action.slice); it != batches_.end() &&
-                                                   it->second.input.size(0) > 0 &&
-                                                   !blocks_.is_under_way(action.slice))
-    batches_.erase(it);
+  // What travels after it still asks for the number of its samples.
+  if (!blocks_.is_under_way(action.slice)) batches_[action.slice].fields.clear();
 }
 
 void HostCompute::apply(std::span<const Statistic> statistics) {

@@ -27,7 +27,7 @@ class HostCompute final : public ComputeSide, private Surroundings {
   std::vector<Statistic> statistics() override { return blocks_.statistics(); }
   void apply(std::span<const Statistic> statistics) override;
   BlockRunner& blocks() override { return blocks_; }
-  int64_t rows(int slice) override { return batch(slice).input.size(0); }
+  int64_t rows(int slice) override { return batch(slice).count; }
 
  private:
   const Batch& batch(int slice) override;
@@ -46,13 +46,14 @@ class HostCompute final : public ComputeSide, private Surroundings {
   int first_slice_;
   std::set<std::pair<int, int>> recomputed_;  // blocks and slices
   std::vector<int> last_to_add_;              // by bucket: block
+  std::vector<std::string> block_fields_;     // computed with in that dtype
   bool draws_;                                // of the ranks with a slice one does
   BlockRunner blocks_;
 
   const StepInput* input_ = nullptr;
   bool evaluates_ = false;
   double seed_scale_ = 1, correct_ = 0;
-  std::map<int, Batch> batches_;  // by slice, while it is under way
+  std::map<int, Batch> batches_;  // by slice; fields while it is under way
 };
 
 }  // namespace cohort

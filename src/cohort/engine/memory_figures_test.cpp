@@ -25,7 +25,9 @@ constexpr int64_t kMeasuredSamples = 4;  // a slice
 
 int64_t width() { return std::getenv("COHORT_LONG") ? 1440 : 512; }
 
-Batch wide_samples(int64_t count) { return {at::ones({count, width()}), {}}; }
+Batch wide_samples(int64_t count) {
+  return Batch::of({{"input", at::ones({count, width()})}});
+}
 
 // Bytes a parameter of mixed precision with AdamW: 2 weights, 2 gradients, 4 master,
 // 8 optimizer state, each whole or cut.
@@ -108,7 +110,8 @@ INSTANTIATE_TEST_SUITE_P(ShardLevels, MemoryFigures,
 double activations_of(const char* recompute, Communicator& comm) {
   constexpr int64_t kMany = 256;
   const auto images = [](int64_t count) {
-    Batch batch{at::ones({count, 512}), at::zeros({count}, at::kLong)};
+    Batch batch = Batch::of(
+        {{"input", at::ones({count, 512})}, {"target", at::zeros({count}, at::kLong)}});
     for (int64_t i = 0; i < count; ++i) batch.ids.push_back(i);
     return batch;
   };
@@ -148,7 +151,8 @@ TEST(RecomputeMemory, IsWhatTheCheckerSays) {
 void compare_uneven_blocks(int shard, bool elastic, Communicator& comm) {
   constexpr int64_t kSlice = 8;
   const auto images = [](int64_t count) {
-    Batch batch{at::ones({count, 1, 28, 28}), at::zeros({count}, at::kLong)};
+    Batch batch = Batch::of({{"input", at::ones({count, 1, 28, 28})},
+                             {"target", at::zeros({count}, at::kLong)}});
     for (int64_t i = 0; i < count; ++i) batch.ids.push_back(i);
     return batch;
   };

@@ -47,7 +47,10 @@ class Faulty final : public ElementwiseRule {
   float by_;
 };
 
-Batch batch_of(int) { return {at::ones({1, 1, 28, 28}), at::zeros({1}, at::kLong)}; }
+Batch batch_of(int) {
+  return Batch::of(
+      {{"input", at::ones({1, 1, 28, 28})}, {"target", at::zeros({1}, at::kLong)}});
+}
 
 Schedule schedule_of(const Chain& chain, const Case& c) {
   return generate(specs_of(chain),
@@ -130,7 +133,7 @@ TEST(ReplicasOfMasters, AreComparedWhereEveryoneUpdatesThem) {
                     .clip = true,
                     .precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16}}),
           rule, comm, {});
-      const auto batch = [](int) { return Batch{at::ones({2, 16}), {}}; };
+      const auto batch = [](int) { return Batch::of({{"input", at::ones({2, 16})}}); };
       EXPECT_EQ(drift_message(executor), "");
       executor.run({.step = 0, .rate = 0, .batch = batch});
       for (const auto& [name, tensor] : chain.parameters()) {
@@ -157,7 +160,7 @@ TEST(MirrorsOfShares, AreComparedWithThem) {
                      {.slices = 3, .elastic = true, .optimizer_states = 1}),
             *rule, comm, {});
         executor.run({.step = 0, .rate = 0.1, .batch = [](int) {
-                        return Batch{at::ones({2, 16}), {}};
+                        return Batch::of({{"input", at::ones({2, 16})}});
                       }});
         EXPECT_EQ(drift_message(executor), "");
         auto pieces = executor.state(which);  // the last of those held is a mirror

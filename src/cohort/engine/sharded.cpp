@@ -24,6 +24,7 @@ class ParameterBlock final : public Block {
   const std::string& name() const override { return parameters_[0].name; }
   std::span<const NamedTensor> parameters() const override { return parameters_; }
   std::span<const NamedTensor> buffers() const override { return {}; }
+  std::span<const std::string> fields() const override { return {}; }
   Values forward(const Values&, Context&) override {
     throw BugError("[engine] the module computes, not its parameters");
   }

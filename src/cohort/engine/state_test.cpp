@@ -99,12 +99,12 @@ struct Side {
 
   Batch batch_of(int64_t step, int slice) const {
     const Tensor shape = gray ? at::empty({2, 1, 28, 28}) : at::empty({2, 3, 32, 32});
-    return {at::arange(shape.numel(), at::kFloat)
-                .mul(0.37)
-                .add(static_cast<double>(7 * step + slice))
-                .sin()
-                .reshape(shape.sizes()),
-            at::arange(2) + slice};
+    return Batch::of({{"input", at::arange(shape.numel(), at::kFloat)
+                                    .mul(0.37)
+                                    .add(static_cast<double>(7 * step + slice))
+                                    .sin()
+                                    .reshape(shape.sizes())},
+                      {"target", at::arange(2) + slice}});
   }
 
   // Rank 0's: all weights and buffers.

@@ -60,12 +60,12 @@ Chain make_layers() {
 }
 
 Batch rows_of(int64_t step, int slice) {
-  return {at::arange(4 * 100, at::kFloat)
-              .mul(0.37)
-              .add(static_cast<double>(13 * step + 5 * slice))
-              .sin()
-              .reshape({4, 100}),
-          at::arange(4).add(step + slice).remainder(10)};
+  return Batch::of({{"input", at::arange(4 * 100, at::kFloat)
+                                  .mul(0.37)
+                                  .add(static_cast<double>(13 * step + 5 * slice))
+                                  .sin()
+                                  .reshape({4, 100})},
+                    {"target", at::arange(4).add(step + slice).remainder(10)}});
 }
 
 struct TotalRank {
@@ -152,8 +152,8 @@ class Plain {
     for (const auto& one : tensors_)
       leaves.push_back(one.p.detach().requires_grad_(true));
     for (int slice = 0; slice < kTotalSlices; ++slice) {
-      inputs.push_back(rows_of(step, slice).input.to(at::kDouble));
-      targets.push_back(rows_of(step, slice).target);
+      inputs.push_back(rows_of(step, slice).at("input").to(at::kDouble));
+      targets.push_back(rows_of(step, slice).at("target"));
     }
     Tensor x = at::cat(inputs);
     for (size_t i = 0; i < leaves.size(); i += 2) {

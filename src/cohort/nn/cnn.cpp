@@ -5,23 +5,26 @@ namespace cohort {
 namespace {
 
 std::unique_ptr<Block> conv_block(const std::string& name, int64_t in, int64_t out,
-                                  const LayerOptions& layers) {
+                                  const LayerOptions& layers,
+                                  std::vector<std::string> fields = {}) {
   TensorLists tensors;
   const Conv2d conv(tensors, name, in, out, {.kernel = 3, .padding = 1}, layers);
   const auto format = layers.channels_last ? at::MemoryFormat::ChannelsLast
                                            : at::MemoryFormat::Contiguous;
   return std::make_unique<FunctionBlock>(
-      name, std::move(tensors), [conv, format](const Tensor& x, Context&) {
+      name, std::move(tensors),
+      [conv, format](const Tensor& x, Context&) {
         return at::max_pool2d(conv(x.contiguous(format)).relu_(), 2);
-      });
+      },
+      std::move(fields));
 }
 
 }  // namespace
 
 Chain make_cnn(const CnnOptions& model, const LayerOptions& layers) {
   const int64_t width = model.width;
-  Chain chain{.blocks = {}, .loss = cross_entropy};
-  chain.blocks.push_back(conv_block("c1", 1, width, layers));
+  Chain chain{.blocks = {}, .loss = classifier_loss()};
+  chain.blocks.push_back(conv_block("c1", 1, width, layers, {"input"}));
   chain.blocks.push_back(conv_block("c2", width, 2 * width, layers));
 
   TensorLists hidden_tensors;
@@ -47,9 +50,10 @@ Chain make_linear_stack(const LinearStackOptions& model, const LayerOptions& lay
     const Linear linear(tensors, name, model.width, model.width, layers);
     chain.blocks.push_back(std::make_unique<FunctionBlock>(
         name, std::move(tensors),
-        [linear](const Tensor& x, Context& context) { return linear(x, context); }));
+        [linear](const Tensor& x, Context& context) { return linear(x, context); },
+        fields_of_layer(i)));
   }
-  chain.loss = [](const Values& outputs, const Tensor&) {
+  chain.loss.function = [](const Values& outputs, const Values&) {
     const Tensor y = outputs.at(0).to(at::kFloat);
     return WeightedLoss{.sum = y.square().sum() / y.size(1),
                         .count = static_cast<double>(y.size(0))};

@@ -27,22 +27,33 @@ class LayerBlock : public Block {
     return tensors_.parameters;
   }
   std::span<const NamedTensor> buffers() const override { return tensors_.buffers; }
+  std::span<const std::string> fields() const override { return fields_; }
 
  protected:
-  explicit LayerBlock(std::string name) : name_(std::move(name)) {}
+  explicit LayerBlock(std::string name, std::vector<std::string> fields = {})
+      : name_(std::move(name)), fields_(std::move(fields)) {}
   TensorLists tensors_;
 
  private:
   std::string name_;
+  std::vector<std::string> fields_;
 };
 
-// A block whose forward is one function of one tensor.
+// What the layer at that place of a stack takes of a batch: the first its "input".
+inline std::vector<std::string> fields_of_layer(int64_t place) {
+  if (place > 0) return {};
+  return {"input"};
+}
+
+// A block whose forward is one function of one tensor: of the block before, or the one
+// field of a batch that a first block takes.
 using ForwardFunction = std::function<Tensor(const Tensor& input, Context& context)>;
 
 class FunctionBlock final : public LayerBlock {
  public:
-  FunctionBlock(std::string name, TensorLists tensors, ForwardFunction forward)
-      : LayerBlock(std::move(name)), forward_(std::move(forward)) {
+  FunctionBlock(std::string name, TensorLists tensors, ForwardFunction forward,
+                std::vector<std::string> fields = {})
+      : LayerBlock(std::move(name), std::move(fields)), forward_(std::move(forward)) {
     tensors_ = std::move(tensors);
   }
   Values forward(const Values& inputs, Context& context) override {

@@ -127,4 +127,12 @@ WeightedLoss cross_entropy(const Values& outputs, const Tensor& target) {
   return loss;
 }
 
+Loss classifier_loss() {
+  return {.function =
+              [](const Values& outputs, const Values& fields) {
+                return cross_entropy(outputs, fields.at(0));
+              },
+          .fields = {"target"}};
+}
+
 }  // namespace cohort

@@ -68,4 +68,7 @@ class BatchNorm2d {
 // Cross entropy of logits and class numbers, as (sum, count).
 WeightedLoss cross_entropy(const Values& outputs, const Tensor& target);
 
+// The loss of a classifier: that of its logits and the field "target".
+Loss classifier_loss();
+
 }  // namespace cohort

@@ -12,15 +12,17 @@ std::unique_ptr<Block> hidden_block(int64_t place, int64_t in, const MlpOptions&
   const Linear linear(tensors, name, in, model.width, layers);
   const Dropout dropout(std::to_string(place + 2), model.dropout);
   return std::make_unique<FunctionBlock>(
-      name, std::move(tensors), [linear, dropout](const Tensor& x, Context& context) {
+      name, std::move(tensors),
+      [linear, dropout](const Tensor& x, Context& context) {
         return dropout(linear(x.flatten(1), context).relu(), context);
-      });
+      },
+      fields_of_layer(place));
 }
 
 }  // namespace
 
 Chain make_mlp(const MlpOptions& model, const LayerOptions& layers) {
-  Chain chain{.blocks = {}, .loss = cross_entropy};
+  Chain chain{.blocks = {}, .loss = classifier_loss()};
   int64_t in = model.inputs;
   for (int64_t i = 0; i < model.depth; ++i) {
     chain.blocks.push_back(hidden_block(3 * i, in, model, layers));
@@ -30,9 +32,9 @@ Chain make_mlp(const MlpOptions& model, const LayerOptions& layers) {
   TensorLists tensors;
   const Linear head(tensors, name, in, model.classes, layers);
   chain.blocks.push_back(std::make_unique<FunctionBlock>(
-      name, std::move(tensors), [head](const Tensor& x, Context& context) {
-        return head(x.flatten(1), context);
-      }));
+      name, std::move(tensors),
+      [head](const Tensor& x, Context& context) { return head(x.flatten(1), context); },
+      fields_of_layer(3 * model.depth)));
   return chain;
 }
 

@@ -31,7 +31,7 @@ struct Outcome {
 Outcome run_once(const Chain& chain, const Tensor& x) {
   Outcome outcome;
   outcome.logits = test::run(chain, x, {.statistics = &outcome.statistics});
-  outcome.loss = chain.loss({outcome.logits}, at::tensor({1, 0, 3, 2}, at::kLong));
+  outcome.loss = chain.loss({outcome.logits}, {at::tensor({1, 0, 3, 2}, at::kLong)});
   outcome.gradients = test::gradients(chain, outcome.loss);
   outcome.evaluated = test::run(chain, x, {.phase = Phase::kEvaluate});
   return outcome;
@@ -163,13 +163,14 @@ TEST_P(PrecisionTest, LinearGradientsAreBornInTargetsOfTheirDtype) {
   const Tensor target = at::tensor({1, 0, 3, 2}, at::kLong);
   Sink sink(GetParam().dtype);
   const auto grads = test::gradients(
-      chain, chain.loss({test::run(chain, x, {.grads = &sink})}, target));
+      chain, chain.loss({test::run(chain, x, {.grads = &sink})}, {target}));
   ASSERT_EQ(sink.targets.size(), 2u);
   EXPECT_EQ(grads.at("0.weight").data_ptr(), sink.targets[0].data_ptr());
   EXPECT_GT(grads.at("0.weight").abs().sum().item<float>(), 0);
 
   Sink other(at::kFloat);
-  const WeightedLoss loss = chain.loss({test::run(chain, x, {.grads = &other})}, target);
+  const WeightedLoss loss =
+      chain.loss({test::run(chain, x, {.grads = &other})}, {target});
   EXPECT_THROW(test::gradients(chain, loss), BugError);
 }
 

@@ -25,11 +25,13 @@ std::unique_ptr<Block> make_stem(const ResNetOptions& model,
   const auto format = layers.channels_last ? at::MemoryFormat::ChannelsLast
                                            : at::MemoryFormat::Contiguous;
   return std::make_unique<FunctionBlock>(
-      "stem", std::move(tensors), [=](const Tensor& x, Context& context) {
+      "stem", std::move(tensors),
+      [=](const Tensor& x, Context& context) {
         Tensor y = conv(x.contiguous(format));
         if (norm) y = (*norm)(y, context).relu_();
         return small ? y : at::max_pool2d(y, 3, 2, 1);
-      });
+      },
+      std::vector<std::string>{"input"});
 }
 
 std::unique_ptr<Block> make_head(int64_t in, const ResNetOptions& model,
@@ -61,7 +63,7 @@ ResNetOptions resnet_options(std::string_view name) {
 }
 
 Chain make_resnet(const ResNetOptions& model, const LayerOptions& layers) {
-  Chain chain{.blocks = {}, .loss = cross_entropy};
+  Chain chain{.blocks = {}, .loss = classifier_loss()};
   chain.blocks.push_back(make_stem(model, layers));
   int64_t in = model.width;
   for (size_t stage = 0; stage < model.depths.size(); ++stage) {

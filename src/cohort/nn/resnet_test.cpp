@@ -46,7 +46,7 @@ void expect_golden(const Golden& golden, at::ScalarType dtype, double bound) {
   const Tensor x = test::noise({4, 3, golden.size, golden.size}, 3);
   std::vector<Statistic> statistics;
   const Tensor logits = test::run(chain, x, {.statistics = &statistics});
-  const WeightedLoss loss = chain.loss({logits}, at::tensor({1, 0, 3, 2}, at::kLong));
+  const WeightedLoss loss = chain.loss({logits}, {at::tensor({1, 0, 3, 2}, at::kLong)});
   auto tensors = test::gradients(chain, loss);
   for (const auto& [buffer, value, momentum, slice] : statistics)
     buffer.mul_(1 - momentum).add_(value, momentum);

@@ -87,6 +87,12 @@ class Block {
   // of the block; the engine may move their storage.
   virtual std::span<const NamedTensor> parameters() const = 0;
   virtual std::span<const NamedTensor> buffers() const = 0;
+
+  // The fields of a batch that forward takes, behind the values of the block before: a
+  // first block takes nothing else. They have no gradient. The same for the life of the
+  // block.
+  virtual std::span<const std::string> fields() const = 0;
+
   virtual Values forward(const Values& inputs, Context& context) = 0;
 
  protected:
@@ -101,20 +107,34 @@ struct WeightedLoss {
   double correct = 0;  // of them, how many a classifier got right (evaluation only)
 };
 
-using LossFunction =
-    std::function<WeightedLoss(const Values& outputs, const Tensor& target)>;
+// What stands behind the last block.
+struct Loss {
+  // `fields` are those below, in that order.
+  std::function<WeightedLoss(const Values& outputs, const Values& fields)> function;
+  std::vector<std::string> fields = {};  // of a batch, that the function takes
+
+  WeightedLoss operator()(const Values& outputs, const Values& given) const {
+    return function(outputs, given);
+  }
+};
 
 // The same values as leaves of a new graph: each block's backward is a graph of its
 // own, which ends where the block begins.
 Values cut_graph(const Values& values, bool needs_gradient);
 
+// Adds those that are not there yet.
+void add_fields(std::span<const std::string> more, std::vector<std::string>& fields);
+
 // A model as a list of blocks, and the loss behind the last one.
 struct Chain {
   std::vector<std::unique_ptr<Block>> blocks;
-  LossFunction loss;
+  Loss loss;
 
   std::vector<NamedTensor> parameters() const;
   std::vector<NamedTensor> buffers() const;
+  // What blocks take of a batch, each field once; and what blocks and loss take.
+  std::vector<std::string> block_fields() const;
+  std::vector<std::string> fields() const;
 };
 
 }  // namespace cohort

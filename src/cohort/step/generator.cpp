@@ -206,6 +206,17 @@ void plan_memory(Schedule& schedule, const GeneratorOptions& options) {
 
 int64_t padded(int64_t numel) { return (numel + kChunk - 1) / kChunk * kChunk; }
 
+std::vector<std::string> fields_of(const Chain& chain, const Role& role) {
+  std::vector<std::string> fields;
+  for (const auto& action : role.actions) {
+    if (action.kind != ActionKind::kForward) continue;
+    add_fields(chain.blocks.at(action.block)->fields(), fields);
+    if (action.block + 1 == static_cast<int>(chain.blocks.size()))
+      add_fields(chain.loss.fields, fields);
+  }
+  return fields;
+}
+
 std::vector<BlockSpec> specs_of(const Chain& chain) {
   std::vector<BlockSpec> specs;
   for (const auto& block : chain.blocks) {

@@ -72,6 +72,10 @@ int64_t padded(int64_t numel);
 
 std::vector<BlockSpec> specs_of(const Chain& chain);
 
+// What the forwards of that role take of a batch, each field once. Nothing in the
+// middle of a pipeline.
+std::vector<std::string> fields_of(const Chain& chain, const Role& role);
+
 // The step of a model under a layout. ConfigError when there are more data-parallel
 // ranks than slices, or no generator makes such a layout.
 Schedule generate(std::span<const BlockSpec> blocks, const Layout& layout,

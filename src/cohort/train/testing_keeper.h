@@ -116,8 +116,10 @@ class SmallRank {
  private:
   static Batch batch(const std::vector<int64_t>& ids) {
     const Tensor numbers = at::tensor(ids, at::kLong);
-    return {at::arange(12, at::kFloat).add(numbers.view({-1, 1}).mul(0.7)).sin(),
-            numbers.remainder(10)};
+    return Batch::of(
+        {{"input",
+          at::arange(12, at::kFloat).add(numbers.view({-1, 1}).mul(0.7)).sin()},
+         {"target", numbers.remainder(10)}});
   }
 
   Sampler sampler_;

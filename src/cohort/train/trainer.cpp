@@ -40,6 +40,15 @@ int64_t steps_of(const TrainerOptions& options, const Sampler& sampler) {
   return options.max_steps > 0 ? std::min(all, options.max_steps) : all;
 }
 
+// A model that takes what nobody has is refused before anything is made for it.
+std::vector<BlockMeasure> measures_for(const Chain& chain, const Dataset& train,
+                                       const Dataset* valid,
+                                       const TrainerOptions& options) {
+  require_fields(train, chain.fields());
+  if (valid) require_fields(*valid, chain.fields());
+  return options.counted.empty() ? measure_blocks(chain, train) : options.counted;
+}
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 ExecutorOptions executor_options(const TrainerOptions& options) {
@@ -68,8 +77,7 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
                 .seed = options_.seed}),
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
-      measures_(options.counted.empty() ? measure_blocks(chain, train)
-                                        : options.counted),
+      measures_(measures_for(chain, train, valid, options_)),
       total_steps_(steps_of(options_, sampler_)),
       journal_(options_, sampler_, rate_, train.size()),
       keeper_(options_.keep, options_.pages) {}
@@ -90,10 +98,12 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   // Chains of ranks that were under way have no first weights any more; what they had
   // is somewhere, or the run cannot go on.
   execute.takes_over = any_begun(stands);
-  auto runner =
-      make_step_runner(chain_, make_schedule(chain_, measures_, options_, *rule_),
-                       options_.update, *rule_, comm, execute);
+  Schedule schedule = make_schedule(chain_, measures_, options_, *rule_);
   forward_only_ = make_forward_schedule(chain_, options_);
+  step_fields_ = fields_of(chain_, schedule.role_of(comm.rank()));
+  valid_fields_ = fields_of(chain_, forward_only_.role_of(comm.rank()));
+  auto runner = make_step_runner(chain_, std::move(schedule), options_.update, *rule_,
+                                 comm, execute);
   keeper_.begin({.comm = &comm,
                  .runner = runner.get(),
                  .sampler = &sampler_,
@@ -139,8 +149,7 @@ Batch Trainer::batch_of(const Position& position, int slice) const {
   auto ids = sampler_.slice(position, slice);
   if (reach("train.batch", slice) && !ids.empty())
     ids[0] = (ids[0] + 1) % train_.size();
-  Batch batch = train_.gather(ids);
-  batch.ids = ids;
+  Batch batch = train_.gather(ids, step_fields_);
   if (options_.augment) options_.augment(batch, position.epoch);
   return batch;
 }
@@ -208,7 +217,8 @@ void Trainer::validate(int64_t epoch) {
     const int64_t at = std::min(begin + turn, end);
     std::vector<int64_t> ids(std::min(kValidBatch, end - at));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = at + static_cast<int64_t>(i);
-    const WeightedLoss loss = runner_->evaluate(forward_only_, valid_->gather(ids));
+    const WeightedLoss loss =
+        runner_->evaluate(forward_only_, valid_->gather(ids, valid_fields_));
     values[0] += loss.sum.item<double>();
     values[1] += loss.count;
     values[2] += loss.correct;

@@ -112,6 +112,8 @@ class Trainer {
   Communicator* comm_ = nullptr;
   std::unique_ptr<StepRunner> runner_;  // while entering: of the world before
   Schedule forward_only_;
+  // Of a batch, that this rank computes with: in steps, in validation.
+  std::vector<std::string> step_fields_, valid_fields_;
 
   // Of the run, as this process knows it: they outlive worlds.
   int64_t committed_ =

@@ -20,10 +20,14 @@ Chain counted_chain() { return make_mlp({.width = 64, .depth = 12}, {.seed = 2})
 class Untouched final : public Dataset {
  public:
   int64_t size() const override { return 3000; }
-  Batch gather(std::span<const int64_t>) const override {
+  std::span<const std::string> fields() const override { return fields_; }
+  Batch gather(std::span<const int64_t>, std::span<const std::string>) const override {
     throw DataError("looked at");
   }
   std::string describe() const override { return "untouched"; }
+
+ private:
+  const std::vector<std::string> fields_{"input", "target"};
 };
 
 std::vector<BlockMeasure> counted_bytes() {

@@ -105,9 +105,11 @@ class CountedDataset final : public Dataset {
   explicit CountedDataset(std::unique_ptr<Dataset> data)
       : counts(at::zeros({data->size()}, at::kLong)), data_(std::move(data)) {}
   int64_t size() const override { return data_->size(); }
-  Batch gather(std::span<const int64_t> ids) const override {
+  std::span<const std::string> fields() const override { return data_->fields(); }
+  Batch gather(std::span<const int64_t> ids,
+               std::span<const std::string> fields) const override {
     for (const int64_t id : ids) counts[id] += 1;
-    return data_->gather(ids);
+    return data_->gather(ids, fields);
   }
   std::string describe() const override { return data_->describe(); }
 
@@ -225,9 +227,9 @@ TEST_P(TrainerTest, AugmentsEachSampleOnceAnEpochInTraining) {
     TrainerOptions options = small_run(comm.size());
     Tensor seen = at::zeros({2, 100}, at::kLong);
     options.augment = [&](Batch& batch, int64_t epoch) {
-      EXPECT_EQ(batch.input.size(0), static_cast<int64_t>(batch.ids.size()));
+      EXPECT_EQ(batch.count, static_cast<int64_t>(batch.ids.size()));
       for (const int64_t id : batch.ids) seen[epoch][id] += 1;
-      batch.input.zero_();
+      batch.at("input").zero_();
     };
     const DoneEvent done = run.fit(comm, options);
     comm.all_reduce(seen, ReduceOp::kSum).wait();
@@ -307,9 +309,11 @@ class Damaging final : public Dataset {
   Damaging(const Dataset& data, const Chain& chain, int slices)
       : data_(data), chain_(chain), calls_left_(4 * slices) {}
   int64_t size() const override { return data_.size(); }
-  Batch gather(std::span<const int64_t> ids) const override {
+  std::span<const std::string> fields() const override { return data_.fields(); }
+  Batch gather(std::span<const int64_t> ids,
+               std::span<const std::string> fields) const override {
     if (--calls_left_ == 0) chain_.parameters()[3].tensor.detach()[0] += 1;
-    return data_.gather(ids);
+    return data_.gather(ids, fields);
   }
   std::string describe() const override { return data_.describe(); }
 

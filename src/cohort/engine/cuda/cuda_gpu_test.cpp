@@ -73,7 +73,7 @@ TEST_F(CudaGpuTest, ABadStepLeavesNoTraceInAReplay) {
   for (int64_t i = 0; i < 3; ++i) step.start(i, test::kRate);
   const auto before = step.weights();
   Batch bad = batch_of(1);
-  bad.input.fill_(std::numeric_limits<float>::quiet_NaN());
+  bad.at("input").fill_(std::numeric_limits<float>::quiet_NaN());
   step.load(1, bad);
   step.start(3, test::kRate);
   EXPECT_TRUE(step.result().skipped);
@@ -127,7 +127,9 @@ TEST_F(CudaGpuTest, DropoutOfAReplayIsThatOfTheHost) {
     CudaStep step(chain, options);
     std::vector<double> all;
     for (int64_t i = 0; i < 8; ++i) {
-      Batch batch{at::ones({2, 24}), at::zeros({2}, at::kLong), {3 * i, 3 * i + 1}};
+      const Batch batch = Batch::of(
+          {{"input", at::ones({2, 24})}, {"target", at::zeros({2}, at::kLong)}},
+          {3 * i, 3 * i + 1});
       step.load(i, batch);
       step.start(i, 0);  // only the mask changes
       all.push_back(step.result().loss);
@@ -143,13 +145,16 @@ TEST_F(CudaGpuTest, DropoutOfAReplayIsThatOfTheHost) {
 // Random numbers that come from anywhere but the keys would be the same at each replay.
 TEST_F(CudaGpuTest, RefusesToCaptureABlockThatWaits) {
   Chain chain = make_mlp({.inputs = 4, .width = 8, .depth = 1}, {});
-  chain.loss = [inner = chain.loss](const Values& outputs, const Tensor& target) {
-    WeightedLoss loss = inner(outputs, target);
+  chain.loss.function = [inner = chain.loss](const Values& outputs,
+                                             const Values& fields) {
+    WeightedLoss loss = inner(outputs, fields);
     loss.count = loss.sum.item<double>() > 1e9 ? 1 : 2;
     return loss;
   };
   CudaStep step(chain, options_of(true));
-  step.load(0, {at::ones({2, 4}), at::zeros({2}, at::kLong), {0, 1}});
+  step.load(
+      0, Batch::of({{"input", at::ones({2, 4})}, {"target", at::zeros({2}, at::kLong)}},
+                   {0, 1}));
   step.start(0, test::kRate);
   step.start(1, test::kRate);
   EXPECT_THROW(step.start(2, test::kRate), ConfigError);
@@ -191,8 +196,9 @@ Central train_central(ComputeOn compute_on, bool capture, const GeneratorOptions
     const auto batch = [&](int slice) {
       const int64_t rows = i == 6 ? 1 : 4;
       const Batch all = batch_of(2 * i + slice);
-      Batch made{all.input.narrow(0, 0, rows), all.target.narrow(0, 0, rows), {}};
-      if (!images) made.input = made.input.flatten(1).narrow(1, 0, 24);
+      Batch made = Batch::of({{"input", all.at("input").narrow(0, 0, rows)},
+                              {"target", all.at("target").narrow(0, 0, rows)}});
+      if (!images) made.at("input") = made.at("input").flatten(1).narrow(1, 0, 24);
       for (int64_t k = 0; k < rows; ++k) made.ids.push_back(20 * i + 10 * slice + k);
       return made;
     };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/block_runner.h"
 #include "cohort/engine/cuda/kernel_search.h"
 #include "cohort/nn/first_value.h"
 #include "cohort/optim/gradient_norm.h"
@@ -31,7 +32,8 @@ CudaStep::CudaStep(Chain& chain, const CudaStepOptions& options)
       lane_(options.on_host ? make_host_lane() : make_cuda_lane(options.gpu)),
       device_(lane_->device()),
       control_(make_control()),
-      batch_(*lane_, options.compute, options.seed, options.slices),
+      batch_(*lane_, options.compute, chain.block_fields(), options.seed,
+             options.slices),
       flights_(chain.blocks.size()) {
   lane_->run([&] {
     const c10::NoGradGuard no_grad;
@@ -158,7 +160,7 @@ void CudaStep::compute() {
     first_slice_ = true;
   }
   for (int slice = 0; slice < options_.slices; ++slice) {
-    if (batch_.slice(slice).rows() == 0) continue;  // of a short last batch
+    if (batch_.slice(slice).samples.count == 0) continue;  // of a short last batch
     forward(slice);
     backward(slice);
   }
@@ -173,20 +175,21 @@ void CudaStep::compute() {
 }
 
 Values CudaStep::run_block(size_t block, int slice, bool again) {
-  DeviceSlice& samples = batch_.slice(slice);
+  DeviceSlice& at_hand = batch_.slice(slice);
   Context context{.step = step_,
                   .slice = slice,
-                  .sample_ids = samples.ids,
+                  .sample_ids = at_hand.samples.ids,
                   .seed = options_.seed,
                   .recompute = again};
-  context.random = samples.keys.get();
+  context.random = at_hand.keys.get();
   context.statistics = again ? nullptr : &statistics_;
   const size_t before = statistics_.size();
   Values outputs = chain_.blocks[block]->forward(flights_[block].inputs, context);
   for (size_t i = before; i < statistics_.size(); ++i) statistics_[i].slice = slice;
   if (block + 1 != chain_.blocks.size()) return outputs;
   const c10::AutoGradMode mode(true);  // without it a loss counts right answers
-  const WeightedLoss loss = chain_.loss(outputs, samples.target);
+  const WeightedLoss loss =
+      chain_.loss(outputs, at_hand.samples.tensors(chain_.loss.fields));
   if (!again) {
     const c10::NoGradGuard no_grad;
     count_ += loss.count;
@@ -198,8 +201,9 @@ Values CudaStep::run_block(size_t block, int slice, bool again) {
 void CudaStep::forward(int slice) {
   for (size_t b = 0; b < chain_.blocks.size(); ++b) {
     Flight& flight = flights_[b];
-    flight.inputs = b == 0 ? Values{batch_.slice(slice).input}
-                           : cut_graph(flights_[b - 1].outputs, true);
+    flight.inputs =
+        with_fields(b == 0 ? Values{} : cut_graph(flights_[b - 1].outputs, true),
+                    *chain_.blocks[b], batch_.slice(slice).samples);
     const c10::AutoGradMode mode(!recomputes(b));
     flight.outputs = run_block(b, slice, /*again=*/false);
     if (b > 0 && recomputes(b - 1)) flights_[b - 1].outputs.clear();
@@ -295,7 +299,7 @@ void CudaStep::fold_statistics() {
   if (statistics_.empty()) return;
   Tensor folded = running_;
   for (int slice = 0; slice < options_.slices; ++slice)
-    if (batch_.slice(slice).rows() > 0)
+    if (batch_.slice(slice).samples.count > 0)
       folded = at::lerp(folded, fresh_statistics(slice), momentum_);
   running_.copy_(at::where(control_.skip > 0, running_, folded));
   statistics_.clear();
@@ -328,15 +332,18 @@ WeightedLoss CudaStep::evaluate(const Batch& batch) {
   const NoKernelSearch rare(true);
   lane_->run([&] {
     const c10::NoGradGuard no_grad;
-    DeviceBatch samples(*lane_, options_.compute, options_.seed, 1);
-    samples.load(0, step_, batch);
+    DeviceBatch moved(*lane_, options_.compute, chain_.block_fields(), options_.seed,
+                      1);
+    moved.load(0, step_, batch);
+    const Batch& samples = moved.slice(0).samples;
     Context context{.step = step_,
                     .sample_ids = batch.ids,
                     .seed = options_.seed,
                     .phase = Phase::kEvaluate};
-    Values values{samples.slice(0).input};
-    for (const auto& block : chain_.blocks) values = block->forward(values, context);
-    loss = chain_.loss(values, samples.slice(0).target);
+    Values values;
+    for (const auto& block : chain_.blocks)
+      values = block->forward(with_fields(values, *block, samples), context);
+    loss = chain_.loss(values, samples.tensors(chain_.loss.fields));
     loss.sum = loss.sum.to(at::kCPU, at::kDouble);
   });
   return loss;

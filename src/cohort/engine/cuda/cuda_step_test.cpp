@@ -58,7 +58,7 @@ TEST(CudaStep, ABadStepLeavesNoTrace) {
   const auto before = all_of(step);
 
   Batch bad = batch_of(1);
-  bad.input[0][0][0][0] = std::numeric_limits<float>::infinity();
+  bad.at("input")[0][0][0][0] = std::numeric_limits<float>::infinity();
   step.load(1, bad);
   step.start(1, test::kRate);
   EXPECT_TRUE(step.result().skipped);
@@ -80,7 +80,7 @@ TEST(CudaStep, Float16HalvesItsLossScaleAfterABadStepAndGrowsAfterGoodOnes) {
   std::vector<double> scales;
   for (int64_t i = 0; i < 4; ++i) {
     Batch batch = batch_of(i);
-    if (i == 1) batch.input.fill_(std::numeric_limits<float>::quiet_NaN());
+    if (i == 1) batch.at("input").fill_(std::numeric_limits<float>::quiet_NaN());
     step.load(i, batch);
     step.start(i, test::kRate);
     EXPECT_EQ(step.result().skipped, i == 1);
@@ -142,8 +142,9 @@ test::Trained train_by_runner(const RunnerCase& way, ComputeOn compute_on,
       const int64_t rows =
           step + 1 == kSteps ? (slice == 0 ? 2 : 0) : 1 + (slice + 1) % 2;
       Batch all = batch_of(5 * step + slice);
-      Batch made{all.input.narrow(0, 0, rows), all.target.narrow(0, 0, rows), {}};
-      if (!images) made.input = made.input.flatten(1).narrow(1, 0, 24);
+      Batch made = Batch::of({{"input", all.at("input").narrow(0, 0, rows)},
+                              {"target", all.at("target").narrow(0, 0, rows)}});
+      if (!images) made.at("input") = made.at("input").flatten(1).narrow(1, 0, 24);
       for (int64_t i = 0; i < rows; ++i)
         made.ids.push_back(100 * step + 10 * slice + i);
       drawn.insert(drawn.end(), made.ids.begin(), made.ids.end());
@@ -156,7 +157,7 @@ test::Trained train_by_runner(const RunnerCase& way, ComputeOn compute_on,
     trained.losses.push_back(result.loss);
   }
   Batch seen = batch_of(1);
-  if (!images) seen.input = seen.input.flatten(1).narrow(1, 0, 24);
+  if (!images) seen.at("input") = seen.at("input").flatten(1).narrow(1, 0, 24);
   const Schedule forward =
       generate(specs_of(chain), {}, {.forward_only = true, .precision = precision});
   const WeightedLoss loss = runner->evaluate(forward, seen);
@@ -209,7 +210,7 @@ TEST(CudaRunner, ABadGradientIsNamedAndStopsTheRun) {
       make_step_runner(chain, generate(specs_of(chain), {}, {}), {}, *rule, *comm,
                        {.compute_on = ComputeOn::kStaged});
   Batch bad = batch_of(0);
-  bad.input.fill_(std::numeric_limits<float>::quiet_NaN());
+  bad.at("input").fill_(std::numeric_limits<float>::quiet_NaN());
   try {
     runner->run({.step = 4, .rate = 0.1, .batch = [&](int) { return bad; }});
     ADD_FAILURE() << "no error";

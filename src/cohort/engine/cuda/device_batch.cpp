@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace cohort {
 namespace {
 
@@ -12,13 +15,21 @@ Tensor pinned(const Tensor& tensor, at::Device device) {
   return device.is_cuda() && !tensor.is_pinned() ? tensor.pin_memory() : tensor;
 }
 
+bool same_shapes(const Batch& a, const Batch& b) {
+  return a.count == b.count &&
+         std::ranges::equal(a.fields, b.fields, [](const auto& x, const auto& y) {
+           return x.first == y.first && x.second.sizes() == y.second.sizes();
+         });
+}
+
 }  // namespace
 
-DeviceBatch::DeviceBatch(CudaLane& lane, at::ScalarType compute, uint64_t seed,
-                         int slices)
+DeviceBatch::DeviceBatch(CudaLane& lane, at::ScalarType compute,
+                         std::vector<std::string> rounded, uint64_t seed, int slices)
     : lane_(lane),
       device_(lane.device()),
       compute_(compute),
+      rounded_(std::move(rounded)),
       seed_(seed),
       usual_(slices),
       odd_(slices),
@@ -27,38 +38,43 @@ DeviceBatch::DeviceBatch(CudaLane& lane, at::ScalarType compute, uint64_t seed,
 }
 
 void DeviceBatch::load(int slice, int64_t step, const Batch& batch) {
-  const bool usual = !usual_[slice].input.defined() ||
-                     usual_[slice].input.sizes() == batch.input.sizes();
+  const bool usual = !usual_[slice].keys || same_shapes(usual_[slice].samples, batch);
   at_hand_[slice] = usual ? &usual_[slice] : &odd_[slice];
   if (!usual) odd_[slice] = {};
   fill(*at_hand_[slice], step, batch);
 }
 
+Tensor DeviceBatch::room_for(const std::string& field, const Tensor& given) const {
+  const bool rounds =
+      given.is_floating_point() && std::ranges::find(rounded_, field) != rounded_.end();
+  return at::empty(
+      given.sizes(),
+      at::TensorOptions(rounds ? compute_ : given.scalar_type()).device(device_),
+      given.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
+}
+
 void DeviceBatch::fill(DeviceSlice& slice, int64_t step, const Batch& batch) const {
   const c10::NoGradGuard no_grad;
-  if (!slice.input.defined()) {
-    const bool images = batch.input.dim() == 4;
-    const auto dtype =
-        batch.input.is_floating_point() ? compute_ : batch.input.scalar_type();
-    slice.input = at::empty(
-        batch.input.sizes(), at::TensorOptions(dtype).device(device_),
-        images ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
-    if (batch.target.defined())
-      slice.target =
-          at::empty(batch.target.sizes(), batch.target.options().device(device_));
+  if (!slice.keys) {
+    for (const auto& [name, given] : batch.fields)
+      slice.samples.fields[name] = room_for(name, given);
     slice.keys = std::make_unique<SampleKeys>(lane_, seed_);
   }
-  slice.ids = batch.ids;
+  slice.samples.count = batch.count;
+  slice.samples.ids = batch.ids;
   slice.keys->begin(step, batch.ids);
-  // Rounded and reordered on the device: it is faster at that.
-  slice.input.copy_(pinned(batch.input, device_).to(device_, /*non_blocking=*/true));
-  if (slice.target.defined())
-    slice.target.copy_(pinned(batch.target, device_), /*non_blocking=*/true);
+  for (auto& [name, there] : slice.samples.fields) {
+    const Tensor given = pinned(batch.at(name), device_);
+    // Rounded and reordered on the device: it is faster at that.
+    const bool changes = there.scalar_type() != given.scalar_type() || there.dim() == 4;
+    there.copy_(changes ? given.to(device_, /*non_blocking=*/true) : given,
+                /*non_blocking=*/true);
+  }
 }
 
 int64_t DeviceBatch::rows() const {
   int64_t sum = 0;
-  for (const auto* slice : at_hand_) sum += slice->rows();
+  for (const auto* slice : at_hand_) sum += slice->samples.count;
   return sum;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cohort/data/dataset.h"
@@ -12,11 +13,8 @@ namespace cohort {
 
 // One slice of a batch in device memory, with the keys of its samples.
 struct DeviceSlice {
-  Tensor input, target;
-  std::vector<int64_t> ids;
-  std::unique_ptr<SampleKeys> keys;
-
-  int64_t rows() const { return input.defined() ? input.size(0) : 0; }
+  Batch samples;
+  std::unique_ptr<SampleKeys> keys;  // null: no slice was ever there
 };
 
 // A rank's slices of the batch at hand. The shapes that come first are the usual ones:
@@ -24,7 +22,9 @@ struct DeviceSlice {
 // them. Others, of a short last batch, get memory of their own.
 class DeviceBatch {
  public:
-  DeviceBatch(CudaLane& lane, at::ScalarType compute, uint64_t seed, int slices);
+  // `rounded`: fields that are computed with in `compute`, if they are no integers.
+  DeviceBatch(CudaLane& lane, at::ScalarType compute, std::vector<std::string> rounded,
+              uint64_t seed, int slices);
 
   // Starts the transfer; the memory of `batch` may go when it is done (LibTorch sees to
   // that for pinned memory; of other memory it waits).
@@ -36,10 +36,12 @@ class DeviceBatch {
 
  private:
   void fill(DeviceSlice& slice, int64_t step, const Batch& batch) const;
+  Tensor room_for(const std::string& field, const Tensor& given) const;
 
   CudaLane& lane_;
   at::Device device_;
   at::ScalarType compute_;
+  std::vector<std::string> rounded_;
   uint64_t seed_;
   std::vector<DeviceSlice> usual_, odd_;
   std::vector<DeviceSlice*> at_hand_;

@@ -32,7 +32,8 @@ DeviceCompute::DeviceCompute(const Chain& chain, FlatState& state,
                              GradientSums& gradients, const Schedule& schedule,
                              const Role& role, int first_slice,
                              const ExecutorOptions& options, StepInFlight& step)
-    : schedule_(require_device(schedule)),
+    : chain_(chain),
+      schedule_(require_device(schedule)),
       role_(role),
       state_(state),
       gradients_(gradients),
@@ -88,8 +89,7 @@ void DeviceCompute::begin_step(const StepInput& input, double seed_scale) {
     step_.sums.draw(input.sample_key, given.ids);
     side_.set_count(slice, 0);
     side_.lane().run([&] { side_.batch().load(slice, input.step, given); });
-    const DeviceSlice& there = side_.batch().slice(slice);
-    batches_[slice] = {there.input, there.target, there.ids};
+    batches_[slice] = side_.batch().slice(slice).samples;
   }
   const bool usual = side_.batch().is_usual();
   replays_ = usual && options_.capture && side_.lane().can_capture() &&
@@ -179,9 +179,10 @@ void DeviceCompute::compute(const Action& action) {
 }
 
 Batch DeviceCompute::moved(const Batch& given, int64_t step) {
-  DeviceBatch samples(side_.lane(), schedule_.precision.compute, options_.seed, 1);
-  samples.load(0, step, given);
-  return {samples.slice(0).input, samples.slice(0).target, given.ids};
+  DeviceBatch batch(side_.lane(), schedule_.precision.compute, chain_.block_fields(),
+                    options_.seed, 1);
+  batch.load(0, step, given);
+  return batch.slice(0).samples;
 }
 
 double DeviceCompute::evaluate(const StepInput& input,

@@ -42,7 +42,7 @@ class DeviceCompute final : public ComputeSide, private Surroundings {
   void apply(std::span<const Statistic> statistics) override;
   int64_t peak_bytes() const override { return side_.lane().peak_bytes(); }
   BlockRunner& blocks() override { return blocks_; }
-  int64_t rows(int slice) override { return batches_[slice].input.size(0); }
+  int64_t rows(int slice) override { return batches_[slice].count; }
 
  private:
   const Batch& batch(int slice) override;
@@ -60,6 +60,7 @@ class DeviceCompute final : public ComputeSide, private Surroundings {
   void capture(Segment& segment);
   Batch moved(const Batch& batch, int64_t step);
 
+  const Chain& chain_;
   const Schedule& schedule_;
   const Role& role_;
   const FlatState& state_;

@@ -40,7 +40,8 @@ DeviceSide::DeviceSide(const Chain& chain, FlatState& state, GradientSums& gradi
       state_(state),
       gradients_(gradients),
       level_(schedule.shard),
-      batch_(*lane_, schedule.precision.compute, options.seed, slices),
+      batch_(*lane_, schedule.precision.compute, chain.block_fields(), options.seed,
+             slices),
       counts_(slices, 0) {
   const auto pinned = at::TensorOptions(at::kFloat).pinned_memory(device_.is_cuda());
   host_seed_ = at::ones({}, pinned);

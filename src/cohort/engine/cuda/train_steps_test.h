@@ -36,7 +36,8 @@ inline Batch batch_of(int64_t step) {
                             .mul(0.37)
                             .sin()
                             .view({kBatch, 3, 16, 16});
-  return {pixels, at::arange(kBatch).add(step).remainder(10), {}};
+  return Batch::of(
+      {{"input", pixels}, {"target", at::arange(kBatch).add(step).remainder(10)}});
 }
 
 inline double rate_of(const CudaStepOptions& options) {

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+
+#include "cohort/core/error.h"
+#include "cohort/data/synthetic.h"
+#include "cohort/nn/models.h"
+#include "cohort/train/trainer.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+using Names = std::set<std::string>;
+
+// Remembers which fields it was asked for, and how many samples there were.
+class AskedDataset final : public Dataset {
+ public:
+  explicit AskedDataset(int64_t size)
+      : data_(make_synthetic({.size = size, .shape = {12}})) {}
+  int64_t size() const override { return data_->size(); }
+  std::span<const std::string> fields() const override { return data_->fields(); }
+  Batch gather(std::span<const int64_t> ids,
+               std::span<const std::string> fields) const override {
+    const std::lock_guard lock(mutex_);
+    asked_.emplace(fields.begin(), fields.end());
+    samples_ += static_cast<int64_t>(ids.size());
+    return data_->gather(ids, fields);
+  }
+  std::string describe() const override { return data_->describe(); }
+
+  void forget() {
+    asked_.clear();
+    samples_ = 0;
+  }
+  // Of all that was asked since.
+  std::set<Names> asked() const { return asked_; }
+  int64_t samples() const { return samples_; }
+
+ private:
+  std::unique_ptr<Dataset> data_;
+  mutable std::mutex mutex_;
+  mutable std::set<Names> asked_;
+  mutable int64_t samples_ = 0;
+};
+
+Chain some_layers() {
+  return make_mlp({.inputs = 12, .width = 12, .depth = 3, .dropout = 0}, {.seed = 4});
+}
+
+struct Asked {
+  std::string weights_hash;
+  std::set<Names> train, valid;
+  int64_t samples = 0;
+};
+
+Asked asked_by(Communicator& comm, const Layout& layout) {
+  Chain chain = some_layers();
+  AskedDataset train(24), valid(10);
+  TrainerOptions options;
+  options.batch = 8;
+  options.slices = 4;
+  options.layout = layout;
+  options.rate.base = 0.1;
+  options.step.exact = true;
+  const std::atomic<int> stop{0};
+  Trainer trainer(chain, train, &valid, options, stop);
+  train.forget();  // what the measuring of blocks took
+  trainer.enter(comm, nullptr);
+  const DoneEvent done = trainer.fit();
+  return {done.weights_hash, train.asked(), valid.asked(), train.samples()};
+}
+
+TEST(TrainerFields, AStageOfAPipelineLoadsWhatItsBlocksTake) {
+  test::run_ranks({.backend = "local", .size = 3}, [](Communicator& comm) {
+    const Asked asked = asked_by(comm, {.pp = 3});
+    const std::vector<Names> by_stage = {{"input"}, {}, {"target"}};
+    EXPECT_THAT(asked.train, testing::ElementsAre(by_stage[comm.rank()]));
+    EXPECT_THAT(asked.valid, testing::ElementsAre(by_stage[comm.rank()]));
+    EXPECT_EQ(asked.samples, 24);  // every stage knows the ids of all samples
+    auto solo = comm.split(comm.rank());
+    const Asked alone = asked_by(*solo, {});
+    EXPECT_THAT(alone.train, testing::ElementsAre(Names{"input", "target"}));
+    EXPECT_EQ(asked.weights_hash, alone.weights_hash);
+  });
+}
+
+TEST(TrainerFields, AModelThatTakesWhatNobodyHasIsRefusedBeforeAStep) {
+  Chain chain = some_layers();
+  chain.loss.fields = {"target", "mask"};
+  AskedDataset data(24);
+  const std::atomic<int> stop{0};
+  try {
+    Trainer(chain, data, nullptr, {.batch = 8}, stop);
+    ADD_FAILURE() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("the field 'mask' of a batch"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("has: input, target"));
+  }
+  EXPECT_EQ(data.samples(), 0);
+}
+
+}  // namespace
+}  // namespace cohort
