@@ -82,7 +82,7 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
             groups.shard->allocate({moments[k]->numel}, moments[k]->dtype));
       if (state.mirror)
         state.mirror->states.push_back(
-            at::zeros({mirrored[k]->numel}, mirrored[k]->dtype));
+            groups.shard->allocate({mirrored[k]->numel}, mirrored[k]->dtype));
     }
   }
 }

@@ -97,10 +97,10 @@ void GradientSums::allocate(const Schedule& schedule, int bucket, bool visits) {
     auto& stack = sums.stacks.emplace_back();
     for (int i = stack_height(slices_of_member(member), slices_);
          next < stacks.size() && (last || i > 0); --i, ++next)
-      stack.push_back(at::empty({stacks[next]->numel}, stacks[next]->dtype));
+      stack.push_back(shard_->allocate({stacks[next]->numel}, stacks[next]->dtype));
   }
   if (const auto nodes = all(Buffer::Holds::kNodes); !nodes.empty())
-    sums.partials = at::empty({nodes[0]->numel}, nodes[0]->dtype)
+    sums.partials = shard_->allocate({nodes[0]->numel}, nodes[0]->dtype)
                         .view({-1, share_count(bucket)})
                         .narrow(0, 0, static_cast<int64_t>(fold_->left().size()));
   sums.share = first(Buffer::Holds::kSum);
