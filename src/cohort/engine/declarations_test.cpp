@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What actions declare is true: while one runs, all memory of buckets that it did not
-// declare is out of reach, and a touch ends the process.
+// declare is out of reach, and what it only reads cannot be written; a touch ends the
+// process.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,22 +12,20 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "cohort/core/error.h"
 #include "cohort/core/testing_folder.h"
-#include "cohort/engine/action_watch.h"
-#include "cohort/engine/executor.h"
-#include "cohort/nn/models.h"
-#include "cohort/optim/sgd.h"
-#include "cohort/step/generator.h"
+#include "cohort/engine/testing_declared.h"
 #include "support/ranks.h"
 
 namespace cohort {
 namespace {
 
-constexpr int kDeclaredSlices = 4;
+using test::DeclaredCase;
+
 // Where a process says which action touched what it did not declare, before it ends.
 char touched_path[256];
 char current_action[64];
@@ -38,17 +37,8 @@ void on_touch(int) {
   ::kill(::getpid(), SIGKILL);
 }
 
-bool is_gradient(What what) {
-  return what == What::kLeaf || what == What::kPartial || what == What::kSum ||
-         what == What::kMirrored;
-}
-
-bool is_of_bucket(What what) {
-  return is_gradient(what) || what == What::kWhole || what == What::kState;
-}
-
 // Pages of the memory of buckets.
-class Reach final : public ActionWatch {
+class Reach final : public test::ExecutorWatch {
  public:
   using Pages = std::set<uintptr_t>;
 
@@ -66,117 +56,69 @@ class Reach final : public ActionWatch {
     return pages;
   }
 
-  void watch(const Executor& executor) { executor_ = &executor; }
-  // From here on an action of that kind is taken to declare nothing of such values.
-  void forget(ActionKind kind, What what) { kind_ = kind, what_ = what; }
+  explicit Reach(std::optional<test::Forgotten> forgotten = {})
+      : forgotten_(forgotten) {}
 
   void begin(const Action& action) override {
-    Pages all, declared;
-    for (int b = 0; b < static_cast<int>(executor_->schedule().buckets.size()); ++b)
-      for (const What what : {What::kWhole, What::kState, What::kPartial})
-        all.merge(pages_of(executor_->memory_of({what, b})));
-    for (const auto* accesses : {&action.reads, &action.writes})
-      for (const auto& [value, buffer, bytes] : *accesses)
-        if (is_of_bucket(value.what) && !is_forgotten(action, value))
-          declared.merge(pages_of(executor_->memory_of(value)));
-    for (const uintptr_t page : all)
-      if (!declared.contains(page)) hidden_.insert(page);
+    const auto of_reads = forgotten_ && forgotten_->reads_stay
+                              ? std::optional<test::Forgotten>()
+                              : forgotten_;
+    const Pages read = declared(action, action.reads, of_reads);
+    const Pages written = declared(action, action.writes, forgotten_);
+    Pages looked_at;
+    for (int b = 0; b < static_cast<int>(executor().schedule().buckets.size()); ++b)
+      for (const What what : {What::kWhole, What::kState, What::kLeaf, What::kPartial,
+                              What::kSum, What::kMirrored}) {
+        const Pages pages = pages_of(executor().memory_of({what, b}));
+        if (is_sealed(action, what)) looked_at.insert(pages.begin(), pages.end());
+        for (const uintptr_t page : pages)
+          if (!written.contains(page)) watched_[page] = PROT_NONE;
+      }
+    for (auto& [page, protection] : watched_)
+      if (read.contains(page) || looked_at.contains(page)) protection = PROT_READ;
     std::snprintf(current_action, sizeof current_action, "%s\n",
                   std::string(name_of(action.kind)).c_str());
-    set(PROT_NONE);
+    for (const auto& [page, protection] : watched_) {
+      protect(page, protection);
+      ++(protection == PROT_NONE ? hidden : kept);
+    }
     ++actions;
   }
   void end(const Action&) override {
-    set(PROT_READ | PROT_WRITE);
-    hidden_.clear();
+    for (const auto& [page, protection] : watched_)
+      protect(page, PROT_READ | PROT_WRITE);
+    watched_.clear();
   }
 
   int64_t actions = 0;
-  int64_t pages = 0;  // that were out of reach
+  int64_t hidden = 0, kept = 0;  // pages that were out of reach, or only to be read
 
  private:
-  bool is_forgotten(const Action& action, const Value& value) const {
-    const bool alike =
-        value.what == what_ || (is_gradient(value.what) && is_gradient(what_));
-    return kind_ && action.kind == *kind_ && alike;
+  Pages declared(const Action& action, const std::vector<Access>& accesses,
+                 const std::optional<test::Forgotten>& forgotten) const {
+    Pages pages;
+    for (const auto& [value, buffer, bytes] : accesses)
+      if (test::is_of_bucket(value.what) &&
+          !test::is_forgotten(forgotten, action, value))
+        pages.merge(pages_of(executor().memory_of(value)));
+    return pages;
   }
-  void set(int protection) {
+  // In exact, elastic steps a Vote looks whether any of the state has changed by
+  // itself. That is no value of the step, and nobody has to wait for it: an exception.
+  bool is_sealed(const Action& action, What what) const {
+    const Schedule& schedule = executor().schedule();
+    return schedule.exact && schedule.elastic && action.kind == ActionKind::kVote &&
+           (what == What::kState || what == What::kWhole);
+  }
+  static void protect(uintptr_t at, int protection) {
     const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-    for (const uintptr_t at : hidden_)
-      if (::mprotect(reinterpret_cast<void*>(at), page, protection) != 0)
-        throw BugError("[test] mprotect");
-    pages += static_cast<int64_t>(hidden_.size());
+    if (::mprotect(reinterpret_cast<void*>(at), page, protection) != 0)
+      throw BugError("[test] mprotect");
   }
 
-  const Executor* executor_ = nullptr;
-  std::optional<ActionKind> kind_;
-  What what_ = What::kWhole;
-  Pages hidden_;
+  const std::optional<test::Forgotten> forgotten_;
+  std::map<uintptr_t, int> watched_;  // pages, and how they may be used now
 };
-
-struct DeclaredCase {
-  int ranks = 2, stages = 1, shard = 0;
-  bool elastic = false, exact = false, clip = false, shares = false;
-};
-
-std::ostream& operator<<(std::ostream& out, const DeclaredCase& c) {
-  return out << "n" << c.ranks << "_pp" << c.stages << "_shard" << c.shard
-             << (c.elastic ? "_elastic" : "") << (c.exact ? "_exact" : "")
-             << (c.clip ? "_clip" : "") << (c.shares ? "_shares" : "");
-}
-
-// Buckets of several pages; statistics, dropout, recompute.
-void run_steps(const DeclaredCase& c, Communicator& comm, Reach& reach) {
-  Chain chain =
-      make_mlp({.inputs = 60, .width = 64, .depth = 3, .classes = 10}, {.seed = 5});
-  const auto rule = make_sgd({.momentum = 0.9});
-  Executor executor(
-      chain,
-      generate(specs_of(chain),
-               {.dp = c.ranks / c.stages, .pp = c.stages, .shard = c.shard},
-               {.slices = kDeclaredSlices,
-                .bucket_bytes = 20'000,
-                .clip = c.clip,
-                .elastic = c.elastic,
-                .recompute = BlockChoice::parse("blocks=1", "test"),
-                .exact = c.exact,
-                .shares_memory = c.shares}),
-      *rule, comm, {.clip = c.clip ? 0.5 : 0.0, .watch = &reach});
-  reach.watch(executor);
-  ::signal(SIGSEGV, on_touch);
-  for (int64_t step = 0; step < 2; ++step)
-    executor.run({.step = step,
-                  .rate = 0.05,
-                  .batch =
-                      [](int slice) {
-                        return Batch::of(
-                            {{"input", at::full({3, 60}, 0.1 * (slice + 1))},
-                             {"target", at::arange(3)}},
-                            {3 * slice, 3 * slice + 1, 3 * slice + 2});
-                      },
-                  .in_turn = true});
-}
-
-std::vector<DeclaredCase> declared_cases() {
-  std::vector<DeclaredCase> all;
-  for (const int shard : {0, 1, 2, 3})
-    for (const bool exact : {false, true})
-      for (const bool elastic : {false, true}) {
-        if (exact && elastic) continue;  // seals look at everything before a vote
-        all.push_back({.shard = shard, .elastic = elastic, .exact = exact});
-        all.push_back({.ranks = 4,
-                       .stages = 2,
-                       .shard = shard,
-                       .elastic = elastic,
-                       .exact = exact});
-      }
-  for (const int shard : {0, 1, 2, 3}) all.push_back({.shard = shard, .shares = true});
-  for (const bool elastic : {false, true}) {
-    all.push_back({.ranks = 2, .stages = 2, .elastic = elastic});
-    all.push_back({.ranks = 4, .stages = 4, .elastic = elastic, .clip = true});
-  }
-  return all;
-}
 
 class Declarations : public testing::TestWithParam<DeclaredCase> {};
 
@@ -185,13 +127,15 @@ TEST_P(Declarations, NothingElseIsTouched) {
   test::run_ranks({.backend = "shm", .size = c.ranks, .kind = test::Kind::kProcesses},
                   [&](Communicator& comm) {
                     Reach reach;
-                    run_steps(c, comm, reach);
+                    ::signal(SIGSEGV, on_touch);
+                    test::train_declared(c, comm, {.watch = &reach});
                     EXPECT_GT(reach.actions, 0);
-                    EXPECT_GT(reach.pages, 0) << "nothing was out of reach";
+                    EXPECT_GT(reach.hidden, 0) << "nothing was out of reach";
+                    EXPECT_GT(reach.kept, 0) << "nothing was only to be read";
                   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Steps, Declarations, testing::ValuesIn(declared_cases()),
+INSTANTIATE_TEST_SUITE_P(Steps, Declarations, testing::ValuesIn(test::declared_cases()),
                          [](const auto& info) {
                            return testing::PrintToString(info.param);
                          });
@@ -202,11 +146,12 @@ struct Planted {
   ActionKind kind;
   What what;
   DeclaredCase c;
+  bool reads_stay = false;  // only that it writes is missing
 };
 
 std::ostream& operator<<(std::ostream& out, const Planted& planted) {
   return out << name_of(planted.kind) << "_" << name_of(planted.what) << "_"
-             << planted.c;
+             << planted.c << (planted.reads_stay ? "_writes" : "");
 }
 
 class PlantedViolations : public testing::TestWithParam<Planted> {};
@@ -221,10 +166,10 @@ TEST_P(PlantedViolations, AreFound) {
       {.backend = "shm", .size = planted.c.ranks, .kind = test::Kind::kProcesses},
       [&](Communicator& comm, Store&) {
         std::snprintf(touched_path, sizeof touched_path, "%s", path.c_str());
-        Reach reach;
-        reach.forget(planted.kind, planted.what);
+        ::signal(SIGSEGV, on_touch);
+        Reach reach({{planted.kind, planted.what, planted.reads_stay}});
         try {
-          run_steps(planted.c, comm, reach);
+          test::train_declared(planted.c, comm, {.watch = &reach});
         } catch (const CommError&) {  // a peer has touched it first
         }
         ::kill(::getpid(), SIGKILL);
@@ -238,6 +183,7 @@ TEST_P(PlantedViolations, AreFound) {
 constexpr DeclaredCase kWhole{}, kCut{.shard = 1}, kTurns{.shard = 2},
     kClipped{.clip = true}, kVoted{.elastic = true},
     kMirrored{.shard = 1, .elastic = true}, kAtOnce{.shares = true},
+    kSealed{.shard = 1, .elastic = true, .exact = true},
     kStages{.ranks = 2, .stages = 2, .elastic = true};
 
 const std::vector<Planted> kPlanted = {
@@ -256,7 +202,11 @@ const std::vector<Planted> kPlanted = {
     {ActionKind::kVote, What::kPartial, kVoted},
     {ActionKind::kUpdate, What::kState, kWhole},
     {ActionKind::kUpdate, What::kPartial, kWhole},
+    {ActionKind::kUpdate, What::kState, kSealed},
     {ActionKind::kRecv, What::kPartial, kStages},
+    {ActionKind::kBackward, What::kPartial, kWhole, true},
+    {ActionKind::kGather, What::kWhole, kCut, true},
+    {ActionKind::kUpdate, What::kState, kSealed, true},
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, PlantedViolations, testing::ValuesIn(kPlanted),
                          [](const auto& info) {

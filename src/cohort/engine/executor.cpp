@@ -263,7 +263,7 @@ std::vector<Tensor> Executor::memory_of(const Value& value) const {
     if (bucket.mirror) add_share(*bucket.mirror);
     add(bucket.travels);
   } else if (bucket.trained) {
-    for (const auto& tensor : gradients_.memory(value.of)) add(tensor);
+    for (const auto& tensor : gradients_.memory_of(value)) add(tensor);
   }
   return all;
 }

@@ -55,8 +55,8 @@ class Executor final : public StepRunner, private Performer {
 
   // Time that reducing all buckets takes with nothing beside it; collective.
   std::chrono::duration<double> time_communication();
-  // All memory of a value of a bucket that this rank holds between actions: a
-  // gradient's, whichever of its sums it is, that of parameters, or of a state.
+  // All memory that a value of a bucket may lie in, as far as this rank holds it
+  // between actions: a gradient's, that of parameters, or of a state.
   std::vector<Tensor> memory_of(const Value& value) const;
   const Schedule& schedule() const { return schedule_; }
   const Role& role() const { return role_; }

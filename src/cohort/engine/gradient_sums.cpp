@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "cohort/core/error.h"
 #include "cohort/engine/replicas.h"
@@ -208,14 +209,33 @@ std::string GradientSums::broken_sum(int bucket) const {
   return holds ? "" : text("a sum of gradients of bucket ", bucket);
 }
 
+// A Leaf lies in the slot of its bucket, or is added up where it is born. Sums of
+// shares have memory of their own; the others are left where this rank added up its
+// slices.
+std::vector<Tensor> GradientSums::memory_of(const Value& value) const {
+  const BucketSums& sums = buckets_[value.of];
+  const bool own = state_.buckets()[value.of].own;
+  if (value.what == What::kMirrored || !own) return {sums.mirrored};
+  if (value.what == What::kLeaf && in_rounds()) return {ring_.slots[sums.slot]};
+  std::vector<Tensor> all;
+  if (value.what == What::kSum && sums.share.defined()) {
+    all = {sums.share, sums.partials};
+    for (const auto& stack : sums.stacks)
+      all.insert(all.end(), stack.begin(), stack.end());
+    return all;
+  }
+  all = sums.sums;
+  all.push_back(sums.leaf);
+  return all;
+}
+
 std::vector<Tensor> GradientSums::memory(int bucket) const {
-  const BucketSums& sums = buckets_[bucket];
-  std::vector<Tensor> all = sums.sums;
-  for (const auto& stack : sums.stacks)
-    all.insert(all.end(), stack.begin(), stack.end());
-  for (const Tensor& tensor : {sums.leaf, sums.share, sums.mirrored, sums.partials})
-    if (tensor.defined()) all.push_back(tensor);
-  if (in_rounds()) all.push_back(ring_.slots[sums.slot]);
+  std::vector<Tensor> all;
+  std::set<const void*> known;
+  for (const What what : {What::kPartial, What::kSum, What::kMirrored, What::kLeaf})
+    for (const Tensor& tensor : memory_of({what, bucket}))
+      if (tensor.defined() && known.insert(tensor.const_data_ptr()).second)
+        all.push_back(tensor);
   return all;
 }
 

@@ -83,8 +83,10 @@ class GradientSums {
   // mirrored_sum() give.
   const std::string& broken() const { return broken_; }
   std::string broken_sum(int bucket) const;
-  // All memory of a bucket's gradients, for tests that damage it.
+  // All memory of a bucket's gradients, for tests that damage it; and that of one of
+  // its values.
   std::vector<Tensor> memory(int bucket) const;
+  std::vector<Tensor> memory_of(const Value& value) const;
 
   // Which rank's gradient of that element is not finite; none if that is not known.
   std::optional<int> blame(int bucket, int64_t element) const;

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/testing_declared.h"
+
+#include <ATen/ATen.h>
+
+#include "cohort/nn/models.h"
+#include "cohort/optim/sgd.h"
+#include "cohort/step/generator.h"
+
+namespace cohort::test {
+namespace {
+
+constexpr int kDeclaredSlices = 4;
+constexpr int64_t kDeclaredSteps = 2;
+
+Chain declared_chain(const DeclaredCase& c) {
+  if (c.statistics)
+    return make_resnet({.depths = {1, 1},
+                        .width = 16,
+                        .classes = 10,
+                        .block = ResNetBlock::kBasic,
+                        .small_images = true},
+                       {.seed = 5});
+  return make_mlp({.inputs = 60, .width = 64, .depth = 3, .classes = 10}, {.seed = 5});
+}
+
+Schedule declared_step(const DeclaredCase& c, const Chain& chain) {
+  Precision precision;
+  if (c.narrow) precision.compute = precision.reduce = at::kBFloat16;
+  return generate(specs_of(chain),
+                  {.dp = c.ranks / c.stages,
+                   .pp = c.stages,
+                   .shard = c.shard,
+                   .replicate = c.replicate},
+                  {.slices = kDeclaredSlices,
+                   .bucket_bytes = 20'000,
+                   .clip = c.clip,
+                   .elastic = c.elastic,
+                   .recompute = BlockChoice::parse("blocks=1", "test"),
+                   .exact = c.exact,
+                   .precision = precision,
+                   .shares_memory = c.shares});
+}
+
+// Every sample differs from every other.
+Batch declared_batch(const DeclaredCase& c, int64_t step, int slice) {
+  const int64_t width = c.statistics ? 3 * 8 * 8 : 60;
+  const Tensor input = (at::arange(3 * width) * 0.37 + slice + 7 * step).sin();
+  return Batch::of(
+      {{"input", c.statistics ? input.view({3, 3, 8, 8}) : input.view({3, width})},
+       {"target", at::arange(3)}},
+      {3 * slice, 3 * slice + 1, 3 * slice + 2});
+}
+
+bool is_gradient(What what) {
+  return what == What::kLeaf || what == What::kPartial || what == What::kSum ||
+         what == What::kMirrored;
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const DeclaredCase& c) {
+  out << "n" << c.ranks << "_pp" << c.stages << "_shard" << c.shard;
+  if (c.replicate > 1) out << "_replicate" << c.replicate;
+  return out << (c.elastic ? "_elastic" : "") << (c.exact ? "_exact" : "")
+             << (c.clip ? "_clip" : "") << (c.shares ? "_shares" : "")
+             << (c.narrow ? "_narrow" : "") << (c.statistics ? "_statistics" : "");
+}
+
+std::vector<DeclaredCase> declared_cases() {
+  std::vector<DeclaredCase> all;
+  for (const int shard : {0, 1, 2, 3}) {
+    for (const bool exact : {false, true}) {
+      for (const bool elastic : {false, true}) {
+        const DeclaredCase c{.shard = shard, .elastic = elastic, .exact = exact};
+        all.push_back(c);
+        all.push_back(c), all.back().ranks = 4, all.back().stages = 2;
+        all.push_back(c), all.back().ranks = 3;  // one has two slices
+      }
+      all.push_back({.shard = shard, .exact = exact, .narrow = true});
+      if (shard > 0)
+        all.push_back({.ranks = 4, .shard = shard, .replicate = 2, .exact = exact});
+    }
+    all.push_back({.shard = shard, .shares = true});
+    all.push_back({.shard = shard, .elastic = true, .statistics = true});
+  }
+  for (const bool elastic : {false, true}) {
+    all.push_back({.ranks = 2, .stages = 2, .elastic = elastic});
+    all.push_back({.ranks = 4, .stages = 4, .elastic = elastic, .clip = true});
+  }
+  return all;
+}
+
+size_t ExecutorWatch::index_of(const Action& action) const {
+  return static_cast<size_t>(&action - executor_->role().actions.data());
+}
+
+uint64_t train_declared(const DeclaredCase& c, Communicator& comm,
+                        const DeclaredRun& run) {
+  Chain chain = declared_chain(c);
+  const auto rule = make_sgd({.momentum = 0.9});
+  Schedule schedule = declared_step(c, chain);
+  if (run.alter) run.alter(schedule);
+  Executor executor(chain, std::move(schedule), *rule, comm,
+                    {.clip = c.clip ? 0.5 : 0.0, .watch = run.watch});
+  if (run.watch) run.watch->watch(executor);
+  for (int64_t step = 0; step < kDeclaredSteps; ++step)
+    executor.run({.step = step,
+                  .rate = 0.05,
+                  .batch = [&](int slice) { return declared_batch(c, step, slice); },
+                  .in_turn = run.in_turn});
+  return executor.weights_hash();
+}
+
+bool is_forgotten(const std::optional<Forgotten>& forgotten, const Action& action,
+                  const Value& value) {
+  if (!forgotten || action.kind != forgotten->kind) return false;
+  return value.what == forgotten->what ||
+         (is_gradient(value.what) && is_gradient(forgotten->what));
+}
+
+bool is_of_bucket(What what) {
+  return is_gradient(what) || what == What::kWhole || what == What::kState;
+}
+
+}  // namespace cohort::test
