@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cohort/core/tensor.h"
 #include "cohort/step/action.h"
 
 namespace cohort {
@@ -12,6 +13,9 @@ class ActionWatch {
   virtual ~ActionWatch() = default;
   virtual void begin(const Action& action) = 0;
   virtual void end(const Action& action) = 0;
+  // Between the two, of a Send: what it gives to a peer, who may read it later, and
+  // through pages of its own.
+  virtual void gives(const Tensor&) {}
 
  protected:
   ActionWatch() = default;

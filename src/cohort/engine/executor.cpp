@@ -131,6 +131,9 @@ PendingWork Executor::perform(int index) {
       transfers_.free_parameters(action.buckets[0]);
       break;
     case ActionKind::kSend:
+      if (options_.watch)
+        if (const Tensor sent = transfers_.sent_of_bucket(action); sent.defined())
+          options_.watch->gives(sent);
       return transfers_.send(action);
     case ActionKind::kRecv:
       return transfers_.receive(action);

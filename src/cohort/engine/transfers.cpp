@@ -105,6 +105,11 @@ PendingWork Transfers::send(const Action& action) {
           }};
 }
 
+Tensor Transfers::sent_of_bucket(const Action& action) const {
+  if (is_made_anew(action.reads[0].value.what)) return {};
+  return gradients_.sum(action.buckets[0]);
+}
+
 PendingWork Transfers::receive(const Action& action) {
   Timed timed(step_.split.wait);
   const Value& value = action.writes[0].value;
@@ -123,8 +128,7 @@ PendingWork Transfers::receive(const Action& action) {
 
 PendingWork Transfers::send_sum(const Action& action) {
   const auto [pair, peer] = channels_.link(action.lane);
-  const int bucket = action.buckets[0];
-  const Transfer transfer{peer, gradients_.sum(bucket).to(sum_type(schedule_))};
+  const Transfer transfer{peer, sent_of_bucket(action).to(sum_type(schedule_))};
   return {pair->exchange(std::span(&transfer, 1), {}), [kept = transfer.tensor] {}};
 }
 

@@ -27,6 +27,8 @@ class Transfers {
   // copy.
   PendingWork send(const Action& action);
   PendingWork receive(const Action& action);
+  // Memory of a bucket that a Send gives away; none: activations have their own.
+  Tensor sent_of_bucket(const Action& action) const;
 
  private:
   Work move_shares(BucketState& state);
