@@ -146,6 +146,7 @@ void BlockRunner::recompute(int block, int slice) {
   Flight& now = flight(block, slice);
   if (now.inputs.empty()) return;
   now.outputs = run(block, slice, now.inputs, /*again=*/true);
+  now.has_graph = true;  // a Send of the first ones that ends now drops nothing
 }
 
 void BlockRunner::backward(int block, int slice) {
