@@ -16,6 +16,8 @@ class ActionWatch {
   // Between the two, of a Send: what it gives to a peer, who may read it later, and
   // through pages of its own.
   virtual void gives(const Tensor&) {}
+  // Whether communication of that lane starts as late as it can (Performer).
+  virtual bool delays(int) const { return false; }
 
  protected:
   ActionWatch() = default;

@@ -109,6 +109,10 @@ void Executor::done(int index) {
   if (options_.watch) options_.watch->end(role_.actions[index]);
 }
 
+bool Executor::comes_late(int lane) const {
+  return options_.watch && options_.watch->delays(lane);
+}
+
 PendingWork Executor::perform(int index) {
   const Action& action = role_.actions[index];
   if (options_.watch) options_.watch->begin(action);

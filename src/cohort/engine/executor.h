@@ -71,6 +71,7 @@ class Executor final : public StepRunner, private Performer {
   void reach(int index) override;
   PendingWork perform(int index) override;
   void done(int index) override;
+  bool comes_late(int lane) const override;
   PendingWork reduce(const Action& action);
   void start_buffers_equal();
   StepResult result() const;

@@ -43,6 +43,7 @@ void Interpreter::begin() {
   pending_.clear();
   pending_.resize(role_.actions.size());
   lanes_.assign(lanes_count_, {});
+  late_.assign(lanes_count_, {});
   lane_ends_.assign(lanes_count_, 0);
   times_.assign(role_.actions.size(), {});
   waited_ = 0;
@@ -50,24 +51,70 @@ void Interpreter::begin() {
 }
 
 void Interpreter::run(Performer& performer, bool in_turn) {
+  performer_ = &performer;
+  in_turn_ = in_turn;
   begin();
   for (int i = 0; i < static_cast<int>(role_.actions.size()); ++i) {
+    const Action& action = role_.actions[i];
     // At a Commit all that the step changes is changed.
-    const bool ends = role_.actions[i].kind == ActionKind::kCommit;
+    const bool ends = action.kind == ActionKind::kCommit;
     if (!ends) performer.reach(i);
+    if (action.lane != kComputeLane && performer.comes_late(action.lane)) {
+      late_[action.lane].push_back(i);
+      continue;
+    }
     finish_inputs(i);
     if (ends) performer.reach(i);
-    times_[i].begin = now();
-    pending_[i] = performer.perform(i);
-    // Whoever receives may have something to send first: a Send waits for nobody.
-    if (in_turn && role_.actions[i].kind != ActionKind::kSend) pending_[i].finish();
-    performer.done(i);
-    times_[i].end = now();
-    if (role_.actions[i].lane != kComputeLane)
-      lanes_[role_.actions[i].lane].push_back(i);
-    drop_sent(role_.actions[i].lane);
+    start(i);
   }
-  for (int lane = 0; lane < lanes_count_; ++lane) finish_lane(lane);
+  start_late_sends();
+  for (int lane = 0; lane < lanes_count_; ++lane) {
+    if (!late_[lane].empty()) start_late(lane, late_[lane].back());
+    finish_lane(lane);
+  }
+}
+
+// All that it needs is there.
+void Interpreter::start(int index) {
+  const Action& action = role_.actions[index];
+  const bool sends = action.kind == ActionKind::kSend;
+  if (action.lane != kComputeLane && !sends) start_late_sends();
+  times_[index].begin = now();
+  pending_[index] = performer_->perform(index);
+  // Whoever receives may have something to send first: a Send waits for nobody.
+  if (in_turn_ && !sends) pending_[index].finish();
+  performer_->done(index);
+  times_[index].end = now();
+  if (action.lane != kComputeLane) lanes_[action.lane].push_back(index);
+  drop_sent(action.lane);
+}
+
+// Up to that action, which is waited for.
+void Interpreter::start_late(int lane, int last) {
+  auto& late = late_[lane];
+  while (!late.empty() && late.front() <= last) {
+    const int index = late.front();
+    late.pop_front();
+    finish_inputs(index);
+    start(index);
+  }
+}
+
+// Before anything is waited for, which communication may do where it starts: a peer may
+// need what is sent to do its part. No later start is safe.
+void Interpreter::start_late_sends() {
+  if (std::exchange(sends_, true)) return;
+  for (int lane = 0; lane < lanes_count_; ++lane)
+    if (!late_[lane].empty() &&
+        role_.actions[late_[lane].front()].kind == ActionKind::kSend)
+      start_late(lane, late_[lane].back());
+  sends_ = false;
+}
+
+void Interpreter::abandon() {
+  pending_.clear();
+  late_.assign(lanes_count_, {});
+  sends_ = false;
 }
 
 // Nobody waits for a Send; what was received is dropped when the next one starts.
@@ -92,9 +139,11 @@ void Interpreter::finish_inputs(int index) {
 // Waiting for a reduction also does this rank's share of it, and of a fused update.
 void Interpreter::finish(int index) {
   const int number = role_.actions[index].lane;
+  start_late(number, index);
   auto& lane = lanes_[number];
+  if (lane.empty() || lane.front() > index) return;
+  start_late_sends();  // of this lane, too
   const auto end = std::upper_bound(lane.begin(), lane.end(), index);
-  if (end == lane.begin()) return;
   Timed timed(waited_);
   double current = now();
   for (auto it = lane.begin(); it != end; ++it) {

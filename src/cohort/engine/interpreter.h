@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <vector>
 
 #include "cohort/engine/pending_work.h"
@@ -20,6 +21,9 @@ class Performer {
   virtual void reach(int index) = 0;
   virtual PendingWork perform(int index) = 0;
   virtual void done(int) {}
+  // Communication of that lane starts when something waits for it, or at the end of the
+  // list: as late as what the actions declare allows. For tests.
+  virtual bool comes_late(int) const { return false; }
 
  protected:
   Performer() = default;
@@ -37,7 +41,7 @@ class Interpreter {
   void run(Performer& performer, bool in_turn = false);
   // Drops what is in flight: it ends at once, for it is broken, or with the peers, who
   // have come to it or will.
-  void abandon() { pending_.clear(); }
+  void abandon();
 
   // Waits for an action of the list, and for all before it in its lane.
   void finish(int index);
@@ -54,6 +58,9 @@ class Interpreter {
 
  private:
   void begin();
+  void start(int index);
+  void start_late(int lane, int last);
+  void start_late_sends();
   void finish_inputs(int index);
   void drop_sent(int lane);
   double now() const;
@@ -65,6 +72,9 @@ class Interpreter {
   std::vector<bool> common_;                      // by action: all ranks have it
   std::vector<PendingWork> pending_;              // by action
   std::vector<std::vector<int>> lanes_;           // actions in flight, by lane
+  std::vector<std::deque<int>> late_;             // not yet started, by lane
+  Performer* performer_ = nullptr;                // of the run at hand
+  bool in_turn_ = false, sends_ = false;
   std::vector<double> lane_ends_;  // by lane: when the last of it was waited for
   std::vector<ActionTime> times_;
   std::vector<double> waits_;  // by action, over several runs

@@ -24,6 +24,8 @@ struct DeclaredCase {
 std::ostream& operator<<(std::ostream& out, const DeclaredCase& c);
 std::vector<DeclaredCase> declared_cases();
 
+Schedule declared_step(const DeclaredCase& c);
+
 // Is told whose actions it hears of before the first of them.
 class ExecutorWatch : public ActionWatch {
  public:
@@ -45,7 +47,8 @@ struct DeclaredRun {
   std::function<void(Schedule& schedule)> alter = nullptr;
 };
 
-// Some steps; the hash of the weights they lead to. The buckets have several pages.
+// Some steps; the hash of the weights they lead to, or 0 where copies of the state
+// differ. The buckets have several pages.
 uint64_t train_declared(const DeclaredCase& c, Communicator& comm,
                         const DeclaredRun& run = {});
 
