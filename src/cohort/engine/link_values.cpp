@@ -15,8 +15,8 @@ namespace {
 
 // A header: how many tensors, and for each of them whether it is one, its type, its
 // dimensions, and the sizes and strides of these.
-constexpr int64_t kMostTensors = 16, kMostDims = 8;
-constexpr int64_t kFormWidth = 3 + 2 * kMostDims;
+constexpr int64_t kMostTensors = 16, kLinkDims = 8;
+constexpr int64_t kFormWidth = 3 + 2 * kLinkDims;
 constexpr int64_t kHeaderWidth = 1 + kMostTensors * kFormWidth;
 
 Tensor empty_header() { return at::zeros({kHeaderWidth}, at::kLong); }
@@ -59,16 +59,16 @@ Tensor LinkValues::pack(const Forms& forms) {
   *at++ = count;
   for (const auto& form : forms) {
     const auto dims = static_cast<int64_t>(form.sizes.size());
-    if (dims > kMostDims)
+    if (dims > kLinkDims)
       throw ConfigError(text("[engine] a block gives a tensor of ", dims,
                              " dimensions at the border of a stage; legal: at most ",
-                             kMostDims));
+                             kLinkDims));
     at[0] = form.defined;
     at[1] = static_cast<int64_t>(form.dtype);
     at[2] = dims;
     for (int64_t d = 0; d < dims; ++d) {
       at[3 + d] = form.sizes[d];
-      at[3 + kMostDims + d] = form.strides[d];
+      at[3 + kLinkDims + d] = form.strides[d];
     }
     at += kFormWidth;
   }
@@ -82,7 +82,7 @@ LinkValues::Forms LinkValues::unpack(const Tensor& header) {
     form.defined = at[0] != 0;
     form.dtype = static_cast<at::ScalarType>(at[1]);
     form.sizes.assign(at + 3, at + 3 + at[2]);
-    form.strides.assign(at + 3 + kMostDims, at + 3 + kMostDims + at[2]);
+    form.strides.assign(at + 3 + kLinkDims, at + 3 + kLinkDims + at[2]);
     at += kFormWidth;
   }
   return forms;

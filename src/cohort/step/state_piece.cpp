@@ -2,7 +2,7 @@
 #include "cohort/step/state_piece.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 namespace cohort {
 
@@ -26,6 +26,10 @@ std::vector<int64_t> memory_order(const Tensor& tensor) {
   });
   if (std::is_sorted(order.begin(), order.end()) || tensor.is_contiguous()) return {};
   return order;
+}
+
+StateTensor whole_tensor(std::string name, const Tensor& tensor) {
+  return {.spec = spec_of(std::move(name), tensor), .order = memory_order(tensor)};
 }
 
 }  // namespace cohort

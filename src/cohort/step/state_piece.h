@@ -25,8 +25,8 @@ struct StateTensor {
   std::vector<int64_t> order;
 };
 
-// Elements [spec.begin, spec.end) of a tensor of the state, as one rank has them.
-// `data` has these elements, on any device, contiguous in the order of tensor.order.
+// Elements [spec.begin, spec.end) of spec.box, as one rank has them. `data` has these
+// elements, on any device, contiguous in the order of tensor.order.
 struct StatePiece {
   StateTensor tensor;
   Tensor data;
@@ -34,5 +34,8 @@ struct StatePiece {
 
 // The order in which a tensor's elements lie in memory; empty for row-major.
 std::vector<int64_t> memory_order(const Tensor& tensor);
+
+// A dense tensor as it lies in memory, all of it.
+StateTensor whole_tensor(std::string name, const Tensor& tensor);
 
 }  // namespace cohort

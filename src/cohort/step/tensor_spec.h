@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/core/tensor.h"
+#include "cohort/step/tensor_box.h"
 
 namespace cohort {
 
@@ -18,13 +19,17 @@ struct TensorSpec {
   std::vector<int64_t> shape;  // of the whole tensor
   at::ScalarType dtype = at::kFloat;
 
-  // The part that is here: elements [begin, end) of the whole tensor in memory
-  // order. The whole tensor is [0, numel()).
+  // The part that is here: elements [begin, end) of a box of the tensor, in memory
+  // order. The whole tensor is its own box, and all of it is [0, numel()).
   int64_t begin = 0;
   int64_t end = 0;
+  TensorBox box = {};
 
+  // Of the whole tensor.
   int64_t numel() const;
   int64_t bytes() const;
+  // Of the box.
+  int64_t box_numel() const;
 };
 
 // Bytes of one element.

@@ -93,9 +93,12 @@ uint64_t hash_elements(const StatePiece& piece) {
   const MemoryDim fastest = dims.back();
   const int64_t bytes = size_of(spec.dtype);
   const char* data = static_cast<const char*>(host.const_data_ptr());
+  const BoxMap box(spec.box, spec.numel());
   uint64_t sum = 0;
-  for (int64_t at = spec.begin; at < spec.end;) {
-    const int64_t count = std::min(fastest.size - at % fastest.size, spec.end - at);
+  for (int64_t done = spec.begin; done < spec.end;) {
+    const int64_t at = box.to_whole(done);
+    const int64_t count = std::min(
+        {fastest.size - at % fastest.size, box.run_from(done), spec.end - done});
     sum += sum_elements({.data = data,
                          .count = count,
                          .element_bytes = bytes,
@@ -103,7 +106,7 @@ uint64_t hash_elements(const StatePiece& piece) {
                          .stride = fastest.stride},
                         seed);
     data += count * bytes;
-    at += count;
+    done += count;
   }
   return sum;
 }
@@ -117,7 +120,7 @@ uint64_t weights_hash_number(std::span<const NamedTensor> tensors) {
     const Tensor plain = tensor.detach();
     const Tensor dense =
         plain.is_non_overlapping_and_dense() ? plain : plain.contiguous();
-    const StateTensor whole{.spec = spec_of(name, dense), .order = memory_order(dense)};
+    const StateTensor whole = whole_tensor(name, dense);
     sum += hash_term(whole.spec);
     sum += hash_elements({whole, dense.as_strided({dense.numel()}, {1})});
   }

@@ -81,6 +81,41 @@ TEST(WeightsHash, IsTheSameHoweverATensorIsCutAndLiesInMemory) {
   }
 }
 
+// Boxes of any cut, each cut into two ranges: here every index of one dimension is a
+// box.
+TEST(WeightsHash, IsTheSameForBoxesOfAnyCut) {
+  const Tensor plain = at::arange(4 * 3 * 2 * 5).view({4, 3, 2, 5}).to(at::kFloat);
+  const uint64_t expected = weights_hash_number(std::vector<NamedTensor>{{"w", plain}});
+  for (const Tensor& tensor : {plain, plain.contiguous(at::MemoryFormat::ChannelsLast)})
+    for (const std::vector<int64_t>& cut :
+         {std::vector<int64_t>{4, 30}, {4, 2, 5, 3}, {8, 15}, {120}, {2, 2, 2, 15}})
+      for (size_t dim = 0; dim < cut.size(); ++dim) {
+        const StateTensor whole{.spec = spec_of("w", tensor),
+                                .order = memory_order(tensor)};
+        const Tensor flat = tensor.as_strided({tensor.numel()}, {1});
+        uint64_t sum = hash_term(whole.spec);
+        for (int64_t index = 0; index < cut[dim]; ++index) {
+          StatePiece piece{whole, {}};
+          TensorSpec& spec = piece.tensor.spec;
+          spec.box = {cut, std::vector<int64_t>(cut.size(), 0), cut};
+          spec.box.from[dim] = index;
+          spec.box.to[dim] = index + 1;
+          const Tensor box = flat.view(cut)
+                                 .narrow(static_cast<int64_t>(dim), index, 1)
+                                 .contiguous()
+                                 .view({-1});
+          for (const auto& [begin, end] : {std::pair(int64_t{0}, box.numel() / 2),
+                                           std::pair(box.numel() / 2, box.numel())}) {
+            spec.begin = begin;
+            spec.end = end;
+            piece.data = box.narrow(0, begin, end - begin);
+            sum += hash_elements(piece);
+          }
+        }
+        EXPECT_EQ(sum, expected) << at::IntArrayRef(cut) << " along " << dim;
+      }
+}
+
 TEST(WeightsHash, ATensorMayHaveGaps) {
   const Tensor wide = at::arange(12, at::kFloat).view({3, 4});
   const std::vector<NamedTensor> part{{"w", wide.narrow(1, 1, 2)}};

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/step/tensor_box.h"
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+// Whether these sizes are those of so many elements. Their product may be out of range.
+bool has_elements(const std::vector<int64_t>& sizes, int64_t numel) {
+  if (std::ranges::any_of(sizes, [](int64_t n) { return n < 0; })) return false;
+  if (std::ranges::any_of(sizes, [](int64_t n) { return n == 0; })) return numel == 0;
+  int64_t left = numel;
+  for (const int64_t n : sizes) {
+    if (left % n != 0) return false;
+    left /= n;
+  }
+  return left == 1;
+}
+
+std::string sizes_text(const std::vector<int64_t>& sizes) {
+  std::string out;
+  for (const int64_t n : sizes) out += text(out.empty() ? "" : "x", n);
+  return out;
+}
+
+}  // namespace
+
+std::string box_trouble(const TensorBox& box, int64_t numel) {
+  const size_t dims = box.cut.size();
+  if (dims > kMostDims)
+    return text("a cut of ", dims, " dimensions; legal: at most ", kMostDims);
+  if (box.from.size() != dims || box.to.size() != dims)
+    return text("a box from ", box.from.size(), " to ", box.to.size(),
+                " indices; legal: one for each of the ", dims,
+                " dimensions of its cut");
+  if (dims > 0 && !has_elements(box.cut, numel))
+    return text("a cut of ", sizes_text(box.cut), "; legal: a shape of ", numel,
+                " elements");
+  for (size_t d = 0; d < dims; ++d)
+    if (box.from[d] < 0 || box.to[d] < box.from[d] || box.to[d] > box.cut[d])
+      return text("the box ", box_text(box), "; legal: within ", sizes_text(box.cut));
+  return "";
+}
+
+std::string box_text(const TensorBox& box) {
+  std::string out;
+  for (size_t d = 0; d < box.from.size(); ++d)
+    out += text(d == 0 ? "[" : ",", box.from[d], ":", box.to[d]);
+  return out.empty() ? out : out + "]";
+}
+
+BoxMap::BoxMap(const TensorBox& box, int64_t numel) {
+  dims_.push_back({.size = 1, .from = 0, .extent = 1, .stride = 1, .inside = 1});
+  const auto add = [this](int64_t size, int64_t from, int64_t extent) {
+    Dim& slower = dims_.back();
+    if (extent == size)
+      slower = {slower.size * size, slower.from * size, slower.extent * size, 1, 1};
+    else
+      dims_.push_back({size, from, extent, 1, 1});
+  };
+  if (box.is_whole()) add(numel, 0, numel);
+  for (size_t d = 0; d < box.cut.size(); ++d)
+    add(box.cut[d], box.from[d], box.to[d] - box.from[d]);
+  int64_t stride = 1;
+  numel_ = 1;
+  for (size_t d = dims_.size(); d-- > 0;) {
+    dims_[d].stride = stride;
+    dims_[d].inside = numel_;
+    stride *= dims_[d].size;
+    numel_ *= dims_[d].extent;
+  }
+}
+
+int64_t BoxMap::to_whole(int64_t at) const {
+  int64_t element = 0;
+  for (const Dim& dim : dims_) {
+    element += (dim.from + at / dim.inside) * dim.stride;
+    at %= dim.inside;
+  }
+  return element;
+}
+
+int64_t BoxMap::run_from(int64_t at) const {
+  return dims_.back().extent - at % dims_.back().extent;
+}
+
+int64_t BoxMap::before(int64_t element) const {
+  if (numel_ == 0) return 0;
+  int64_t count = 0;
+  for (const Dim& dim : dims_) {
+    const int64_t index = element / dim.stride - dim.from;
+    count += std::clamp<int64_t>(index, 0, dim.extent) * dim.inside;
+    if (index < 0 || index >= dim.extent) break;
+    element %= dim.stride;
+  }
+  return count;
+}
+
+}  // namespace cohort
