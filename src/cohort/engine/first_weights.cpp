@@ -59,8 +59,8 @@ void FirstWeights::turn_to(int bucket, int64_t numel, const Tensor& room) {
     if (place.bucket != bucket || world_.rank() != 0) continue;
     const Tensor part = FlatState::view(whole_, place);
     if (const FirstValue* const value = first_value_of(place.parameter)) {
-      make_stretch(*value, place.parameter, 0,
-                   whole_.narrow(0, place.offset, place.parameter.numel()));
+      make_piece(*value, whole_tensor(place.name, place.parameter),
+                 whole_.narrow(0, place.offset, place.parameter.numel()));
       continue;
     }
     if (!place.parameter.has_storage() || !place.parameter.storage().data())
@@ -94,9 +94,12 @@ void FirstWeights::make(int64_t begin, const Tensor& out) const {
     if (place.bucket != bucket_) continue;
     const int64_t from = std::max(begin, place.offset);
     const int64_t to = std::min(end, place.offset + place.parameter.numel());
-    if (from < to)
-      make_stretch(*first_value_of(place.parameter), place.parameter,
-                   from - place.offset, out.narrow(0, from - begin, to - from));
+    if (from >= to) continue;
+    StateTensor piece = whole_tensor(place.name, place.parameter);
+    piece.spec.begin = from - place.offset;
+    piece.spec.end = to - place.offset;
+    make_piece(*first_value_of(place.parameter), piece,
+               out.narrow(0, from - begin, to - from));
   }
 }
 

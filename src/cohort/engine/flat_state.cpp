@@ -249,12 +249,11 @@ void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string 
   const int64_t end = std::min(place.offset + place.parameter.numel(), range.end);
   if (begin >= end) return;
   StatePiece& piece = pieces.emplace_back();
-  piece.tensor.spec = spec_of(std::move(name), place.parameter);
+  piece.tensor = whole_tensor(std::move(name), place.parameter);
   piece.tensor.spec.dtype = flat.scalar_type();
   piece.tensor.spec.begin = begin - place.offset;
   piece.tensor.spec.end = end - place.offset;
   piece.tensor.kind = kind;
-  piece.tensor.order = memory_order(place.parameter);
   piece.data = flat.narrow(0, begin - origin, end - begin);
 }
 

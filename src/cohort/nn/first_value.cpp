@@ -11,7 +11,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/nn/without_memory.h"
-#include "cohort/step/state_piece.h"
 
 namespace cohort {
 namespace {
@@ -39,22 +38,24 @@ Tensor to_be_filled(const Tensor& form, const FirstValue& value) {
 }
 
 // Rows along dimension 0, the slowest in memory, are made row-major and put in order.
-void make_rows(const FirstValue& value, const Tensor& form,
-               const std::vector<int64_t>& order, int64_t begin, const Tensor& out) {
-  const bool by_rows = order[0] == 0;
-  const int64_t row = by_rows ? form.numel() / form.size(0) : form.numel();
+void make_rows(const FirstValue& value, const StateTensor& tensor, int64_t begin,
+               const Tensor& out) {
+  const TensorSpec& spec = tensor.spec;
+  const bool by_rows = tensor.order[0] == 0;
+  const int64_t row = by_rows ? spec.numel() / spec.shape[0] : spec.numel();
   const int64_t at_once = std::max<int64_t>(1, kRowElements / row);
   const int64_t end = begin + out.numel();
   for (int64_t first = begin / row; first * row < end; first += at_once) {
     const int64_t last = std::min((end + row - 1) / row, first + at_once);
-    auto shape = form.sizes().vec();
+    auto shape = spec.shape;
     if (by_rows) shape[0] = last - first;
     Tensor rows = at::empty(shape, at::kFloat);
     fill_uniform(rows, value.key, value.low, value.high, first * row);
     const int64_t from = std::max(begin, first * row), to = std::min(end, last * row);
     out.narrow(0, from - begin, to - from)
-        .copy_(
-            rows.permute(order).reshape({-1}).narrow(0, from - first * row, to - from));
+        .copy_(rows.permute(tensor.order)
+                   .reshape({-1})
+                   .narrow(0, from - first * row, to - from));
   }
 }
 
@@ -74,7 +75,7 @@ Tensor new_parameter(at::IntArrayRef shape, const FirstValue& value,
     return on_meta ? form : to_be_filled(form, value);
   }
   Tensor tensor = at::empty(shape, options);
-  make_stretch(value, tensor, 0, tensor.view({-1}));
+  make_piece(value, whole_tensor("", tensor), tensor.view({-1}));
   return tensor.contiguous(format);
 }
 
@@ -86,19 +87,26 @@ const FirstValue* first_value_of(const Tensor& tensor) {
   return later ? static_cast<const FirstValue*>(memory.get_context()) : nullptr;
 }
 
-void make_stretch(const FirstValue& value, const Tensor& form, int64_t begin,
-                  const Tensor& out) {
-  COHORT_CHECK(begin >= 0 && begin + out.numel() <= form.numel(), "elements ", begin,
-               " to ", begin + out.numel(), " of ", form.numel());
+void make_piece(const FirstValue& value, const StateTensor& piece, const Tensor& out) {
+  const TensorSpec& spec = piece.spec;
+  COHORT_CHECK(spec.begin >= 0 && spec.end <= spec.box_numel() &&
+                   out.numel() == spec.end - spec.begin,
+               "elements ", spec.begin, " to ", spec.end, " of ", spec.box_numel());
   const c10::NoGradGuard no_grad;
-  const auto order = memory_order(form);
-  Tensor target = out;
-  if (value.low == value.high)
-    target.fill_(value.low);
-  else if (order.empty())
-    fill_uniform(target, value.key, value.low, value.high, begin);
-  else if (out.numel() > 0)
-    make_rows(value, form, order, begin, out);
+  if (value.low == value.high) {
+    Tensor(out).fill_(value.low);
+    return;
+  }
+  const BoxMap box(spec.box, spec.numel());
+  for (int64_t at = spec.begin; at < spec.end;) {
+    const int64_t count = std::min(box.run_from(at), spec.end - at);
+    Tensor run = out.narrow(0, at - spec.begin, count);
+    if (piece.order.empty())
+      fill_uniform(run, value.key, value.low, value.high, box.to_whole(at));
+    else
+      make_rows(value, piece, box.to_whole(at), run);
+    at += count;
+  }
 }
 
 void give_first_values(const Chain& chain) {
@@ -108,7 +116,8 @@ void give_first_values(const Chain& chain) {
     if (!value) continue;
     const Tensor filled =
         at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat);
-    make_stretch(*value, tensor, 0, filled.as_strided({filled.numel()}, {1}));
+    make_piece(*value, whole_tensor(name, tensor),
+               filled.as_strided({filled.numel()}, {1}));
     Tensor(tensor).set_data(filled);
   }
 }

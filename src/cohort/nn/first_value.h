@@ -8,11 +8,12 @@
 #include "cohort/core/random.h"
 #include "cohort/core/tensor.h"
 #include "cohort/step/block.h"
+#include "cohort/step/state_piece.h"
 
 namespace cohort {
 
 // How a new parameter gets its values. Each element follows from its row-major number
-// alone, so that any stretch of a parameter can be made without the rest.
+// alone, so that any piece of a parameter can be made without the rest.
 struct FirstValue {
   RandomKey key;  // of uniform numbers in [low, high)
   double low = 0;
@@ -48,11 +49,10 @@ Tensor new_parameter(at::IntArrayRef shape, const FirstValue& value,
 // How a parameter that is filled later gets its values; null if it has memory, or had.
 const FirstValue* first_value_of(const Tensor& tensor);
 
-// Elements [begin, begin + out.numel()) of a parameter with the shape and strides of
-// `form`, in the order they lie in memory. `out`: flat float32 on the host. Takes no
-// memory worth mentioning unless dimension 0 is not the slowest.
-void make_stretch(const FirstValue& value, const Tensor& form, int64_t begin,
-                  const Tensor& out);
+// The elements of a piece of a parameter, whatever box of it that is cut from. `out`:
+// as many, flat, float32, on the host. Takes no memory worth mentioning unless
+// dimension 0 is not the slowest in memory.
+void make_piece(const FirstValue& value, const StateTensor& piece, const Tensor& out);
 
 // All parameters that were to be filled later get memory and values; their handles
 // stay.

@@ -64,9 +64,35 @@ TEST(FirstValue, AnyStretchCanBeMadeAlone) {
     for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 270}, {0, 1}, {44, 46}, {45, 90}, {13, 257}, {269, 270}, {7, 7}}) {
       const Tensor out = at::empty({end - begin});
-      make_stretch(value, form, begin, out);
+      StateTensor piece = whole_tensor("w", form);
+      piece.spec.begin = begin;
+      piece.spec.end = end;
+      make_piece(value, piece, out);
       EXPECT_TRUE(out.equal(flat.narrow(0, begin, end - begin)))
           << begin << " to " << end << " with strides " << form.strides();
+    }
+  }
+}
+
+TEST(FirstValue, AnyBoxCanBeMadeAlone) {
+  const FirstValue value{.key = RandomKey::of_path(5, "w"), .low = -0.5, .high = 0.25};
+  for (const auto format :
+       {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    const Tensor form = new_parameter({6, 5, 3, 3}, value, format);
+    const Tensor flat = form.as_strided({form.numel()}, {1});
+    for (const std::vector<int64_t>& cut :
+         {std::vector<int64_t>{6, 45}, {6, 9, 5}, {2, 3, 45}, {54, 5}}) {
+      const auto last = static_cast<int64_t>(cut.size()) - 1;
+      StateTensor piece = whole_tensor("w", form);
+      piece.spec.box = {cut, std::vector<int64_t>(cut.size(), 0), cut};
+      piece.spec.box.from[last] = 1;
+      piece.spec.box.to[last] = 4;
+      const Tensor box = flat.view(cut).slice(last, 1, 4).contiguous().view({-1});
+      piece.spec.begin = 5;
+      piece.spec.end = box.numel() - 2;
+      const Tensor out = at::empty({piece.spec.end - piece.spec.begin});
+      make_piece(value, piece, out);
+      EXPECT_TRUE(out.equal(box.narrow(0, 5, out.numel()))) << at::IntArrayRef(cut);
     }
   }
 }
