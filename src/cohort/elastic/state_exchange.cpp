@@ -17,15 +17,23 @@
 namespace cohort {
 namespace {
 
-// So much is packed at once: enough for full speed, little beside a model.
+// So much is packed at once, or twice that: enough for full speed, little beside a
+// model.
 constexpr int64_t kBatchBytes = 64'000'000;
 
-// Elements [begin, end) of a tensor, and which rank's piece they are in.
-struct HeldRange {
-  int64_t begin = 0;
-  int64_t end = 0;
+// What a rank has of a tensor.
+struct HeldPiece {
+  Listing listing;
+  BoxMap map;
   int rank = 0;
   int piece = 0;  // number in that rank's list
+};
+
+// Where a wanted element is: so many from there on can be had at once.
+struct StateSource {
+  const HeldPiece* held = nullptr;
+  int64_t at = 0;  // in the box of the one who has it
+  int64_t count = 0;
 };
 
 // Elements that travel, or are copied where `from` is `to`.
@@ -43,16 +51,14 @@ class Plan {
   explicit Plan(std::span<const std::string> texts) {
     for (size_t r = 0; r < texts.size(); ++r) {
       auto [have, want] = to_listing(texts[r]);
-      for (size_t i = 0; i < have.size(); ++i)
+      for (size_t i = 0; i < have.size(); ++i) {
+        const BoxMap map = have[i].map();
         holders_[have[i].name].push_back(
-            {have[i].begin, have[i].end, static_cast<int>(r), static_cast<int>(i)});
+            {have[i], map, static_cast<int>(r), static_cast<int>(i)});
+      }
       wanted_.push_back(std::move(want));
     }
     ranks_ = static_cast<int>(texts.size());
-    for (auto& [name, ranges] : holders_)
-      std::stable_sort(
-          ranges.begin(), ranges.end(),
-          [](const HeldRange& a, const HeldRange& b) { return a.begin < b.begin; });
     for (int r = 0; r < ranks_; ++r)
       for (size_t i = 0; i < wanted_[r].size(); ++i) serve(r, static_cast<int>(i));
   }
@@ -61,52 +67,72 @@ class Plan {
   const std::string& missing() const { return missing_; }
 
  private:
-  // From the start of the range on, always from the one that is best to ask and as far
+  // From the start of the piece on, always from the one that is best to ask and as far
   // as it goes.
   void serve(int rank, int piece) {
     const Listing& want = wanted_[rank][piece];
+    const BoxMap map = want.map();
     for (int64_t at = want.begin; at < want.end;) {
-      const HeldRange* const source = best_source(want, rank, at);
-      if (!source) {
+      const StateSource source = best_source(want, map, rank, at);
+      if (!source.held) {
         miss(want, at);
         return;
       }
-      const int64_t end = std::min(want.end, source->end);
-      moves_.push_back({.from = source->rank,
+      const int64_t count =
+          std::min(source.count, std::max<int64_t>(1, kBatchBytes / want.width));
+      moves_.push_back({.from = source.held->rank,
                         .to = rank,
-                        .from_piece = source->piece,
+                        .from_piece = source.held->piece,
                         .to_piece = piece,
-                        .from_at = at - source->begin,
+                        .from_at = source.at - source.held->listing.begin,
                         .to_at = at - want.begin,
-                        .count = end - at,
-                        .bytes = (end - at) * want.width});
-      at = end;
+                        .count = count,
+                        .bytes = count * want.width});
+      at += count;
     }
   }
 
+  // What one who holds a piece can give, from element `at` of the wanted box on.
+  static StateSource source_in(const HeldPiece& held, const Listing& want,
+                               const BoxMap& map, int64_t at) {
+    const Listing& have = held.listing;
+    if (have.box == want.box) {
+      const bool there = have.begin <= at && at < have.end;
+      return {there ? &held : nullptr, at, std::min(want.end, have.end) - at};
+    }
+    const int64_t element = map.to_whole(at), in = held.map.before(element);
+    if (in < have.begin || in >= have.end || held.map.to_whole(in) != element)
+      return {};
+    return {&held, in,
+            std::min({want.end - at, have.end - in, map.run_from(at),
+                      held.map.run_from(in)})};
+  }
+
   // Itself, else the next rank upwards: so that not all ask one.
-  const HeldRange* best_source(const Listing& want, int rank, int64_t at) const {
+  StateSource best_source(const Listing& want, const BoxMap& map, int rank,
+                          int64_t at) const {
+    StateSource best;
     const auto found = holders_.find(want.name);
-    if (found == holders_.end()) return nullptr;
-    const HeldRange* best = nullptr;
-    const auto distance = [&](const HeldRange& range) {
-      return (range.rank - rank + ranks_) % ranks_;
+    if (found == holders_.end()) return best;
+    const auto distance = [&](const HeldPiece& held) {
+      return (held.rank - rank + ranks_) % ranks_;
     };
-    for (const auto& range : found->second) {
-      if (range.begin > at) break;
-      if (range.end <= at) continue;
-      if (!best || distance(range) < distance(*best)) best = &range;
+    for (const auto& held : found->second) {
+      if (best.held && distance(held) >= distance(*best.held)) continue;
+      if (const auto source = source_in(held, want, map, at); source.held)
+        best = source;
     }
     return best;
   }
 
   void miss(const Listing& want, int64_t at) {
     if (missing_.empty())
-      missing_ = text("elements from ", at, " on of ", want.name, " are lost");
+      missing_ = text("elements from ", at, " on of ", want.name, box_text(want.box),
+                      " are lost");
   }
 
   int ranks_ = 0;
-  std::unordered_map<std::string, std::vector<HeldRange>> holders_;
+  std::unordered_map<std::string, std::vector<HeldPiece>> holders_;
   std::vector<std::vector<Listing>> wanted_;
   std::vector<Move> moves_;
   std::string missing_;
@@ -207,7 +233,7 @@ ReplicaReport compare_held(Communicator& comm, std::span<const StatePiece> have)
   std::ostringstream mine;
   for (const auto& [tensor, data] : have)
     mine << tensor.spec.begin << ' ' << tensor.spec.end << ' ' << tensor_hash(data)
-         << ' ' << tensor.spec.name << '\n';
+         << ' ' << tensor.spec.name << box_text(tensor.spec.box) << '\n';
   const auto all = meeting_over(comm).gather(mine.str());
   std::map<std::string, std::map<int, uint64_t>> holders;  // by range and name
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {

@@ -89,6 +89,57 @@ TEST_P(StateExchange, MemoryMayBeItsOwnTarget) {
   });
 }
 
+// Columns of a (10, 100) matrix, each box cut into two ranges.
+StatePiece columns(const std::string& name, int rank, int size, bool filled) {
+  const int64_t boxes = (size + 1) / 2, box = rank / 2;
+  const bool alone = box == boxes - 1 && size % 2 == 1;
+  StatePiece out = piece(name, 0, 0, false);
+  TensorSpec& spec = out.tensor.spec;
+  spec.box = {.cut = {10, 100},
+              .from = {0, 100 * box / boxes},
+              .to = {10, 100 * (box + 1) / boxes}};
+  const int64_t half = spec.box_numel() / 2;
+  spec.begin = rank % 2 == 1 ? half : 0;
+  spec.end = alone || rank % 2 == 1 ? spec.box_numel() : half;
+  const Tensor all = truth(name)
+                         .view({10, 100})
+                         .slice(1, spec.box.from[1], spec.box.to[1])
+                         .contiguous()
+                         .view({-1});
+  out.data = all.narrow(0, spec.begin, spec.end - spec.begin).clone();
+  if (!filled) out.data.fill_(-1);
+  return out;
+}
+
+TEST_P(StateExchange, BoxesComeFromRangesAndRangesFromBoxes) {
+  run_ranks(GetParam(), [](Communicator& comm) {
+    const int size = comm.size(), rank = comm.rank();
+    std::vector<StatePiece> ranges, boxes, whole;
+    add_share(ranges, rank, size, true);
+    for (const char* name : {"a", "b"})
+      boxes.push_back(columns(name, size - 1 - rank, size, false));
+    EXPECT_EQ(exchange_state(comm, ranges, boxes), "");
+    for (const auto& box : boxes)
+      EXPECT_TRUE(at::equal(
+          box.data, columns(box.tensor.spec.name, size - 1 - rank, size, true).data));
+    EXPECT_EQ(compare_held(comm, boxes).what, "");
+    add_share(whole, (rank + 1) % size, size, false);
+    EXPECT_EQ(exchange_state(comm, boxes, whole), "");
+    expect_true(whole);
+  });
+}
+
+TEST_P(StateExchange, ABoxThatNobodyHasIsNamed) {
+  run_ranks(GetParam(), [](Communicator& comm) {
+    const std::vector have{piece("a", 0, 500, true)};
+    const std::vector want{columns("a", 0, 2, false)};
+    EXPECT_EQ(exchange_state(comm, have, want), "");
+    const std::vector all{columns("a", 0, 1, false)};
+    EXPECT_EQ(exchange_state(comm, have, all),
+              "elements from 500 on of a[0:10,0:100] are lost");
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, StateExchange,
                          testing::ValuesIn(std::vector<World>{
                              {"local", 1}, {"local", 2}, {"local", 3}, {"shm", 4}}),
@@ -98,9 +149,13 @@ TEST(StateListing, OfAPeerThatMakesNoSenseIsRefused) {
   const auto mine = to_text(std::vector{piece("a", 0, 10, true)}, {});
   ASSERT_EQ(to_listing(mine).have.size(), 1u);
   EXPECT_EQ(to_listing(mine).have[0].end, 10);
+  EXPECT_EQ(to_listing("1\na\n0 2 4 1 9 0 2\n0\n").have[0].box.to[0], 2);
   for (const char* list :
-       {"", "x", "99999999999999\na\n0 1 4\n", "1\na\n5 1 4\n0\n", "1\na\n0 1 0\n0\n",
-        "1\na\n0 9000000000000000000 8\n0\n", "1\na\n-1 1 4\n0\n"})
+       {"", "x", "99999999999999\na\n0 1 4 0\n", "1\na\n5 1 4 0\n0\n",
+        "1\na\n0 1 0 0\n0\n", "1\na\n0 9000000000000000000 8 0\n0\n",
+        "1\na\n-1 1 4 0\n0\n", "1\na\n0 1 4 65\n0\n", "1\na\n0 1 4 1 9 0\n0\n",
+        "1\na\n0 1 4 1 9 0 10\n0\n", "1\na\n0 3 4 1 9 0 2\n0\n",
+        "1\na\n0 1 4 2 4294967296 4294967296 0 0 1 1\n0\n"})
     EXPECT_THROW(to_listing(list), CommError) << list;
 }
 

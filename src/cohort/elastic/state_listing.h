@@ -10,12 +10,17 @@
 
 namespace cohort {
 
-// A piece of state that a rank has or wants: elements [begin, end) of a tensor.
+// A piece of state that a rank has or wants: elements [begin, end) of a box of a
+// tensor.
 struct Listing {
   std::string name;
+  TensorBox box = {};
   int64_t begin = 0;
   int64_t end = 0;
   int64_t width = 0;  // bytes an element
+
+  // As far as this piece knows the tensor.
+  BoxMap map() const;
 };
 
 // What a rank tells the others of itself.
