@@ -94,9 +94,11 @@ std::string resolved(const std::string& path) {
 }
 
 void show_tensors(const Manifest& manifest, bool json, std::ostream& out) {
-  Table rows = {{"tensor", "kind", "dtype", "shape", "bytes"}};
-  for (const auto& [tensor, chunks] : manifest.tensors) {
+  Table rows = {{"tensor", "kind", "dtype", "shape", "bytes", "boxes"}};
+  for (const auto& [tensor, boxes] : manifest.tensors) {
     const auto& spec = tensor.spec;
+    size_t chunks = 0;
+    for (const auto& saved : boxes) chunks += saved.chunks.size();
     if (json)
       out << JsonObject()
                  .add("tensor", spec.name)
@@ -104,12 +106,14 @@ void show_tensors(const Manifest& manifest, bool json, std::ostream& out) {
                  .add("dtype", safetensors_dtype(spec.dtype))
                  .add("shape", shape_text(spec))
                  .add("bytes", spec.bytes())
-                 .add("chunks", chunks.size())
+                 .add("boxes", boxes.size())
+                 .add("chunks", chunks)
                  .text()
           << std::endl;
     rows.push_back({spec.name, std::string(kind_name(tensor.kind)),
                     safetensors_dtype(spec.dtype), shape_text(spec),
-                    format_bytes(static_cast<double>(spec.bytes()))});
+                    format_bytes(static_cast<double>(spec.bytes())),
+                    std::to_string(boxes.size())});
   }
   if (!json) out << format_table(rows);
 }
@@ -130,6 +134,7 @@ int show(const CheckpointArgs& args, std::ostream& out) {
                .add("layout", run.layout)
                .add("world", run.world)
                .add("program", manifest.program)
+               .add("format", manifest.version)
                .add("bytes", file_bytes(manifest, false))
                .add("shared_bytes", file_bytes(manifest, true))
                .add("files", manifest.files.size())
@@ -146,7 +151,8 @@ int show(const CheckpointArgs& args, std::ostream& out) {
     states += text(states.empty() ? "" : ", ", name);
   out << format_table(
       {{"path", path},
-       {"saved", text(saved_at(path), " by cohort ", manifest.program)},
+       {"saved", text(saved_at(path), " by cohort ", manifest.program, ", format ",
+                      manifest.version)},
        {"position",
         text("step ", run.step, ", epoch ", run.epoch, ", sample ", run.sample)},
        {"seed", std::to_string(run.seed)},

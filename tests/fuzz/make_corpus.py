@@ -127,6 +127,18 @@ def manifest_seeds():
                                    "]}]").encode()
 
 
+    # Two boxes of columns; then some that do not cover the tensor once.
+    boxes = MANIFEST.replace('"version":1', '"version":2').replace(
+        MANIFEST[MANIFEST.index('"shape"'):],
+        '"shape":[2,3],"cut":[2,3],"boxes":[{"from":[0,0],"to":[2,1],'
+        '"chunks":[[0,2,0,100,"0000000000000abc"]]},{"from":[0,1],"to":[2,3],'
+        '"chunks":[[0,4,0,108,"0000000000000def"]]}]}]')
+    yield "boxes", boxes.encode()
+    yield "boxes-part", (boxes + "}").encode()
+    yield "boxes-overlap", boxes.replace('"from":[0,1]', '"from":[0,0]').encode()
+    yield "boxes-giant", boxes.replace('"cut":[2,3]', '"cut":[4294967296,4294967296]').encode()
+
+
 def weight_map_seeds():
     yield "two", json.dumps({"metadata": {"total_size": 8}, "weight_map": {
         "a": "model-1.safetensors", "b": "model-2.safetensors"}}).encode()
@@ -214,6 +226,12 @@ def snapshot_seeds():
     yield "outside", part(tensor(0, 9, 2**40))
     yield "before", part(tensor(0, 9, -64))
     yield "giant", part(tensor(0, 2**62, 0, "F64"))
+    yield "box", part(tensor(0, 3, 64).replace(
+        '"chunks":', '"cut":[3,3],"boxes":[{"from":[0,1],"to":[3,2],"chunks":').replace(
+            "]]}", "]]}]}"))
+    yield "box-outside", part(tensor(0, 3, 64).replace(
+        '"chunks":', '"cut":[3,3],"boxes":[{"from":[0,1],"to":[3,9],"chunks":').replace(
+            "]]}", "]]}]}"))
     yield "no-chunk", part(tensor(0, 9, 0).replace('[[0,9,0,0,"0000000000000000"]]', "[]"))
     yield "pages", (struct.pack("<QQqqqqqqq", 0x31706E7374726F63, 1, 1, 0, 1, 0, 8, 8, 4096) +
                     bytes(4096 - 72) + bytes(100))
@@ -242,8 +260,10 @@ def notes_seeds():
     yield "port", b"29500"
     yield "endpoint", b"[::1]:29500"
     yield "card", b"1 2 77\n0.1.0+abc\nhost"
-    yield "listing", b"1\nfc.weight\n0 10 4\n2\nfc.weight\n0 5 4\nfc.bias\n0 3 4\n"
-    yield "giant-listing", b"999999999999\na\n0 1 4\n"
+    yield "listing", (b"1\nfc.weight\n0 10 4 0\n2\nfc.weight\n0 5 4 0\n"
+                      b"fc.bias\n0 3 4 2 3 4 0 1 3 2\n")
+    yield "giant-listing", b"999999999999\na\n0 1 4 0\n"
+    yield "giant-box", b"1\na\n0 1 4 2 4294967296 4294967296 0 0 1 1\n0\n"
     yield "error-file", json.dumps({"message": {"message": "a\nb", "extraInfo": {
         "timestamp": "1700000000", "timestamp_ns": 1e300}}}).encode()
 

@@ -19,8 +19,9 @@ void check_bounds(const Manifest& manifest) {
     files += std::min(file.bytes, int64_t{1} << 50);
   }
   for (const auto& record : manifest.tensors)
-    for (const auto& chunk : record.chunks)
-      chunks += (chunk.end - chunk.begin) * size_of(record.tensor.spec.dtype);
+    for (const auto& saved : record.boxes)
+      for (const auto& chunk : saved.chunks)
+        chunks += (chunk.end - chunk.begin) * size_of(record.tensor.spec.dtype);
   demand(chunks <= files || files >= int64_t{1} << 50, "chunks larger than the files");
 }
 

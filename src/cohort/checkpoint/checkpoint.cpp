@@ -17,6 +17,7 @@
 #include "cohort/core/hash.h"
 #include "cohort/core/memory.h"
 #include "cohort/core/nearest.h"
+#include "cohort/step/piece_overlap.h"
 
 namespace cohort {
 namespace {
@@ -27,8 +28,10 @@ constexpr int64_t kCachedBlock = 128 << 10;
   throw CheckpointError(text("[checkpoint.read] ", path, ": ", what));
 }
 
-std::string range_text(const TensorSpec& spec, const Chunk& chunk) {
-  return text("tensor '", spec.name, "', elements ", chunk.begin, " to ", chunk.end);
+std::string range_text(const TensorSpec& spec, const SavedBox& saved,
+                       const Chunk& chunk) {
+  return text("tensor '", spec.name, "'", box_text(saved.box), ", elements ",
+              chunk.begin, " to ", chunk.end);
 }
 
 void check_size(const std::string& path, const ShardFile& file) {
@@ -145,7 +148,8 @@ Checkpoint::OpenFile& Checkpoint::open(int file) {
   return *files_[file];
 }
 
-void Checkpoint::read_chunk(const TensorRecord& record, const Chunk& chunk, char* out) {
+void Checkpoint::read_chunk(const TensorRecord& record, const SavedBox& saved,
+                            const Chunk& chunk, char* out) {
   const TensorSpec& spec = record.tensor.spec;
   const int64_t bytes = (chunk.end - chunk.begin) * size_of(spec.dtype);
   const OpenFile& file = open(chunk.file);
@@ -162,53 +166,82 @@ void Checkpoint::read_chunk(const TensorRecord& record, const Chunk& chunk, char
   }
   const uint64_t hash = hasher.digest();
   if (hash != chunk.hash)
-    fail_read(file.path, text("altered: ", range_text(spec, chunk), ": bytes ",
+    fail_read(file.path, text("altered: ", range_text(spec, saved, chunk), ": bytes ",
                               chunk.offset, " to ", chunk.offset + bytes, " hash to ",
                               hex16(hash), ", expected ", hex16(chunk.hash)));
   if (!bools)
     fail_read(file.path,
-              text(range_text(spec, chunk), ": a bool that is neither 0 nor 1"));
+              text(range_text(spec, saved, chunk), ": a bool that is neither 0 nor 1"));
 }
 
-void Checkpoint::read_stored(const TensorRecord& record, int64_t begin, Tensor& out) {
+// Straight to its place where it is wanted as it lies; else what is wanted of it.
+void Checkpoint::read_part(const TensorRecord& record, const SavedBox& saved,
+                           const Chunk& chunk, const StatePiece& wanted) {
   const TensorSpec& spec = record.tensor.spec;
-  const int64_t end = begin + out.numel(), size = size_of(spec.dtype);
-  const bool same = out.scalar_type() == spec.dtype;
-  const auto flat = out.view({-1});
-  auto chunk =
-      std::upper_bound(record.chunks.begin(), record.chunks.end(), begin,
-                       [](int64_t element, const Chunk& c) { return element < c.end; });
-  for (; chunk != record.chunks.end() && chunk->begin < end; ++chunk) {
-    if (same && chunk->begin >= begin && chunk->end <= end) {  // straight to its place
-      auto* place = static_cast<char*>(out.mutable_data_ptr());
-      read_chunk(record, *chunk, place + (chunk->begin - begin) * size);
-      continue;
-    }
-    require_memory((chunk->end - chunk->begin) * size, ErrorKind::kCheckpoint,
-                   text("[checkpoint.read] ", path_, ": ", range_text(spec, *chunk)));
-    const auto whole = at::empty({chunk->end - chunk->begin}, spec.dtype);
-    read_chunk(record, *chunk, static_cast<char*>(whole.mutable_data_ptr()));
-    const int64_t from = std::max(chunk->begin, begin), to = std::min(chunk->end, end);
-    flat.narrow(0, from - begin, to - from)
-        .copy_(whole.narrow(0, from - chunk->begin, to - from));
+  const TensorSpec& want = wanted.tensor.spec;
+  const int64_t count = chunk.end - chunk.begin, size = size_of(spec.dtype);
+  if (saved.box == want.box && wanted.data.scalar_type() == spec.dtype &&
+      chunk.begin >= want.begin && chunk.end <= want.end) {
+    auto* place = static_cast<char*>(wanted.data.mutable_data_ptr());
+    return read_chunk(record, saved, chunk, place + (chunk.begin - want.begin) * size);
   }
+  StatePiece part{record.tensor, {}};
+  part.tensor.spec.box = saved.box;
+  part.tensor.spec.begin = chunk.begin;
+  part.tensor.spec.end = chunk.end;
+  if (!overlap(part.tensor.spec, want)) return;
+  require_memory(
+      count * size, ErrorKind::kCheckpoint,
+      text("[checkpoint.read] ", path_, ": ", range_text(spec, saved, chunk)));
+  part.data = at::empty({count}, spec.dtype);
+  read_chunk(record, saved, chunk, static_cast<char*>(part.data.mutable_data_ptr()));
+  copy_overlap(part, wanted);
+}
+
+void Checkpoint::read_stored(const TensorRecord& record, const StatePiece& wanted) {
+  const TensorSpec& want = wanted.tensor.spec;
+  for (const auto& saved : record.boxes) {
+    auto chunk = saved.chunks.begin();
+    if (saved.box == want.box)
+      chunk = std::ranges::upper_bound(saved.chunks, want.begin, {}, &Chunk::end);
+    for (; chunk != saved.chunks.end(); ++chunk) {
+      if (saved.box == want.box && chunk->begin >= want.end) break;
+      read_part(record, saved, *chunk, wanted);
+    }
+  }
+}
+
+void Checkpoint::read(const StatePiece& wanted) {
+  const TensorSpec& want = wanted.tensor.spec;
+  const std::vector<int64_t>& order = wanted.tensor.order;
+  const TensorRecord& record = tensor(want.name);
+  const TensorSpec& spec = record.tensor.spec;
+  COHORT_CHECK(wanted.data.is_contiguous() && wanted.data.device().is_cpu() &&
+                   wanted.data.numel() == want.end - want.begin,
+               "read '", want.name, "'");
+  COHORT_CHECK(order.empty() || order.size() == spec.shape.size(), "order of '",
+               want.name, "'");
+  if (const auto trouble = box_trouble(want.box, spec.numel()); !trouble.empty())
+    fail_read(path_, text("tensor '", want.name, "': ", trouble, " was asked for"));
+  if (want.begin < 0 || want.end > want.box_numel())
+    fail_read(path_,
+              text("tensor '", want.name, "'", box_text(want.box), ": elements ",
+                   want.begin, " to ", want.end, " asked of ", want.box_numel()));
+  if (want.begin == want.end) return;
+  if (order == record.tensor.order) return read_stored(record, wanted);
+  const Tensor whole = read(want.name, wanted.data.scalar_type());
+  const Tensor turned = order.empty() ? whole : whole.permute(order).contiguous();
+  copy_overlap({record.tensor, turned.view({-1})}, wanted);
 }
 
 void Checkpoint::read(const std::string& name, int64_t begin, Tensor& out,
                       const std::vector<int64_t>& order) {
-  const TensorRecord& record = tensor(name);
-  const TensorSpec& spec = record.tensor.spec;
-  COHORT_CHECK(out.is_contiguous() && out.device().is_cpu(), "read '", name, "'");
-  if (begin < 0 || begin > spec.numel() - out.numel())
-    fail_read(path_, text("tensor '", name, "': elements ", begin, " to ",
-                          begin + out.numel(), " asked of ", spec.numel()));
-  if (out.numel() == 0) return;
-  if (order == record.tensor.order) return read_stored(record, begin, out);
-  COHORT_CHECK(order.empty() || order.size() == spec.shape.size(), "order of '", name,
-               "'");
-  const Tensor whole = read(name, out.scalar_type());
-  const Tensor turned = order.empty() ? whole : whole.permute(order).contiguous();
-  out.view({-1}).copy_(turned.view({-1}).narrow(0, begin, out.numel()));
+  COHORT_CHECK(out.is_contiguous(), "read '", name, "'");
+  StatePiece wanted{tensor(name).tensor, out.view({-1})};
+  wanted.tensor.order = order;
+  wanted.tensor.spec.begin = begin;
+  wanted.tensor.spec.end = begin + out.numel();
+  read(wanted);
 }
 
 Tensor Checkpoint::read(const std::string& name, std::optional<at::ScalarType> dtype) {
@@ -217,14 +250,15 @@ Tensor Checkpoint::read(const std::string& name, std::optional<at::ScalarType> d
   require_memory(spec.numel() * size_of(dtype.value_or(spec.dtype)),
                  ErrorKind::kCheckpoint,
                  text("[checkpoint.read] ", path_, ": tensor '", name, "'"));
-  auto flat = at::empty({spec.numel()}, dtype.value_or(spec.dtype));
-  if (spec.numel() > 0) read_stored(record, 0, flat);
+  const auto flat = at::empty({spec.numel()}, dtype.value_or(spec.dtype));
+  if (spec.numel() > 0) read_stored(record, {record.tensor, flat});
   return in_shape(flat, spec.shape, record.tensor.order);
 }
 
-bool Checkpoint::intact(const TensorRecord& record, const Chunk& chunk) {
+bool Checkpoint::intact(const TensorRecord& record, const SavedBox& box,
+                        const Chunk& chunk) {
   try {
-    read_chunk(record, chunk, nullptr);
+    read_chunk(record, box, chunk, nullptr);
   } catch (const CheckpointError&) {
     return false;
   }
@@ -246,10 +280,11 @@ std::vector<std::string> Checkpoint::verify() {
   for (size_t i = 0; i < files_.size(); ++i)
     opens[i] = attempt([&] { (void)open(static_cast<int>(i)); });
   for (const auto& record : manifest_.tensors) {
-    for (const auto& chunk : record.chunks) {
-      if (!opens[chunk.file]) continue;  // named already
-      attempt([&] { read_chunk(record, chunk, nullptr); });
-    }
+    for (const auto& saved : record.boxes)
+      for (const auto& chunk : saved.chunks) {
+        if (!opens[chunk.file]) continue;  // named already
+        attempt([&] { read_chunk(record, saved, chunk, nullptr); });
+      }
   }
   return troubles;
 }

@@ -16,6 +16,7 @@ namespace cohort {
 // of any layout asks for what it needs, as the dtype it needs:
 //   Checkpoint saved("runs/a/step-00001200");
 //   saved.read("fc.weight", share.begin, my_master);      // a flat range
+//   saved.read(my_piece);                                 // a range of any box
 //   Tensor weight = saved.read("fc.weight");              // all of it, in its shape
 //
 // Only the chunks that hold the asked elements are read, and each is compared with its
@@ -36,24 +37,31 @@ class Checkpoint {
   // CheckpointError with the nearest name if there is none.
   const TensorRecord& tensor(const std::string& name) const;
 
-  // Fills `out`, contiguous and on the CPU, with elements [begin, begin + out.numel()),
-  // counted in the order of `order` (empty: row-major) as memory_order() gives it.
-  // Another order than the stored one costs a read of the whole tensor.
+  // Fills the data of a piece, contiguous and on the CPU, with the elements its spec
+  // names. Its dtype may be another than the stored one. Another order than the stored
+  // one costs a read of the whole tensor.
+  void read(const StatePiece& wanted);
+  // Elements [begin, begin + out.numel()) of the whole, counted in the order of `order`
+  // (empty: row-major) as memory_order() gives it.
   void read(const std::string& name, int64_t begin, Tensor& out,
             const std::vector<int64_t>& order = {});
   // All of it: row-major, in its shape; in its own dtype if none is given.
   Tensor read(const std::string& name, std::optional<at::ScalarType> dtype = {});
 
   // Reads one chunk; false if it is damaged or cannot be read.
-  [[nodiscard]] bool intact(const TensorRecord& record, const Chunk& chunk);
+  [[nodiscard]] bool intact(const TensorRecord& record, const SavedBox& box,
+                            const Chunk& chunk);
   // Reads everything and names what is wrong, one line a trouble.
   std::vector<std::string> verify();
 
  private:
   struct OpenFile;
   OpenFile& open(int file);
-  void read_stored(const TensorRecord& record, int64_t begin, Tensor& out);
-  void read_chunk(const TensorRecord& record, const Chunk& chunk, char* out);
+  void read_stored(const TensorRecord& record, const StatePiece& wanted);
+  void read_part(const TensorRecord& record, const SavedBox& saved, const Chunk& chunk,
+                 const StatePiece& wanted);
+  void read_chunk(const TensorRecord& record, const SavedBox& saved, const Chunk& chunk,
+                  char* out);
 
   std::string path_;
   Manifest manifest_;

@@ -166,8 +166,8 @@ TEST_F(Damage, TornAtBordersAndAnywhereElse) {
   for (const auto& path : files_of(report.path)) {
     const auto whole = read_file(path);
     std::set<size_t> sizes;
-    for (const auto& [tensor, chunks] : manifest.tensors)
-      for (const auto& chunk : chunks)
+    for (const auto& [tensor, boxes] : manifest.tensors)
+      for (const auto& chunk : boxes[0].chunks)
         if (path.filename() == manifest.files[chunk.file].name)
           for (const int64_t size : {chunk.offset - 1, chunk.offset, chunk.offset + 1})
             sizes.insert(static_cast<size_t>(size));
@@ -197,7 +197,7 @@ TEST_F(Damage, EveryFlippedBitIsNamed) {
 
 TEST_F(Damage, AnAlteredTensorIsNamedWithItsElements) {
   const auto report = save(root_, 1, some_state());
-  const auto chunk = Checkpoint(report.path).tensor("fc.weight").chunks[2];
+  const auto chunk = Checkpoint(report.path).tensor("fc.weight").boxes[0].chunks[2];
   const fs::path path = report.path + "/model-00001-of-00001.safetensors";
   auto bytes = read_file(path);
   bytes[static_cast<size_t>(chunk.offset) + 3] ^= 1;

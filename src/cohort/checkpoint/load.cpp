@@ -38,11 +38,10 @@ void load_pieces(Checkpoint& saved, std::span<StatePiece> pieces) {
   }
   const c10::NoGradGuard no_grad;
   for (auto& piece : pieces) {
-    const TensorSpec& spec = piece.tensor.spec;
-    Tensor host = piece.data.is_cpu()
-                      ? piece.data
-                      : at::empty({piece.data.numel()}, piece.data.scalar_type());
-    saved.read(spec.name, spec.begin, host, piece.tensor.order);
+    const Tensor host = piece.data.is_cpu()
+                            ? piece.data
+                            : at::empty({piece.data.numel()}, piece.data.scalar_type());
+    saved.read({piece.tensor, host});
     if (!piece.data.is_cpu()) piece.data.copy_(host.view_as(piece.data));
   }
 }

@@ -13,7 +13,7 @@ namespace cohort {
 
 // What a checkpoint holds and where, as docs/formats/checkpoint.md has it.
 
-// Elements [begin, end) of a tensor: where their bytes lie.
+// Elements [begin, end) of a box of a tensor: where their bytes lie.
 struct Chunk {
   int64_t begin = 0;
   int64_t end = 0;
@@ -22,10 +22,19 @@ struct Chunk {
   uint64_t hash = 0;   // XXH3-64 of the bytes
 };
 
-struct TensorRecord {
-  StateTensor tensor;
+struct SavedBox {
+  TensorBox box;
   std::vector<Chunk> chunks;  // by `begin`, without gap or overlap
 };
+
+struct TensorRecord {
+  StateTensor tensor;
+  // Of one cut, without gap or overlap: most often one box, the whole tensor.
+  std::vector<SavedBox> boxes;
+};
+
+// A tensor has at most so many boxes: more than any layout cuts one into.
+inline constexpr size_t kMostBoxes = 1024;
 
 struct ShardFile {
   std::string name;
@@ -46,13 +55,17 @@ struct RunState {
   std::map<std::string, std::string> state;  // of each Stateful thing: bytes or JSON
 };
 
+// The version of the format that is written; older ones are read for ever.
+inline constexpr int kManifestVersion = 2;
+
 struct Manifest {
-  RunState run;
-  std::string program;  // version
-  std::string build;    // its fingerprint
+  int version = kManifestVersion;  // of the text it was read from
+  RunState run = {};
+  std::string program = {};  // version
+  std::string build = {};    // its fingerprint
   int64_t chunk_bytes = 0;
-  std::vector<ShardFile> files;
-  std::vector<TensorRecord> tensors;  // by name
+  std::vector<ShardFile> files = {};
+  std::vector<TensorRecord> tensors = {};  // by name
 };
 
 // The size of manifest.json. A chunk of 64 MB takes 60 bytes of it.
@@ -66,12 +79,18 @@ std::string format_manifest(const Manifest& manifest, const std::string& path);
 Manifest parse_manifest(std::string_view bytes, const std::string& path);
 
 // A part of a manifest, of which a whole one is put together: the chunks need not cover
-// the tensors, and there is no hash. For ranks that report to one another.
+// the tensors, and there is no hash. For ranks that report to one another. parse_part()
+// checks check_forms().
 std::string format_part(const Manifest& part, const std::string& path);
 Manifest parse_part(std::string_view bytes, const std::string& path);
 
-// Chunks cover their tensors and lie inside their files, of which they are together no
-// larger: no byte is named twice. Names are once and plain.
+// Whether two know the same tensor: its kind, order, dtype and shape.
+bool same_form(const StateTensor& a, const StateTensor& b);
+// Tensors have shapes, orders and boxes that a tensor can have.
+void check_forms(const Manifest& manifest, const std::string& path);
+// Also, boxes cover their tensors and chunks their boxes; chunks lie inside their
+// files, of which they are together no larger: no byte is named twice. Names are once
+// and plain.
 void check_manifest(const Manifest& manifest, const std::string& path);
 
 // "weight_map" of a Hugging Face index: tensor -> file.

@@ -18,8 +18,8 @@ using Json = nlohmann::ordered_json;  // to write: members in the order of the f
 using ReadJson = nlohmann::json;      // to read: many members are found fast
 
 constexpr const char* kFormat = "cohort-checkpoint";
-constexpr int kManifestVersion = 1;
-constexpr int kManifestDepth = 6;  // of the format: 4
+constexpr int kUncutVersion = 1;   // had no boxes
+constexpr int kManifestDepth = 8;  // of the format: 6
 // The end of the file: ,"hash":"0123456789abcdef"}\n
 constexpr std::string_view kBeforeHash = ",\"hash\":\"";
 constexpr std::string_view kAfterHash = "\"}\n";
@@ -102,6 +102,13 @@ std::string state_of(const ReadJson& value) {
   return bytes;
 }
 
+Json chunks_json(const std::vector<Chunk>& chunks) {
+  Json out = Json::array();
+  for (const auto& c : chunks)
+    out.push_back(Json::array({c.begin, c.end, c.file, c.offset, hex16(c.hash)}));
+  return out;
+}
+
 Json tensor_json(const TensorRecord& record) {
   const auto& [spec, kind, order] = record.tensor;
   Json out = {{"name", spec.name},
@@ -109,10 +116,16 @@ Json tensor_json(const TensorRecord& record) {
               {"dtype", safetensors_dtype(spec.dtype)},
               {"shape", spec.shape}};
   if (!order.empty()) out["order"] = order;
-  out["chunks"] = Json::array();
-  for (const auto& c : record.chunks)
-    out["chunks"].push_back(
-        Json::array({c.begin, c.end, c.file, c.offset, hex16(c.hash)}));
+  const auto& boxes = record.boxes;
+  if (boxes.size() == 1 && boxes[0].box.is_whole()) {
+    out["chunks"] = chunks_json(boxes[0].chunks);
+    return out;
+  }
+  out["cut"] = boxes.empty() ? std::vector<int64_t>() : boxes[0].box.cut;
+  out["boxes"] = Json::array();
+  for (const auto& [box, chunks] : boxes)
+    out["boxes"].push_back(
+        {{"from", box.from}, {"to", box.to}, {"chunks", chunks_json(chunks)}});
   return out;
 }
 
@@ -131,7 +144,28 @@ Chunk chunk_of(const ReadJson& value, const std::string& path) {
           .hash = from_hex16(value.at(4).get<std::string>())};
 }
 
-TensorRecord tensor_of(const ReadJson& value, const std::string& path) {
+std::vector<Chunk> chunks_of(const ReadJson& values, const std::string& path) {
+  std::vector<Chunk> chunks;
+  for (const auto& chunk : values) chunks.push_back(chunk_of(chunk, path));
+  return chunks;
+}
+
+// A tensor that is not cut has its chunks without a box, in every version.
+std::vector<SavedBox> boxes_of(const ReadJson& value, int version,
+                               const std::string& path) {
+  if (version == kUncutVersion || !value.contains("boxes"))
+    return {{.box = {}, .chunks = chunks_of(value.at("chunks"), path)}};
+  std::vector<SavedBox> boxes;
+  const auto cut = whole_list(value.at("cut"), path);
+  for (const auto& box : value.at("boxes"))
+    boxes.push_back({.box = {.cut = cut,
+                             .from = whole_list(box.at("from"), path),
+                             .to = whole_list(box.at("to"), path)},
+                     .chunks = chunks_of(box.at("chunks"), path)});
+  return boxes;
+}
+
+TensorRecord tensor_of(const ReadJson& value, int version, const std::string& path) {
   TensorRecord record;
   auto& [spec, kind, order] = record.tensor;
   spec.name = value.at("name");
@@ -144,8 +178,7 @@ TensorRecord tensor_of(const ReadJson& value, const std::string& path) {
   spec.dtype = *found;
   spec.shape = whole_list(value.at("shape"), path);
   if (value.contains("order")) order = whole_list(value.at("order"), path);
-  for (const auto& chunk : value.at("chunks"))
-    record.chunks.push_back(chunk_of(chunk, path));
+  record.boxes = boxes_of(value, version, path);
   return record;
 }
 
@@ -169,7 +202,7 @@ void read_tables(const ReadJson& root, Manifest& manifest, const std::string& pa
                               from_hex16(file.at("header_hash").get<std::string>()),
                               from_hex16(file.at("hash").get<std::string>())});
   for (const auto& tensor : root.at("tensors"))
-    manifest.tensors.push_back(tensor_of(tensor, path));
+    manifest.tensors.push_back(tensor_of(tensor, manifest.version, path));
 }
 
 Json run_json(const Manifest& manifest) {
@@ -237,6 +270,7 @@ Manifest parse_part(std::string_view bytes, const std::string& path) {
     const ReadJson root = parsed(bytes, path);
     read_run(root, part, path);
     read_tables(root, part, path);
+    check_forms(part, path);
     return part;
   });
 }
@@ -258,10 +292,12 @@ Manifest parse_manifest(std::string_view bytes, const std::string& path) {
     const ReadJson root = parsed(body, path);
     if (root.at("format") != kFormat)
       fail_manifest(path, "is not the manifest of a checkpoint");
-    if (root.at("version") != kManifestVersion)
-      fail_manifest(path, text("is of version ", root.at("version").dump(),
-                               "; this program reads version ", kManifestVersion));
-    Manifest read;
+    const ReadJson& version = root.at("version");
+    if (version != kManifestVersion && version != kUncutVersion)
+      fail_manifest(path,
+                    text("is of version ", version.dump(), "; this program reads ",
+                         kUncutVersion, " and ", kManifestVersion));
+    Manifest read{.version = whole<int>(version, path)};
     read_run(root, read, path);
     read_tables(root, read, path);
     return read;

@@ -34,13 +34,27 @@ Manifest some_manifest() {
             {.name = "w", .shape = {3, 1}, .dtype = at::kFloat, .begin = 0, .end = 3},
         .kind = TensorKind::kParameter,
         .order = {1, 0}},
-       {{0, 2, 0, 100, 0xabc}, {2, 3, 0, 108, 0xdef}}}};
+       {{{}, {{0, 2, 0, 100, 0xabc}, {2, 3, 0, 108, 0xdef}}}}}};
+  return manifest;
+}
+
+// The columns of a (2, 3) matrix in two boxes.
+Manifest cut_manifest() {
+  Manifest manifest = some_manifest();
+  manifest.tensors = {
+      {{.spec =
+            {.name = "w", .shape = {2, 3}, .dtype = at::kFloat, .begin = 0, .end = 6},
+        .kind = TensorKind::kParameter,
+        .order = {}},
+       {{{{2, 3}, {0, 0}, {2, 1}}, {{0, 2, 0, 100, 0xabc}}},
+        {{{2, 3}, {0, 1}, {2, 3}}, {{0, 3, 0, 108, 1}, {3, 4, 0, 120, 2}}}}}};
   return manifest;
 }
 
 // A manifest with this text in place of that, and a hash that is right.
-std::string altered(const std::string& from, const std::string& to) {
-  std::string bytes = format_manifest(some_manifest(), "m");
+std::string altered(const std::string& from, const std::string& to,
+                    const Manifest& manifest = some_manifest()) {
+  std::string bytes = format_manifest(manifest, "m");
   bytes.resize(bytes.size() - 28);
   const auto at = bytes.find(from);
   EXPECT_NE(at, std::string::npos) << from;
@@ -61,7 +75,7 @@ std::string manifest_error(const std::string& bytes) {
 // The bytes themselves, so that the format does not change from version to version.
 TEST(Manifest, BytesAreTheFormat) {
   const std::string body =
-      R"({"format":"cohort-checkpoint","version":1,"program":"0.1.0","build":"unknown",)"
+      R"({"format":"cohort-checkpoint","version":2,"program":"0.1.0","build":"unknown",)"
       R"("step":7,"epoch":1,"sample":64,"seed":18446744073709551615,"layout":"dp=2",)"
       R"("world":2,"metrics":{"loss":0.5,"none":null},)"
       R"("state":{"raw":{"hex":"00ff"},"text":"{\"a\":1}"},"chunk_bytes":8,)"
@@ -72,6 +86,45 @@ TEST(Manifest, BytesAreTheFormat) {
       R"([2,3,0,108,"0000000000000def"]]}])";
   EXPECT_EQ(format_manifest(some_manifest(), "m"),
             text(body, ",\"hash\":\"", hex16(hash64(body)), "\"}\n"));
+}
+
+TEST(Manifest, BytesOfBoxesAreTheFormat) {
+  const auto bytes = format_manifest(cut_manifest(), "m");
+  EXPECT_THAT(
+      bytes, HasSubstr(R"("shape":[2,3],"cut":[2,3],"boxes":[{"from":[0,0],"to":[2,1],)"
+                       R"("chunks":[[0,2,0,100,"0000000000000abc"]]},)"
+                       R"({"from":[0,1],"to":[2,3],"chunks":)"));
+  EXPECT_EQ(format_manifest(parse_manifest(bytes, "m"), "m"), bytes);
+}
+
+TEST(Manifest, TheFirstVersionIsReadAndHasNoBoxes) {
+  const Manifest read = parse_manifest(altered("\"version\":2", "\"version\":1"), "m");
+  EXPECT_EQ(read.version, 1);
+  EXPECT_EQ(format_manifest(read, "m"), format_manifest(some_manifest(), "m"));
+  EXPECT_THAT(manifest_error(altered("\"version\":2", "\"version\":1", cut_manifest())),
+              HasSubstr("chunks"));
+}
+
+TEST(Manifest, BoxesCoverTheirTensorOnce) {
+  const auto error = [](const std::string& from, const std::string& to) {
+    return manifest_error(altered(from, to, cut_manifest()));
+  };
+  EXPECT_EQ(error("\"step\":7", "\"step\":8"), "");
+  EXPECT_THAT(error("\"from\":[0,1]", "\"from\":[0,0]"),
+              AllOf(HasSubstr("'w'"), HasSubstr("[0:2,0:1] and [0:2,0:3] overlap")));
+  EXPECT_THAT(error("\"from\":[0,1]", "\"from\":[0,2]"),
+              HasSubstr("its boxes have 4 of its 6 elements"));
+  EXPECT_THAT(error("\"to\":[2,3]", "\"to\":[2,4]"), HasSubstr("within 2x3"));
+  EXPECT_THAT(error("\"to\":[2,3]", "\"to\":[2]"), HasSubstr("dimensions of its cut"));
+  EXPECT_THAT(error("\"cut\":[2,3]", "\"cut\":[2,4]"), HasSubstr("a shape of 6"));
+  EXPECT_THAT(error("\"cut\":[2,3],", ""), HasSubstr("cut"));
+  EXPECT_THAT(error("[3,4,0,120", "[3,5,0,120"),
+              AllOf(HasSubstr("'w'[0:2,1:3]"), HasSubstr("outside its 4")));
+  std::string many;
+  for (size_t i = 0; i <= kMostBoxes; ++i)
+    many += R"({"from":[0,0],"to":[0,0],"chunks":[]},)";
+  EXPECT_THAT(error("\"boxes\":[", "\"boxes\":[" + many),
+              HasSubstr("1027 boxes; legal: at most 1024"));
 }
 
 TEST(Manifest, ComesBack) {
@@ -86,8 +139,8 @@ TEST(Manifest, ComesBack) {
 
 TEST(Manifest, WhatDoesNotHoldTogetherIsNamed) {
   EXPECT_EQ(manifest_error(altered("\"step\":7", "\"step\":8")), "");
-  EXPECT_THAT(manifest_error(altered("\"version\":1", "\"version\":2")),
-              AllOf(HasSubstr("version 2"), HasSubstr("reads version 1")));
+  EXPECT_THAT(manifest_error(altered("\"version\":2", "\"version\":3")),
+              AllOf(HasSubstr("version 3"), HasSubstr("reads 1 and 2")));
   EXPECT_THAT(manifest_error(altered("cohort-checkpoint", "something")),
               HasSubstr("is not the"));
   EXPECT_THAT(manifest_error(altered("\"step\":7", "\"step\":-7")),

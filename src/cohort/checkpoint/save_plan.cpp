@@ -17,11 +17,6 @@ namespace {
   throw CheckpointError(text("[checkpoint.save] tensor '", name, "': ", what));
 }
 
-bool same_tensor(const StateTensor& a, const StateTensor& b) {
-  return a.kind == b.kind && a.order == b.order && a.spec.dtype == b.spec.dtype &&
-         a.spec.shape == b.spec.shape;
-}
-
 int64_t bytes_of(const PlannedPiece& piece, const Chunk& chunk) {
   return (chunk.end - chunk.begin) * size_of(piece.tensor.spec.dtype);
 }
@@ -42,42 +37,54 @@ PlannedPiece prepared(const StatePiece& piece) {
                 text(piece.data.defined() ? c10::toString(piece.data.scalar_type())
                                           : "an undefined tensor",
                      "; legal: ", safetensors_dtypes(), ", as its spec says"));
-  if (spec.begin < 0 || spec.end > spec.numel() ||
+  if (const auto trouble = box_trouble(spec.box, spec.numel()); !trouble.empty())
+    fail_tensor(spec.name, trouble);
+  if (spec.begin < 0 || spec.end > spec.box_numel() ||
       piece.data.numel() != spec.end - spec.begin)
     fail_tensor(spec.name, text(piece.data.numel(), " elements for ", spec.begin,
-                                " to ", spec.end, " of ", spec.numel()));
+                                " to ", spec.end, " of ", spec.box_numel()));
   if (!piece.data.is_contiguous()) fail_tensor(spec.name, "is not contiguous");
   return {piece.tensor, piece.data.detach().cpu(), {}};
 }
 
-// The earlier record of the same tensor, if it has the same form.
-const TensorRecord* find(const Checkpoint* base, const StateTensor& tensor) {
+// A box of the earlier checkpoint.
+struct EarlierBox {
+  const TensorRecord* record = nullptr;
+  const SavedBox* box = nullptr;
+};
+
+// The same box of the same tensor, if that has the same form.
+EarlierBox find(const Checkpoint* base, const StateTensor& tensor) {
   const auto* found = base ? base->find(tensor.spec.name) : nullptr;
-  return found && same_tensor(found->tensor, tensor) ? found : nullptr;
+  if (!found || !same_form(found->tensor, tensor)) return {};
+  for (const auto& saved : found->boxes)
+    if (saved.box == tensor.spec.box) return {found, &saved};
+  return {};
 }
 
 // Takes the place of an equal chunk over. It is read first: a disk may have lost it,
 // and what is linked to damage is born damaged.
-void adopt(Chunk& chunk, const TensorRecord& earlier, Checkpoint& base) {
+void adopt(Chunk& chunk, const EarlierBox& earlier, Checkpoint& base) {
+  const auto& chunks = earlier.box->chunks;
   const auto found =
-      std::lower_bound(earlier.chunks.begin(), earlier.chunks.end(), chunk.begin,
+      std::lower_bound(chunks.begin(), chunks.end(), chunk.begin,
                        [](const Chunk& c, int64_t begin) { return c.begin < begin; });
-  if (found == earlier.chunks.end() || found->begin != chunk.begin ||
-      found->end != chunk.end || found->hash != chunk.hash)
+  if (found == chunks.end() || found->begin != chunk.begin || found->end != chunk.end ||
+      found->hash != chunk.hash)
     return;
-  if (base.intact(earlier, *found)) chunk = *found;
+  if (base.intact(*earlier.record, *earlier.box, *found)) chunk = *found;
 }
 
 void cut(PlannedPiece& piece, int64_t chunk_bytes, Checkpoint* base) {
   const TensorSpec& spec = piece.tensor.spec;
-  const auto* earlier = find(base, piece.tensor);
+  const EarlierBox earlier = find(base, piece.tensor);
   const int64_t step = std::max<int64_t>(1, chunk_bytes / size_of(spec.dtype));
   for (int64_t begin = spec.begin; begin < spec.end;) {
-    // Multiples within the whole tensor: the same cuts whoever holds it.
+    // Multiples within the box: the same cuts whoever holds it.
     const int64_t end = std::min(spec.end, (begin / step + 1) * step);
     Chunk chunk{.begin = begin, .end = end, .file = -1};
     chunk.hash = hash64(bytes_at(piece, begin, end));
-    if (earlier) adopt(chunk, *earlier, *base);
+    if (earlier.box) adopt(chunk, earlier, *base);
     piece.chunks.push_back(chunk);
     begin = end;
   }
@@ -108,12 +115,14 @@ std::vector<Run> runs_of(const SavePlan& plan) {
 }
 
 // A whole row-major tensor has its own name and shape, so that any reader of
-// safetensors can use it; a part is flat and says which elements it has.
+// safetensors can use it; a part is flat and says which elements of which box it has.
 TensorEntry entry_of(const Run& run, int64_t at) {
   const auto& [spec, kind, order] = run.piece->tensor;
   TensorEntry entry{.name = spec.name, .dtype = spec.dtype, .shape = spec.shape};
-  if (run.begin() != 0 || run.end() != spec.numel() || !order.empty()) {
-    entry.name = text(spec.name, "#", run.begin(), "-", run.end());
+  const bool whole =
+      spec.box.is_whole() && run.begin() == 0 && run.end() == spec.numel();
+  if (!whole || !order.empty()) {
+    entry.name = text(spec.name, box_text(spec.box), "#", run.begin(), "-", run.end());
     entry.shape = {run.end() - run.begin()};
   }
   entry.begin = at;
@@ -164,6 +173,13 @@ ShardFile write_file(SavePlan& plan, const std::vector<Run>& runs,
   return file;
 }
 
+// The box of a record that is being merged; a new one if it had none like it.
+SavedBox& merged_box(TensorRecord& record, const TensorBox& box) {
+  for (auto& saved : record.boxes)
+    if (saved.box == box) return saved;
+  return record.boxes.emplace_back(SavedBox{box, {}});
+}
+
 }  // namespace
 
 SavePlan make_plan(std::span<const StatePiece> pieces, int64_t chunk_bytes,
@@ -172,8 +188,8 @@ SavePlan make_plan(std::span<const StatePiece> pieces, int64_t chunk_bytes,
   for (const auto& piece : pieces) plan.push_back(prepared(piece));
   std::sort(plan.begin(), plan.end(), [](const auto& a, const auto& b) {
     const auto &x = a.tensor.spec, &y = b.tensor.spec;
-    return std::tuple(-size_of(x.dtype), std::cref(x.name).get(), x.begin) <
-           std::tuple(-size_of(y.dtype), std::cref(y.name).get(), y.begin);
+    return std::tuple(-size_of(x.dtype), std::cref(x.name).get(), x.box.from, x.begin) <
+           std::tuple(-size_of(y.dtype), std::cref(y.name).get(), y.box.from, y.begin);
   });
   for (auto& piece : plan) cut(piece, chunk_bytes, base);
   return plan;
@@ -227,7 +243,8 @@ Manifest write_shard(const SavePlan& plan, const Manifest& base,
       }
       chunk.file = found->second;
     }
-    part.tensors.push_back({piece.tensor, std::move(piece.chunks)});
+    part.tensors.push_back(
+        {piece.tensor, {{piece.tensor.spec.box, std::move(piece.chunks)}}});
   }
   return part;
 }
@@ -243,17 +260,21 @@ Manifest merge_parts(std::span<const Manifest> parts, const std::string& path) {
     for (const auto& record : part.tensors) {
       const auto [found, added] =
           tensors.try_emplace(record.tensor.spec.name, TensorRecord{record.tensor, {}});
-      if (!added && !same_tensor(found->second.tensor, record.tensor))
+      found->second.tensor.spec.box = {};
+      if (!added && !same_form(found->second.tensor, record.tensor))
         fail_tensor(record.tensor.spec.name, "two ranks say two things of its form");
-      for (Chunk chunk : record.chunks) {
-        chunk.file = files.at(part.files[chunk.file].name);
-        found->second.chunks.push_back(chunk);
+      for (const auto& [box, chunks] : record.boxes) {
+        SavedBox& merged = merged_box(found->second, box);
+        for (Chunk chunk : chunks) {
+          chunk.file = files.at(part.files[chunk.file].name);
+          merged.chunks.push_back(chunk);
+        }
       }
     }
   }
   for (auto& [name, record] : tensors) {
-    std::sort(record.chunks.begin(), record.chunks.end(),
-              [](const Chunk& a, const Chunk& b) { return a.begin < b.begin; });
+    std::ranges::sort(record.boxes, {}, [](const SavedBox& s) { return s.box.from; });
+    for (auto& saved : record.boxes) std::ranges::sort(saved.chunks, {}, &Chunk::begin);
     whole.tensors.push_back(std::move(record));
   }
   check_manifest(whole, path);

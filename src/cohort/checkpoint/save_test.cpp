@@ -162,7 +162,7 @@ TEST_F(SaveCheckpoint, TheDiskOfAFolderHasALimit) {
 TEST_F(SaveCheckpoint, OnlyTheChunksAskedForAreRead) {
   const auto report = save(root_, 1, some_state());
   const std::string file = Checkpoint(report.path).manifest().files[0].name;
-  const auto chunk = Checkpoint(report.path).tensor("fc.weight").chunks[3];
+  const auto chunk = Checkpoint(report.path).tensor("fc.weight").boxes[0].chunks[3];
   std::fstream bytes(report.path + "/" + file,
                      std::ios::in | std::ios::out | std::ios::binary);
   bytes.seekp(chunk.offset).put('\x55');
@@ -223,7 +223,7 @@ TEST_F(SaveCheckpoint, DamageIsNotShared) {
   const auto state = some_state();
   const auto first = save(root_, 1, state);
   const fs::path path = first.path + "/model-00001-of-00001.safetensors";
-  const auto chunk = Checkpoint(first.path).tensor("fc.weight").chunks[3];
+  const auto chunk = Checkpoint(first.path).tensor("fc.weight").boxes[0].chunks[3];
   for (const int64_t at : {chunk.offset, int64_t{20}}) {  // data, then the header
     std::fstream bytes(path, std::ios::in | std::ios::out | std::ios::binary);
     bytes.seekp(at).put('\x55');

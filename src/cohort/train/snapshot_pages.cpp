@@ -102,8 +102,9 @@ SnapshotPlan plan_snapshot(std::span<const StatePiece> pieces) {
     plan.offsets.push_back(plan.data_bytes);
     part.tensors.push_back(
         {.tensor = piece.tensor,
-         .chunks = {
-             {.begin = spec.begin, .end = spec.end, .offset = plan.data_bytes}}});
+         .boxes = {
+             {spec.box,
+              {{.begin = spec.begin, .end = spec.end, .offset = plan.data_bytes}}}}});
     plan.data_bytes = round_up(plan.data_bytes + bytes_of(piece), kAlign);
   }
   plan.tables = format_part(part, "snapshot");
@@ -229,9 +230,11 @@ int64_t SnapshotPages::place_of(const TensorRecord& record) const {
   const TensorSpec& spec = record.tensor.spec;
   const int64_t room = bytes_ - header().data_at;
   const int64_t size = size_of(spec.dtype);
-  const Chunk chunk = record.chunks.size() == 1 ? record.chunks[0] : Chunk{.begin = -1};
+  const bool one = record.boxes.size() == 1 && record.boxes[0].chunks.size() == 1;
+  const Chunk chunk = one ? record.boxes[0].chunks[0] : Chunk{.begin = -1};
   if (chunk.begin < 0 || chunk.end < chunk.begin || chunk.offset < 0 ||
       chunk.offset > room || chunk.offset % size != 0 ||
+      chunk.end > BoxMap(record.boxes[0].box, spec.numel()).numel() ||
       chunk.end - chunk.begin > (room - chunk.offset) / size)
     throw CheckpointError(text("[train.snapshot] '", spec.name,
                                "' lies outside its snapshot of ", bytes_, " bytes"));
@@ -243,7 +246,7 @@ std::string SnapshotPages::damage() const {
   uint64_t hash = 0;
   for (const auto& record : parse_part(tables_text(), "snapshot").tensors) {
     const char* const place = memory_ + place_of(record);
-    const Chunk& chunk = record.chunks[0];
+    const Chunk& chunk = record.boxes[0].chunks[0];
     const auto bytes = (chunk.end - chunk.begin) *
                        static_cast<int64_t>(c10::elementSize(record.tensor.spec.dtype));
     hash += sum_of_hashes(place, bytes, chunk.offset);
@@ -260,8 +263,10 @@ std::vector<StatePiece> SnapshotPages::pieces() const {
   for (auto& record : parse_part(tables_text(), "snapshot").tensors) {
     char* const place = memory_ + place_of(record);
     TensorSpec& spec = record.tensor.spec;
-    spec.begin = record.chunks[0].begin;
-    spec.end = record.chunks[0].end;
+    const auto& [box, chunks] = record.boxes[0];
+    spec.box = box;
+    spec.begin = chunks[0].begin;
+    spec.end = chunks[0].end;
     out.push_back(
         {record.tensor, at::from_blob(
                             place, {spec.end - spec.begin},

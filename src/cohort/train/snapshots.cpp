@@ -13,6 +13,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/parse.h"
 #include "cohort/core/unique_fd.h"
+#include "cohort/step/piece_overlap.h"
 
 namespace cohort {
 namespace {
@@ -44,7 +45,7 @@ bool is_wanted(std::span<const StatePiece> have, std::span<const StatePiece> wan
     const TensorSpec& spec = piece.tensor.spec;
     const auto [first, last] = by_name.equal_range(spec.name);
     return std::any_of(first, last, [&](const auto& one) {
-      return spec.begin < one.second->end && one.second->begin < spec.end;
+      return spec.shape == one.second->shape && overlap(spec, *one.second);
     });
   });
 }
@@ -102,14 +103,7 @@ std::string SnapshotSet::fill(const SnapshotTitle& title,
     const TensorSpec& want = piece.tensor.spec;
     int64_t filled = 0;
     for (const auto& source : have[want.name]) {
-      const TensorSpec& there = source.tensor.spec;
-      const int64_t begin = std::max(want.begin, there.begin);
-      const int64_t end = std::min(want.end, there.end);
-      if (begin >= end || !fits(source, piece)) continue;
-      piece.data.view({-1})
-          .narrow(0, begin - want.begin, end - begin)
-          .copy_(source.data.narrow(0, begin - there.begin, end - begin));
-      filled += end - begin;
+      if (fits(source, piece)) filled += copy_overlap(source, piece);
     }
     if (filled != want.end - want.begin)
       return text("[train.snapshot] step ", title.step, " has ", filled, " of ",
