@@ -56,8 +56,6 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       view_(chain, schedule_, channels_.groups(), rule, state_, updates_at_once_),
       interpreter_(schedule_, role_, !shares_memory(comm)) {}
 
-Executor::~Executor() = default;
-
 // Rank 0's buffers are everyone's.
 void Executor::start_buffers_equal() {
   for (auto& [name, tensor] : chain_.buffers()) {
@@ -185,10 +183,13 @@ class Executor::Evaluation final : public Performer {
  public:
   Evaluation(Executor& executor, const Schedule& schedule)
       : executor_(executor),
+        schedule_(&schedule),
         interpreter_(schedule, schedule.role_of(executor.comm_.rank()),
                      /*moves_alone=*/true) {}
 
+  bool is_of(const Schedule& schedule) const { return schedule_ == &schedule; }
   void run() { interpreter_.run(*this); }
+  void abandon() { interpreter_.abandon(); }
   void reach(int) override {}
   PendingWork perform(int index) override {
     const Action& action = interpreter_.role().actions[index];
@@ -215,19 +216,24 @@ class Executor::Evaluation final : public Performer {
 
  private:
   Executor& executor_;
+  const Schedule* schedule_;
   Interpreter interpreter_;
 };
 
+Executor::~Executor() = default;
+
 WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
   const StepInput input{.step = step_.step, .batch = [&](int) { return batch; }};
-  Evaluation evaluation(*this, forward);
+  if (!evaluation_ || !evaluation_->is_of(forward))
+    evaluation_ = std::make_unique<Evaluation>(*this, forward);
   step_.sums.clear();
   try {
-    const double correct = compute_->evaluate(input, [&] { evaluation.run(); });
+    const double correct = compute_->evaluate(input, [&] { evaluation_->run(); });
     return {.sum = at::full({}, step_.sums.loss_sum(), at::kDouble),
             .count = step_.sums.count(),
             .correct = correct};
   } catch (...) {
+    evaluation_->abandon();
     abandon();
     throw;
   }

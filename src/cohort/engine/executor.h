@@ -93,7 +93,8 @@ class Executor final : public StepRunner, private Performer {
   Transfers transfers_;
   StateView view_;
   Interpreter interpreter_;
-  const StepInput* input_ = nullptr;  // of the step in flight
+  std::unique_ptr<Evaluation> evaluation_;  // of the schedule that was evaluated last
+  const StepInput* input_ = nullptr;        // of the step in flight
 };
 
 }  // namespace cohort

@@ -135,7 +135,8 @@ class StepRunner {
   virtual StepResult run(const StepInput& input) = 0;
 
   // Runs a forward-only schedule: sum, count and correct answers of this rank's batch,
-  // which may be empty. Collective where parameters are sharded.
+  // which may be empty. Collective where parameters are sharded. The schedule stays as
+  // it is while this runner is used, for the next batch.
   virtual WeightedLoss evaluate(const Schedule& forward, const Batch& batch) = 0;
 
   // The float32 weights and the buffers, whole, under their names, on the host.
