@@ -11,17 +11,11 @@
 namespace cohort {
 namespace {
 
-// By action: it is a communication that every rank of the world has in its list. Along
-// a pipeline links and other groups are not.
-std::vector<bool> common_calls(const Schedule& schedule, const Role& role) {
-  std::vector<bool> common;
-  for (const auto& action : role.actions) {
-    const Group* const group = schedule.group_of(action.lane);
-    common.push_back(schedule.stages.empty()
-                         ? action.lane != kComputeLane
-                         : group && schedule.size_of(*group) == schedule.world());
-  }
-  return common;
+std::vector<bool> collectives(const Schedule& schedule, const Role& role) {
+  std::vector<bool> all;
+  for (const auto& action : role.actions)
+    all.push_back(schedule.group_of(action.lane) != nullptr);
+  return all;
 }
 
 }  // namespace
@@ -31,7 +25,8 @@ Interpreter::Interpreter(const Schedule& schedule, const Role& role, bool moves_
       moves_alone_(moves_alone),
       lanes_count_(schedule.lanes()),
       inputs_in_lane_(writers_in_lane(role.actions)),
-      common_(common_calls(schedule, role)),
+      is_staged_(!schedule.stages.empty()),
+      sums_(collectives(schedule, role)),
       waits_(role.actions.size(), 0) {}
 
 double Interpreter::now() const {
@@ -85,6 +80,9 @@ void Interpreter::start(int index) {
   if (in_turn_ && !sends) pending_[index].finish();
   performer_->done(index);
   times_[index].end = now();
+  // Some collectives have met when they are started.
+  if (is_staged_ && sums_[index])
+    waits_[index] += times_[index].end - times_[index].begin;
   if (action.lane != kComputeLane) lanes_[action.lane].push_back(index);
   drop_sent(action.lane);
 }
@@ -171,11 +169,17 @@ std::vector<ActionWait> Interpreter::take_waits() {
     return text(" of bucket ", action.buckets[0]);
   };
   std::vector<ActionWait> all;
+  double sum = 0;
   for (size_t i = 0; i < waits_.size(); ++i) {
     const Action& action = role_.actions[i];
     const double waited = std::exchange(waits_[i], 0);
-    if (common_[i]) all.push_back({text(name_of(action.kind), what(action)), waited});
+    sum += waited;
+    if (action.lane != kComputeLane)
+      all.push_back({text(name_of(action.kind), what(action)), waited});
   }
+  // Stages that take equally long wait equally long in all, each elsewhere.
+  if (is_staged_)
+    return {{"the borders of its stage, which may have more to do than others", sum}};
   return all;
 }
 

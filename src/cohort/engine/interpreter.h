@@ -53,7 +53,8 @@ class Interpreter {
   const std::vector<ActionTime>& times() const { return times_; }
   // Seconds that this thread was held up in the last run.
   double waited() const { return waited_; }
-  // Since the last call, over several runs, by communication that all ranks have.
+  // Since the last call, over several runs: by communication, or all of it together
+  // along a pipeline, where ranks have different ones.
   std::vector<ActionWait> take_waits();
 
  private:
@@ -69,7 +70,8 @@ class Interpreter {
   bool moves_alone_;
   int lanes_count_;
   std::vector<std::vector<int>> inputs_in_lane_;  // by action: writers of what it reads
-  std::vector<bool> common_;                      // by action: all ranks have it
+  bool is_staged_;                                // the list is of a pipeline
+  std::vector<bool> sums_;                        // by action: all of a group have it
   std::vector<PendingWork> pending_;              // by action
   std::vector<std::vector<int>> lanes_;           // actions in flight, by lane
   std::vector<std::deque<int>> late_;             // not yet started, by lane

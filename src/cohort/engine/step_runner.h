@@ -162,7 +162,7 @@ class StepRunner {
   virtual void set_small_state(const std::string& text) = 0;
 
   // Since the last call, by communication of a step, in the order of its lanes: the
-  // same list on every rank.
+  // same list on every rank. Along a pipeline each has others: all of it together.
   virtual std::vector<ActionWait> take_waits() { return {}; }
 
   virtual Standing standing() const { return {}; }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <thread>
 
+#include "cohort/core/error.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/nn/models.h"
 #include "cohort/train/testing_reporter.h"
@@ -41,6 +45,38 @@ TEST(Pipeline, EachStageLoadsASampleOnceAnEpoch) {
       samples += static_cast<int64_t>(batch.ids.size());
     });
     EXPECT_EQ(samples, 2 * 96);
+  });
+}
+
+// A hundred steps of stages that take so long for each slice.
+std::string notes_of_stages(const std::vector<int>& milliseconds) {
+  std::string notes;
+  test::run_local_ranks(
+      static_cast<int>(milliseconds.size()), /*generation=*/0, [&](Communicator& comm) {
+        const std::chrono::milliseconds delay(milliseconds[comm.rank()]);
+        const std::string said = notes_of_pipeline(
+            comm, 25, [&](Batch&, int64_t) { std::this_thread::sleep_for(delay); });
+        if (comm.rank() == 0) notes = said;
+      });
+  return notes;
+}
+
+// All others wait for it, before it and behind it along the pipeline.
+TEST(SlowStage, IsNamedWhereverItIs) {
+  test::run_in_child([] {
+    for (const std::vector<int>& delays : {std::vector{0, 2}, {2, 0, 0}, {0, 2, 0}}) {
+      const auto slow = std::ranges::max_element(delays) - delays.begin();
+      EXPECT_THAT(notes_of_stages(delays),
+                  testing::HasSubstr(text("rank ", slow, " is slow")));
+    }
+  });
+}
+
+// They wait for one another all the same, when a step begins and when it ends.
+TEST(SlowStage, IsNoneWhereAllTakeEquallyLong) {
+  test::run_in_child([] {
+    EXPECT_EQ(notes_of_stages({3, 3}), "");
+    EXPECT_EQ(notes_of_stages({3, 3, 3}), "");
   });
 }
 
