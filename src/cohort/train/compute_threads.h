@@ -12,4 +12,9 @@ namespace cohort {
 // them.
 int compute_threads(double slice_flops, int most);
 
+// LibTorch's operations in the calling thread are computed by it alone from here on. A
+// thread beside the one that computes would else start a pool of threads of its own,
+// which compete with the first one's.
+void keep_to_one_thread();
+
 }  // namespace cohort

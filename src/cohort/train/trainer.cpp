@@ -86,6 +86,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::enter(Communicator& comm, Reporter* reporter) {
   comm_ = &comm;
+  loader_ = nullptr;  // it uses the fields of the world before
   options_.layout = layout_for(asked_layout_, comm);
   options_.shares_memory = cohort::shares_memory(comm);
   options_.joins_at = joins_at(comm);
@@ -102,6 +103,7 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   forward_only_ = make_forward_schedule(chain_, options_);
   step_fields_ = fields_of(chain_, schedule.role_of(comm.rank()));
   valid_fields_ = fields_of(chain_, forward_only_.role_of(comm.rank()));
+  loader_ = make_loader(schedule);
   auto runner = make_step_runner(chain_, std::move(schedule), options_.update, *rule_,
                                  comm, execute);
   keeper_.begin({.comm = &comm,
@@ -145,13 +147,34 @@ bool Trainer::must_validate() const {
          epoch % options_.valid_every_epochs == 0;
 }
 
-Batch Trainer::batch_of(const Position& position, int slice) const {
-  auto ids = sampler_.slice(position, slice);
-  if (reach("train.batch", slice) && !ids.empty())
-    ids[0] = (ids[0] + 1) % train_.size();
+// What a world before had made is of its slices and fields.
+std::unique_ptr<BatchLoader> Trainer::make_loader(const Schedule& schedule) const {
+  const auto mine = schedule.mesh.slices(comm_->rank(), schedule.slices);
+  return std::make_unique<BatchLoader>(
+      [this](int64_t step, int slice) {
+        const Position position = sampler_.position(step);
+        return make_batch(position, sampler_.slice(position, slice));
+      },
+      BatchLoader::Options{.first_slice = mine.begin,
+                           .slices = mine.end - mine.begin,
+                           .end = total_steps_});
+}
+
+// In the loader's thread, but for a batch that a test asks to be another.
+Batch Trainer::make_batch(const Position& position,
+                          std::span<const int64_t> ids) const {
   Batch batch = train_.gather(ids, step_fields_);
   if (options_.augment) options_.augment(batch, position.epoch);
   return batch;
+}
+
+Batch Trainer::batch_of(int64_t step, int slice) {
+  const bool flips = reach("train.batch", slice);
+  Batch batch = loader_->take(step, slice);
+  if (!flips || batch.ids.empty()) return batch;
+  std::vector<int64_t> others = batch.ids;
+  others[0] = (others[0] + 1) % train_.size();
+  return make_batch(sampler_.position(step), others);
 }
 
 // A named place where a test lets something happen; true: what is held is to be
@@ -176,7 +199,7 @@ void Trainer::step() {
   const StepResult result =
       runner_->run({.step = committed_,
                     .rate = rate_.at(committed_),
-                    .batch = [&](int slice) { return batch_of(position, slice); },
+                    .batch = [&](int slice) { return batch_of(committed_, slice); },
                     .stop = asked_to_stop() != 0,
                     .sample_key = sample_key(options_.seed, position.epoch),
                     .expected = sampler_.batch_sum(position)});

@@ -19,6 +19,7 @@
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
+#include "cohort/train/batch_loader.h"
 #include "cohort/train/journal.h"
 #include "cohort/train/keeper.h"
 #include "cohort/train/lateness.h"
@@ -92,7 +93,9 @@ class Trainer {
   void save(const std::string& path);
   int64_t peak_memory() const;
   DoneEvent finish();
-  Batch batch_of(const Position& position, int slice) const;
+  std::unique_ptr<BatchLoader> make_loader(const Schedule& schedule) const;
+  Batch make_batch(const Position& position, std::span<const int64_t> ids) const;
+  Batch batch_of(int64_t step, int slice);
   bool reach(std::string_view point, int64_t index = -1) const;
 
   Chain& chain_;
@@ -123,7 +126,8 @@ class Trainer {
   Progress progress_;
   Journal journal_;
   LatenessWatch lateness_;
-  Keeper keeper_;  // goes first: what it writes is the runner's
+  Keeper keeper_;  // goes before them: what it writes is the runner's
+  std::unique_ptr<BatchLoader> loader_;  // of this world; goes first: it uses the rest
 };
 
 }  // namespace cohort

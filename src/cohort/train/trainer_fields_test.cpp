@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <set>
 
 #include "cohort/core/error.h"
 #include "cohort/data/synthetic.h"
+#include "cohort/engine/action_watch.h"
 #include "cohort/nn/models.h"
 #include "cohort/train/trainer.h"
 #include "support/ranks.h"
@@ -87,6 +91,74 @@ TEST(TrainerFields, AStageOfAPipelineLoadsWhatItsBlocksTake) {
     const Asked alone = asked_by(*solo, {});
     EXPECT_THAT(alone.train, testing::ElementsAre(Names{"input", "target"}));
     EXPECT_EQ(asked.weights_hash, alone.weights_hash);
+  });
+}
+
+// Counts what was loaded, and lets somebody else wait for it.
+class LoadedDataset final : public Dataset {
+ public:
+  int64_t size() const override { return data_->size(); }
+  std::span<const std::string> fields() const override { return data_->fields(); }
+  Batch gather(std::span<const int64_t> ids,
+               std::span<const std::string> fields) const override {
+    Batch batch = data_->gather(ids, fields);
+    const std::lock_guard lock(mutex_);
+    samples_ += batch.count;
+    changed_.notify_all();
+    return batch;
+  }
+  std::string describe() const override { return data_->describe(); }
+
+  // False if there are fewer after a minute.
+  bool has_loaded(int64_t samples) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::minutes(1),
+                             [&] { return samples_ >= samples; });
+  }
+  void forget() { samples_ = 0; }
+
+ private:
+  std::unique_ptr<Dataset> data_ = make_synthetic({.size = 24, .shape = {12}});
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int64_t samples_ = 0;
+};
+
+// Ends no step before the next one's samples are loaded, as if loading took as long.
+class EndsAfterLoading final : public ActionWatch {
+ public:
+  EndsAfterLoading(const LoadedDataset& data, int64_t step_samples, int64_t steps)
+      : data_(data), step_samples_(step_samples), steps_(steps) {}
+  void begin(const Action& action) override {
+    if (action.kind != ActionKind::kCommit) return;
+    ++done_;
+    hidden_ &= data_.has_loaded(step_samples_ * std::min(done_ + 1, steps_));
+  }
+  void end(const Action&) override {}
+  bool hidden() const { return hidden_ && done_ == steps_; }
+
+ private:
+  const LoadedDataset& data_;
+  int64_t step_samples_, steps_, done_ = 0;
+  bool hidden_ = true;
+};
+
+TEST(TrainerFields, TheNextBatchIsLoadedWhileAStepRuns) {
+  test::run_ranks({.backend = "local", .size = 3}, [](Communicator& comm) {
+    for (const Layout& layout : {Layout{.dp = 3}, Layout{.pp = 3}}) {
+      Chain chain = some_layers();
+      LoadedDataset data;
+      // 6 of 24 samples a step, those of a third of the slices or of all.
+      EndsAfterLoading watch(data, layout.dp == 3 ? 2 : 6, 4);
+      TrainerOptions options{.batch = 6, .slices = 3, .layout = layout};
+      options.execute.watch = &watch;
+      const std::atomic<int> stop{0};
+      Trainer trainer(chain, data, nullptr, options, stop);
+      data.forget();
+      trainer.enter(comm, nullptr);
+      trainer.fit();
+      EXPECT_TRUE(watch.hidden()) << layout.text();
+    }
   });
 }
 

@@ -40,7 +40,8 @@ struct TrainerOptions {
   bool shares_memory = false;  // the Trainer finds out
   int64_t joins_at = 0;        // the same
   bool elastic = false;
-  Augment augment;                 // of training batches; none: as they are
+  // Of training batches; none: as they are. Called in the thread that loads them.
+  Augment augment;
   int64_t valid_every_epochs = 1;  // 0: never
 
   std::string save_initial;  // safetensors; empty: not written

@@ -20,6 +20,7 @@
 #include "cohort/core/testing_folder.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/elastic/history_check.h"
+#include "cohort/engine/action_watch.h"
 #include "cohort/nn/models.h"
 #include "cohort/step/weights_hash.h"
 #include "cohort/train/testing_reporter.h"
@@ -205,15 +206,24 @@ TEST(Rate, OfADecayEndsWithTheLastEpoch) {
   });
 }
 
+// A rank that computes slowly; loading slowly would be hidden.
+class SlowBlocks final : public ActionWatch {
+ public:
+  void begin(const Action& action) override {
+    if (action.kind == ActionKind::kForward && action.block == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  }
+  void end(const Action&) override {}
+};
+
 // It is looked for every fifty steps, and named when it was slow twice.
 TEST(SlowRank, IsNamedAfterAHundredSteps) {
   test::run_ranks({.backend = "local", .size = 2}, [](Communicator& comm) {
     SmallRun run;
     TrainerOptions options = small_run(comm.size());
     options.epochs = 26;  // 104 steps
-    options.augment = [&](Batch&, int64_t) {
-      if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    };
+    SlowBlocks slow;
+    if (comm.rank() == 1) options.execute.watch = &slow;
     run.fit(comm, options);
     if (comm.rank() != 0) return;
     EXPECT_THAT(run.recorder.notes, testing::HasSubstr("rank 1 is slow"));
@@ -303,24 +313,20 @@ TEST_P(TrainerTest, ALossThatIsNoNumberStopsEveryRank) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, TrainerTest, testing::Values(1, 2, 3));
 
-// Changes a weight of this rank behind the Trainer's back, in step 3 or 4.
-class Damaging final : public Dataset {
+// Changes a weight of this rank behind the Trainer's back, when its third step begins.
+class Damaging final : public ActionWatch {
  public:
-  Damaging(const Dataset& data, const Chain& chain, int slices)
-      : data_(data), chain_(chain), calls_left_(4 * slices) {}
-  int64_t size() const override { return data_.size(); }
-  std::span<const std::string> fields() const override { return data_.fields(); }
-  Batch gather(std::span<const int64_t> ids,
-               std::span<const std::string> fields) const override {
-    if (--calls_left_ == 0) chain_.parameters()[3].tensor.detach()[0] += 1;
-    return data_.gather(ids, fields);
+  explicit Damaging(const Chain& chain) : chain_(chain) {}
+  void begin(const Action& action) override {
+    const bool begins =
+        action.kind == ActionKind::kForward && action.block == 0 && action.slice == 0;
+    if (begins && ++steps_ == 3) chain_.parameters()[3].tensor.detach()[0] += 1;
   }
-  std::string describe() const override { return data_.describe(); }
+  void end(const Action&) override {}
 
  private:
-  const Dataset& data_;
   const Chain& chain_;
-  mutable int calls_left_;
+  int steps_ = 0;
 };
 
 // Clipping keeps update and reduction apart, so that each rank updates all weights.
@@ -332,10 +338,9 @@ TEST(Trainer, ComparesReplicasEverySoManySteps) {
     options.drift_every_steps = 2;
     options.step.clip = true;
     options.execute.clip = 1e9;
-    const Damaging damaging(*run.data, run.chain, options.slices / 3);
-    const Dataset& whole = *run.data;
-    const Dataset& data = comm.rank() == 1 ? damaging : whole;
-    Trainer trainer(run.chain, data, nullptr, options, run.stop);
+    Damaging damaging(run.chain);
+    if (comm.rank() == 1) options.execute.watch = &damaging;
+    Trainer trainer(run.chain, *run.data, nullptr, options, run.stop);
     try {
       trainer.enter(comm, nullptr);
       trainer.fit();
