@@ -4,11 +4,26 @@
 #include <algorithm>
 #include <set>
 
+#include "cohort/core/error.h"
+
 namespace cohort {
 
 void add_fields(std::span<const std::string> more, std::vector<std::string>& fields) {
   for (const auto& field : more)
     if (std::ranges::find(fields, field) == fields.end()) fields.push_back(field);
+}
+
+std::string_view name_of(BlockCall::When when) {
+  constexpr std::string_view kNames[] = {"forward", "backward", "evaluation"};
+  return kNames[static_cast<size_t>(when)];
+}
+
+std::string BlockCall::text(int64_t samples) const {
+  std::string along;
+  for (const Axis axis : kAllAxes)
+    if (axes.has(axis)) along += cohort::text(along.empty() ? "" : ",", name_of(axis));
+  return cohort::text(name_of(op), " of ", numel_for(samples), " ",
+                      c10::toString(dtype), " over ", along);
 }
 
 Values cut_graph(const Values& values, bool needs_gradient) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/core/tensor.h"
+#include "cohort/step/block_call.h"
 
 namespace cohort {
 
@@ -67,6 +68,7 @@ struct Context {
   GradSink* grads = nullptr;       // null: gradients are returned
   DeviceRandom* random = nullptr;  // null: the host draws, by the fields above
   std::vector<Statistic>* statistics = nullptr;  // null: not kept
+  BlockCalls* calls = nullptr;                   // null: there is nobody else
 };
 
 // The unit of sharding, recompute, offload and pipeline cut.
@@ -94,6 +96,9 @@ class Block {
   virtual std::span<const std::string> fields() const = 0;
 
   virtual Values forward(const Values& inputs, Context& context) = 0;
+  // The collectives inside, in the order of forward, and in that of backward. The same
+  // on every rank.
+  virtual std::vector<BlockCall> calls() const { return {}; }
 
  protected:
   Block() = default;

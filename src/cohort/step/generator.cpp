@@ -128,6 +128,33 @@ void check_tied(std::span<const BlockSpec> blocks, const Schedule& schedule) {
     }
 }
 
+// Members of a group make the same calls, of one size, for slices that they compute at
+// the same time.
+void check_calls(std::span<const BlockSpec> blocks, const Schedule& schedule) {
+  const int ranks = schedule.mesh.size(kDataAxes);
+  for (const auto& block : blocks)
+    for (const auto& call : block.calls) {
+      const auto refuse = [&](const std::string& why) {
+        throw ConfigError(text("[step] block ", block.name, " calls ", call.text(0),
+                               " inside its ", name_of(call.when), ", ", why));
+      };
+      const bool over_data = call.axes.meets(kDataAxes);
+      if (over_data && schedule.exact)
+        refuse(
+            "so its results depend on the number of ranks; legal: a run without "
+            "--exact, or a model without such calls");
+      if (over_data && call.per_sample != 0)
+        refuse(
+            "of a size that follows the samples, of which ranks may have more or "
+            "fewer; legal: one size for all");
+      if (over_data && schedule.slices % ranks != 0)
+        refuse(text("which all ranks make together; legal: slices=", ranks,
+                    " or a multiple of it, not ", schedule.slices));
+      if (schedule.mesh.size(call.axes) > 1 && schedule.group_along(call.axes) == kNone)
+        refuse("for which there is no group; legal: over all data-parallel ranks");
+    }
+}
+
 // Without anybody to cut it for, state stays whole.
 Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                     const GeneratorOptions& options) {
@@ -146,6 +173,7 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
   if (layout.pp > 1 && !blocks.empty())
     schedule.stages = make_stages(blocks, layout.pp);
   check_tied(blocks, schedule);
+  check_calls(blocks, schedule);
   schedule.channels = channels_for(schedule.groups);
   schedule.keeps_sums = !options.shares_memory || layout.replicate > 1 ||
                         options.clip || options.tensor_sums || options.vote;
@@ -226,6 +254,7 @@ std::vector<BlockSpec> specs_of(const Chain& chain) {
       spec.frozen.push_back(!tensor.requires_grad());
     }
     spec.keeps_statistics = !block->buffers().empty();
+    spec.calls = block->calls();
     specs.push_back(std::move(spec));
   }
   return specs;

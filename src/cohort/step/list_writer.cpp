@@ -82,7 +82,26 @@ void ListWriter::compute(ActionKind kind, int block, int slice) {
        .block = block,
        .slice = slice,
        .buckets = plan_.uses[block],
-       .scratch = plan_.blocks[block].scratch_bytes});
+       .scratch = plan_.blocks[block].scratch_bytes,
+       .calls = calls_in(kind, block)});
+}
+
+// Where a block is alone in a group there is nobody to call.
+std::vector<InnerCall> ListWriter::calls_in(ActionKind kind, int block) const {
+  const auto when = kind == ActionKind::kBackward ? BlockCall::When::kBackward
+                    : plan_.options.forward_only  ? BlockCall::When::kEvaluate
+                                                  : BlockCall::When::kForward;
+  std::vector<InnerCall> calls;
+  for (const auto& call : plan_.blocks[block].calls) {
+    const int ranks = plan_.schedule.mesh.size(call.axes);
+    if (call.when != when || ranks == 1) continue;
+    const bool gathers = call.op == InnerCall::Op::kAllGather;
+    calls.push_back(
+        {.group = plan_.schedule.group_along(call.axes),
+         .op = call.op,
+         .bytes = call.numel_for(0) * size_of(call.dtype) * (gathers ? ranks : 1)});
+  }
+  return calls;
 }
 
 // An output, or the gradient of one, which is as large.

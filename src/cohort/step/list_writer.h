@@ -91,6 +91,7 @@ class ListWriter {
  private:
   void add(Action action);
   void compute(ActionKind kind, int block, int slice);
+  std::vector<InnerCall> calls_in(ActionKind kind, int block) const;
   void transfer(ActionKind kind, What what, int block, int slice, int lane);
   void exchange_mirrors();
   bool is_mirrored_here(int bucket) const;

@@ -41,6 +41,8 @@ void write_action(std::ostream& out, int index, const Action& action) {
   list(" after ", action.waits);
   list(" after the last step's ", action.waits_before);
   if (action.batch != kNone) out << " batch " << action.batch;
+  for (const auto& call : action.calls)
+    out << " calls " << call.group << ':' << name_of(call.op) << ':' << call.bytes;
   out << '\n';
 }
 
@@ -87,6 +89,12 @@ std::vector<int> Schedule::members(const Group& group, int rank) const {
   });
   const bool is_one = std::find(members.begin(), members.end(), rank) != members.end();
   return is_one ? members : std::vector<int>();
+}
+
+int Schedule::group_along(AxisSet axes) const {
+  for (size_t g = 0; g < groups.size(); ++g)
+    if (groups[g].axes == axes && groups[g].places.empty()) return static_cast<int>(g);
+  return kNone;
 }
 
 const Group* Schedule::group_of(int lane) const {

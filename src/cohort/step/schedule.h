@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/step/action.h"
+#include "cohort/step/block_call.h"
 #include "cohort/step/mesh.h"
 #include "cohort/step/tensor_spec.h"
 
@@ -147,6 +148,7 @@ struct Schedule {
   int64_t share_of(int bucket) const;  // elements of its state that a rank has
   std::vector<int> members(const Group& group, int rank) const;  // none if it is none
   int lanes() const { return static_cast<int>(channels.size()); }
+  int group_along(AxisSet axes) const;    // its number, kNone if there is none
   const Group* group_of(int lane) const;  // null: no collectives there
   bool is_copy(int lane) const;
   std::string name_of_lane(int lane) const;  // "compute", "dp", "0>1", "copies"
@@ -188,7 +190,8 @@ struct BlockSpec {
   int64_t activation_bytes = 0;  // kept from forward to backward, with the output
   int64_t output_bytes = 0;      // the output alone
   int64_t scratch_bytes = 0;     // the most that forward or backward needs beside them
-  double cost = 0;               // of computing it, beside the others'; 0: nobody counted
+  std::vector<BlockCall> calls;  // inside; of the largest slice
+  double cost = 0;  // of computing it, beside the others'; 0: nobody counted
 };
 
 }  // namespace cohort

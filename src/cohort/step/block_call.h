@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cohort/core/tensor.h"
+#include "cohort/step/action.h"
+#include "cohort/step/mesh.h"
+
+namespace cohort {
+
+// A collective that a block makes inside, as it declares it (law 3, docs/design.md).
+struct BlockCall {
+  enum class When : uint8_t {
+    kForward,  // of training; a recompute makes it again
+    kBackward,
+    kEvaluate,  // a forward of evaluation
+  };
+  When when = When::kForward;
+  AxisSet axes = kDataAxes;  // with the ranks that differ along these alone
+  InnerCall::Op op = InnerCall::Op::kAllReduce;
+  at::ScalarType dtype = at::kFloat;
+  int64_t numel = 0;       // of what a rank gives
+  int64_t per_sample = 0;  // further elements for each sample of the slice
+
+  int64_t numel_for(int64_t samples) const { return numel + per_sample * samples; }
+  std::string text(int64_t samples) const;  // "AllReduce of 18 Double over dp"
+  bool operator==(const BlockCall&) const = default;
+};
+
+std::string_view name_of(BlockCall::When when);
+
+// By which a block makes the calls that it declares, in their order, in forward and in
+// the backward of its autograd functions. A group of one member makes them as well.
+//
+// Each call blocks until its result is there. Failure: CommError as of a Communicator;
+// BugError where a block calls something else than it declares. Thread safety: one
+// thread at a time. Lives as long as what a forward leaves for its backward.
+class BlockCalls {
+ public:
+  virtual ~BlockCalls() = default;
+  BlockCalls(const BlockCalls&) = delete;
+  BlockCalls& operator=(const BlockCalls&) = delete;
+
+  virtual int size(AxisSet axes) const = 0;
+
+  // As of a Communicator; reductions are sums.
+  virtual void all_reduce(AxisSet axes, Tensor& tensor) = 0;
+  virtual void all_gather(AxisSet axes, Tensor& out, const Tensor& shard) = 0;
+  virtual void reduce_scatter(AxisSet axes, Tensor& out, const Tensor& in) = 0;
+
+ protected:
+  BlockCalls() = default;
+};
+
+}  // namespace cohort
