@@ -64,6 +64,25 @@ TEST_P(PeerMemoryTest, EveryRankSeesTheMemoryOfAll) {
   });
 }
 
+TEST_P(MeetingsTest, WorkOfAMeetingWaitsWhileMeetingsAreHeld) {
+  test::run_ranks(GetParam(), [](Communicator& world) {
+    const auto part = world.split(0);
+    bool worked = false;
+    auto meeting = peer_memory(world).meet(1, [&] { worked = true; });
+    {
+      const auto hold = peer_memory(*part).hold_meetings();
+      for (const int64_t numel : {3, 100'000}) {
+        Tensor sum = at::ones({numel});
+        part->all_reduce(sum, ReduceOp::kSum).wait();  // moves siblings' bytes
+        EXPECT_TRUE(at::equal(sum, at::full({numel}, part->size())));
+      }
+      EXPECT_FALSE(worked);
+    }
+    meeting.wait();
+    EXPECT_TRUE(worked);
+  });
+}
+
 TEST_P(PeerMemoryTest, OnlyProcessesCanHaveMemoryTwice) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
     EXPECT_EQ(peer_memory(comm).joins_at() > 0, comm.backend() == "shm");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "cohort/comm/communicator.h"
@@ -59,6 +60,11 @@ class PeerMemory {
   // communicator but abort(). `what` is compared between the ranks: the number of
   // elements they work on, for one.
   virtual Work meet(int64_t what, std::function<void()> work) = 0;
+
+  // While what it returns lives, this rank begins no `work` of a meeting, in any group
+  // of the world: whoever waits in the middle of something else moves bytes alone. Its
+  // peers wait for it meanwhile.
+  [[nodiscard]] virtual std::shared_ptr<void> hold_meetings() = 0;
 
  protected:
   PeerMemory() = default;

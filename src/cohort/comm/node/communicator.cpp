@@ -246,6 +246,11 @@ Work NodeCommunicator::meet(int64_t what, std::function<void()> work) {
   return post(call);
 }
 
+std::shared_ptr<void> NodeCommunicator::hold_meetings() {
+  group_->siblings().hold_meetings(1);
+  return {nullptr, [group = group_](void*) { group->siblings().hold_meetings(-1); }};
+}
+
 Work NodeCommunicator::post(Call& call) {
   return Work(std::make_unique<Collective>(group_, group_->post(call)));
 }

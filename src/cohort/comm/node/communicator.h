@@ -38,6 +38,7 @@ class NodeCommunicator final : public Communicator, public PeerMemory {
   int64_t joins_at() const override;
   int64_t allocated_bytes() const override;
   Work meet(int64_t what, std::function<void()> work) override;
+  std::shared_ptr<void> hold_meetings() override;
 
  private:
   Work post(Call& call);

@@ -158,6 +158,7 @@ int Group::step(Call& call) {
       return kDone;
     case Call::Path::kDirect:
       if (!call.worked) {
+        if (call.op == Op::kMeet && spec_.siblings->holds_meetings()) return rank_;
         run_direct(call);
         call.worked = true;
         touch();

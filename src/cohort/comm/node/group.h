@@ -70,13 +70,13 @@ class Group : public std::enable_shared_from_this<Group> {
   // Throws CommError if the group is broken.
   void check_usable();
 
+  Siblings& siblings() { return *spec_.siblings; }
   // The thread that used it last.
   std::thread::id owner() const { return owner_.load(std::memory_order_relaxed); }
   // Peers can reach the memory of `tensor` from now on, inside meetings.
   void show(const Tensor& tensor);
 
-  // Says on which cores this rank may run; ranks spin only where there is one core
-  // a rank. Set once all ranks of the world are known.
+  // Ranks spin only where each has a core. Set once all of the world are known.
   void set_spinning(bool spins) { spins_ = spins; }
   bool spins() const { return spins_; }
 

@@ -29,6 +29,12 @@ class Siblings {
     if (owner.load(std::memory_order_relaxed) != me) take_over(owner, me);
   }
 
+  // So many ask that no work of a meeting begins.
+  void hold_meetings(int change) {
+    holds_.fetch_add(change, std::memory_order_relaxed);
+  }
+  bool holds_meetings() const { return holds_.load(std::memory_order_relaxed) > 0; }
+
   // How many groups have something outstanding: told by each as it begins or ends. A
   // group that was always alone has nobody who might count at the same time.
   void count(int change) {
@@ -66,6 +72,7 @@ class Siblings {
 
   std::atomic<int> outstanding_ = 0;
   std::atomic<bool> alone_ = true;
+  std::atomic<int> holds_ = 0;
   std::recursive_mutex mutex_;  // of what follows, and of every owner that changes
   bool visiting_ = false;
   std::vector<Group*> groups_;
