@@ -9,6 +9,13 @@ Tensor TensorLists::add_parameter(std::string name, Tensor value) {
   return value;
 }
 
+std::vector<BlockCall> LayerBlock::calls() const {
+  std::vector<BlockCall> all = tensors_.forward_calls;
+  const auto& backward = tensors_.backward_calls;
+  all.insert(all.end(), backward.rbegin(), backward.rend());
+  return all;
+}
+
 Tensor TensorLists::add_buffer(std::string name, Tensor value) {
   buffers.push_back({std::move(name), value});
   return value;

@@ -10,6 +10,7 @@
 #include "cohort/nn/conv_function.h"
 #include "cohort/nn/first_value.h"
 #include "cohort/nn/linear_function.h"
+#include "cohort/nn/sync_batch_norm.h"
 #include "cohort/nn/without_memory.h"
 
 namespace cohort {
@@ -43,6 +44,10 @@ NormalizedBatch normalize(const Tensor& input, const Tensor& weight,
   const auto [output, mean, invstd] = at::native_batch_norm(
       input, weight, bias, {}, {}, true, kBatchNormMomentum, kBatchNormEps);
   return {output, mean, invstd.detach().pow(-2).sub(kBatchNormEps)};
+}
+
+SyncedBatch of_slice(const NormalizedBatch& batch, const Tensor& input) {
+  return {batch, static_cast<double>(input.numel() / input.size(1)), 1};
 }
 
 }  // namespace
@@ -89,15 +94,18 @@ Tensor Conv2d::operator()(const Tensor& input) const {
 }
 
 BatchNorm2d::BatchNorm2d(TensorLists& tensors, const std::string& name,
-                         int64_t channels)
-    : weight_(tensors.add_parameter(name + ".weight",
+                         int64_t channels, const LayerOptions& options)
+    : is_synced_(options.sync_batch_norm),
+      weight_(tensors.add_parameter(name + ".weight",
                                     new_parameter({channels}, all_equal_to(1)))),
       bias_(tensors.add_parameter(name + ".bias",
                                   new_parameter({channels}, all_equal_to(0)))),
       running_mean_(tensors.add_buffer(name + ".running_mean",
                                        at::zeros({channels}, new_layer_tensor()))),
       running_var_(tensors.add_buffer(name + ".running_var",
-                                      at::ones({channels}, new_layer_tensor()))) {}
+                                      at::ones({channels}, new_layer_tensor()))) {
+  if (is_synced_) declare_sync_batch_norm(tensors, channels);
+}
 
 Tensor BatchNorm2d::operator()(const Tensor& input, Context& context) const {
   const Tensor weight = widened(weight_), bias = widened(bias_);
@@ -105,14 +113,19 @@ Tensor BatchNorm2d::operator()(const Tensor& input, Context& context) const {
     return std::get<0>(at::native_batch_norm(input, weight, bias, running_mean_,
                                              running_var_, false, kBatchNormMomentum,
                                              kBatchNormEps));
-  const NormalizedBatch batch = normalize(input, weight, bias);
+  const SyncedBatch batch =
+      is_synced_ && context.calls
+          ? sync_batch_norm(input, weight, bias, kBatchNormEps, *context.calls)
+          : of_slice(normalize(input, weight, bias), input);
   if (context.statistics) {
     const c10::NoGradGuard no_grad;
-    const double n = static_cast<double>(input.numel() / input.size(1));
-    const Tensor var = batch.var.mul(n / std::max(1.0, n - 1));
-    context.statistics->push_back(
-        {running_mean_, batch.mean.detach(), kBatchNormMomentum});
-    context.statistics->push_back({running_var_, var, kBatchNormMomentum});
+    const Tensor var = batch.var.mul(batch.count / std::max(1.0, batch.count - 1));
+    // Slices that were normalised together bring the same, and are one update together.
+    const double momentum =
+        batch.slices == 1 ? kBatchNormMomentum
+                          : 1 - std::pow(1 - kBatchNormMomentum, 1 / batch.slices);
+    context.statistics->push_back({running_mean_, batch.mean.detach(), momentum});
+    context.statistics->push_back({running_var_, var, momentum});
   }
   return batch.output;
 }

@@ -13,6 +13,9 @@ namespace cohort {
 struct LayerOptions {
   uint64_t seed = 0;
   bool channels_last = true;  // of images and filters: 1.4x on CPU convolutions
+  // Batch normalisation over the slices that all data-parallel ranks compute at the
+  // same time, not over each slice alone. Not for --exact.
+  bool sync_batch_norm = false;
 };
 
 // Precision: parameters may be float32, bfloat16 or float16 (the engine sets that, at
@@ -52,15 +55,17 @@ class Conv2d {
   Tensor bias_;
 };
 
-// Batch normalisation over each slice. In training the batch's own statistics come
-// out as a value of the context (law 1); in evaluation the running ones are used. The
-// output has the dtype of the input.
+// Batch normalisation over each slice, or those of all ranks. In training the batch's
+// own statistics come out as a value of the context (law 1); in evaluation the running
+// ones are used. The output has the dtype of the input.
 class BatchNorm2d {
  public:
-  BatchNorm2d(TensorLists& tensors, const std::string& name, int64_t channels);
+  BatchNorm2d(TensorLists& tensors, const std::string& name, int64_t channels,
+              const LayerOptions& options = {});
   Tensor operator()(const Tensor& input, Context& context) const;
 
  private:
+  bool is_synced_;
   Tensor weight_, bias_;
   Tensor running_mean_, running_var_;
 };

@@ -21,7 +21,7 @@ std::unique_ptr<Block> make_stem(const ResNetOptions& model,
   const Conv2d conv(tensors, "conv1", 3, model.width, shape, layers);
   std::optional<BatchNorm2d> norm;
   if (model.block != ResNetBlock::kPreActivation)
-    norm.emplace(tensors, "bn1", model.width);
+    norm.emplace(tensors, "bn1", model.width, layers);
   const auto format = layers.channels_last ? at::MemoryFormat::ChannelsLast
                                            : at::MemoryFormat::Contiguous;
   return std::make_unique<FunctionBlock>(
@@ -38,7 +38,8 @@ std::unique_ptr<Block> make_head(int64_t in, const ResNetOptions& model,
                                  const LayerOptions& layers) {
   TensorLists tensors;
   std::optional<BatchNorm2d> norm;
-  if (model.block == ResNetBlock::kPreActivation) norm.emplace(tensors, "bn", in);
+  if (model.block == ResNetBlock::kPreActivation)
+    norm.emplace(tensors, "bn", in, layers);
   const Linear linear(tensors, "fc", in, model.classes, layers);
   return std::make_unique<FunctionBlock>(
       "fc", std::move(tensors), [=](const Tensor& x, Context& context) {

@@ -26,7 +26,7 @@ class Shortcut {
     if (shape.stride == 1 && shape.in == out) return;
     conv_.emplace(tensors, shape.name + ".downsample.0", shape.in, out,
                   conv1x1(shape.stride), layers);
-    norm_.emplace(tensors, shape.name + ".downsample.1", out);
+    norm_.emplace(tensors, shape.name + ".downsample.1", out, layers);
   }
 
   Tensor operator()(const Tensor& x, Context& context) const {
@@ -44,10 +44,10 @@ class Basic final : public LayerBlock {
       : LayerBlock(shape.name),
         conv1_(tensors_, shape.name + ".conv1", shape.in, shape.width,
                conv3x3(shape.stride), layers),
-        bn1_(tensors_, shape.name + ".bn1", shape.width),
+        bn1_(tensors_, shape.name + ".bn1", shape.width, layers),
         conv2_(tensors_, shape.name + ".conv2", shape.width, shape.width, conv3x3(),
                layers),
-        bn2_(tensors_, shape.name + ".bn2", shape.width),
+        bn2_(tensors_, shape.name + ".bn2", shape.width, layers),
         shortcut_(tensors_, shape, shape.width, layers) {}
 
   Values forward(const Values& inputs, Context& context) override {
@@ -72,13 +72,13 @@ class Bottleneck final : public LayerBlock {
       : LayerBlock(shape.name),
         conv1_(tensors_, shape.name + ".conv1", shape.in, shape.width, conv1x1(),
                layers),
-        bn1_(tensors_, shape.name + ".bn1", shape.width),
+        bn1_(tensors_, shape.name + ".bn1", shape.width, layers),
         conv2_(tensors_, shape.name + ".conv2", shape.width, shape.width,
                conv3x3(shape.stride), layers),
-        bn2_(tensors_, shape.name + ".bn2", shape.width),
+        bn2_(tensors_, shape.name + ".bn2", shape.width, layers),
         conv3_(tensors_, shape.name + ".conv3", shape.width, shape.width * kExpansion,
                conv1x1(), layers),
-        bn3_(tensors_, shape.name + ".bn3", shape.width * kExpansion),
+        bn3_(tensors_, shape.name + ".bn3", shape.width * kExpansion, layers),
         shortcut_(tensors_, shape, shape.width * kExpansion, layers) {}
 
   Values forward(const Values& inputs, Context& context) override {
@@ -103,13 +103,13 @@ class PreActivation final : public LayerBlock {
  public:
   PreActivation(const ResidualShape& shape, const LayerOptions& layers)
       : LayerBlock(shape.name),
-        bn1_(tensors_, shape.name + ".bn1", shape.in),
+        bn1_(tensors_, shape.name + ".bn1", shape.in, layers),
         conv1_(tensors_, shape.name + ".conv1", shape.in, shape.width, conv1x1(),
                layers),
-        bn2_(tensors_, shape.name + ".bn2", shape.width),
+        bn2_(tensors_, shape.name + ".bn2", shape.width, layers),
         conv2_(tensors_, shape.name + ".conv2", shape.width, shape.width,
                conv3x3(shape.stride), layers),
-        bn3_(tensors_, shape.name + ".bn3", shape.width),
+        bn3_(tensors_, shape.name + ".bn3", shape.width, layers),
         conv3_(tensors_, shape.name + ".conv3", shape.width, shape.width * kExpansion,
                conv1x1(), layers) {
     const int64_t out = shape.width * kExpansion;
