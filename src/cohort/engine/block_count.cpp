@@ -87,7 +87,10 @@ struct ForwardCount {
 class ForwardPass final : private Surroundings {
  public:
   ForwardPass(const Chain& chain, const Batch& batch)
-      : batch_(batch), blocks_(chain, *this, {}), size_(chain.blocks.size()) {
+      : batch_(batch),
+        calls_(chain, {.stand_in = 2}),
+        blocks_(chain, *this, {.calls = &calls_}),
+        size_(chain.blocks.size()) {
     batch_.ids.clear();
     for (int64_t i = 0; i < batch.count; ++i) batch_.ids.push_back(i);
   }
@@ -110,6 +113,7 @@ class ForwardPass final : private Surroundings {
   GradTarget home(int, int) override { return {}; }
 
   Batch batch_;
+  CheckedCalls calls_;
   BlockRunner blocks_;
   size_t size_;
 };

@@ -35,7 +35,8 @@ class Pass final : private Surroundings {
         batch_(batch),
         homes_(homes),
         samples_(chain.blocks.size()),
-        blocks_(chain, *this, {}) {
+        calls_(chain, {.stand_in = 2}),
+        blocks_(chain, *this, {.calls = &calls_}) {
     batch_.ids.clear();
     for (int64_t i = 0; i < batch.count; ++i) batch_.ids.push_back(i);
   }
@@ -93,6 +94,7 @@ class Pass final : private Surroundings {
   Batch batch_;
   std::span<const Tensor> homes_;
   std::vector<Sample> samples_;
+  CheckedCalls calls_;  // a dry run: nobody is called
   BlockRunner blocks_;
   MemoryCounter counter_;
 };
@@ -173,6 +175,10 @@ void set_bytes(std::span<const BlockMeasure> measures, double samples,
     specs[b].output_bytes = bytes(measures[b].output_bytes);
     specs[b].scratch_bytes = bytes(measures[b].scratch_bytes);
     specs[b].cost = measures[b].flops.at(samples);
+    for (auto& call : specs[b].calls) {
+      call.numel = call.numel_for(std::llround(samples));
+      call.per_sample = 0;
+    }
   }
 }
 

@@ -73,6 +73,7 @@ void BlockRunner::begin(int64_t step, Phase phase) {
   phase_ = phase;
   written_.clear();
   statistics_.clear();
+  if (options_.calls) options_.calls->begin_step();
 }
 
 void BlockRunner::clear() { flights_.clear(); }
@@ -99,7 +100,10 @@ void BlockRunner::forward(int block, int slice, bool keeps_graph) {
   Flight& now = flight(block, slice);
   now = {};
   const Batch& batch = around_.batch(slice);
-  if (batch.count == 0) return;  // a short last batch has empty slices
+  if (batch.count == 0) {  // a short last batch has empty slices
+    if (options_.calls) options_.calls->give_nothing(block, forward_now());
+    return;
+  }
   now.inputs = with_fields(block == 0 ? Values{}
                                       : cut_graph(flight(block - 1, slice).outputs,
                                                   input_has_gradient_[block]),
@@ -115,6 +119,11 @@ void BlockRunner::forward(int block, int slice, bool keeps_graph) {
     earlier.outputs.clear();
 }
 
+BlockCall::When BlockRunner::forward_now() const {
+  return phase_ == Phase::kTrain ? BlockCall::When::kForward
+                                 : BlockCall::When::kEvaluate;
+}
+
 Values BlockRunner::run(int block, int slice, const Values& inputs, bool again) {
   const bool trains = phase_ == Phase::kTrain;
   Cells cells(*this, flight(block, slice));
@@ -126,8 +135,12 @@ Values BlockRunner::run(int block, int slice, const Values& inputs, bool again) 
                   .recompute = again,
                   .grads = trains ? &cells : nullptr,
                   .random = around_.random(slice),
-                  .statistics = trains && !again ? &statistics_ : nullptr};
+                  .statistics = trains && !again ? &statistics_ : nullptr,
+                  .calls = options_.calls};
+  if (options_.calls)
+    options_.calls->begin(block, forward_now(), around_.batch(slice).input.size(0));
   Values outputs = chain_.blocks[block]->forward(inputs, context);
+  if (options_.calls) options_.calls->end();
   if (is_last(block)) return loss_of(slice, outputs, again);
   for (auto& output : outputs) output = dense(output);
   return outputs;
@@ -144,7 +157,10 @@ Values BlockRunner::loss_of(int slice, const Values& outputs, bool again) {
 
 void BlockRunner::recompute(int block, int slice) {
   Flight& now = flight(block, slice);
-  if (now.inputs.empty()) return;
+  if (now.inputs.empty()) {
+    if (options_.calls) options_.calls->give_nothing(block, forward_now());
+    return;
+  }
   now.outputs = run(block, slice, now.inputs, /*again=*/true);
   now.has_graph = true;  // a Send of the first ones that ends now drops nothing
 }
@@ -156,7 +172,13 @@ void BlockRunner::backward(int block, int slice) {
   for (const int place : places_[block])
     if (parameters_[place].requires_grad()) trained.push_back(place);
   for (const auto& [place, cell] : now.cells) *cell = around_.home(place, slice);
+  CheckedCalls* const calls = options_.calls;
+  constexpr auto kBackward = BlockCall::When::kBackward;
+  if (calls && now.inputs.empty()) calls->give_nothing(block, kBackward);
+  if (calls && !now.inputs.empty())
+    calls->begin(block, kBackward, around_.batch(slice).input.size(0));
   Values gradients = differentiate(block, now, trained);
+  if (calls && !now.inputs.empty()) calls->end();
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < trained.size(); ++i) {
     keep(trained[i], slice, gradients[i], now);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/data/dataset.h"
+#include "cohort/engine/checked_calls.h"
 #include "cohort/step/block.h"
 
 namespace cohort {
@@ -56,6 +57,7 @@ class BlockRunner {
     // Off: a forward of training must not wait for what it computes, so right answers
     // are not counted in it.
     bool may_wait = true;
+    CheckedCalls* calls = nullptr;  // null: blocks are alone
   };
   BlockRunner(const Chain& chain, Surroundings& around, const Options& options);
   ~BlockRunner();
@@ -94,6 +96,7 @@ class BlockRunner {
 
   Flight& flight(int block, int slice);
   Values run(int block, int slice, const Values& inputs, bool again);
+  BlockCall::When forward_now() const;
   Values loss_of(int slice, const Values& outputs, bool again);
   Values differentiate(int block, Flight& flight, const std::vector<int>& trained);
   void keep(int place, int slice, const Tensor& gradient, const Flight& flight);

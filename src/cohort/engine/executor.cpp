@@ -33,6 +33,9 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       options_(options),
       updates_at_once_(options.communicate && updates_at_once(role_)),
       channels_(schedule_, comm),
+      calls_(chain, {.group = [this](AxisSet axes) { return channels_.inner(axes); },
+                     .rank = comm.rank(),
+                     .faults = options.faults}),
       step_(comm, options.listed_samples),
       state_(chain, schedule_, rule, options.decay, channels_.groups(),
              options.takes_over),
@@ -44,7 +47,8 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
         const int first = schedule_.mesh.slices(comm.rank(), schedule_.slices).begin;
         if (options.compute_on == ComputeOn::kHost)
           return std::make_unique<HostCompute>(chain, state_, gradients_, schedule_,
-                                               role_, first, options.seed, step_);
+                                               role_, first, options.seed, calls_,
+                                               step_);
         return std::make_unique<DeviceCompute>(chain, state_, gradients_, schedule_,
                                                role_, first, options_, step_);
       }()),
@@ -83,6 +87,7 @@ StepResult Executor::run(const StepInput& input) {
 
 // Whoever recovers has use for the state alone.
 void Executor::abandon() {
+  channels_.leave_blocks();
   interpreter_.abandon();
   compute_->abandon();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/engine/checked_calls.h"
 #include "cohort/engine/compute_side.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
@@ -84,6 +85,7 @@ class Executor final : public StepRunner, private Performer {
   const ExecutorOptions options_;
   const bool updates_at_once_;  // reduction and update are one pass over memory
   RankChannels channels_;
+  CheckedCalls calls_;
   StepInFlight step_;
   FlatState state_;
   GradientSums gradients_;

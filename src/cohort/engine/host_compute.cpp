@@ -24,7 +24,7 @@ bool has_first_block(const Role& role) {
 HostCompute::HostCompute(const Chain& chain, const FlatState& state,
                          GradientSums& gradients, const Schedule& schedule,
                          const Role& role, int first_slice, uint64_t seed,
-                         StepInFlight& step)
+                         CheckedCalls& calls, StepInFlight& step)
     : state_(state),
       gradients_(gradients),
       step_(step),
@@ -34,7 +34,8 @@ HostCompute::HostCompute(const Chain& chain, const FlatState& state,
       last_to_add_(last_adders_of(chain, schedule)),
       block_fields_(chain.block_fields()),
       draws_(has_first_block(role)),
-      blocks_(chain, *this, {.seed = seed, .first_slice = first_slice}) {}
+      blocks_(chain, *this,
+              {.seed = seed, .first_slice = first_slice, .calls = &calls}) {}
 
 void HostCompute::begin_step(const StepInput& input, double seed_scale) {
   input_ = &input;

@@ -18,7 +18,7 @@ class HostCompute final : public ComputeSide, private Surroundings {
  public:
   HostCompute(const Chain& chain, const FlatState& state, GradientSums& gradients,
               const Schedule& schedule, const Role& role, int first_slice,
-              uint64_t seed, StepInFlight& step);
+              uint64_t seed, CheckedCalls& calls, StepInFlight& step);
 
   void begin_step(const StepInput& input, double seed_scale) override;
   void compute(const Action& action) override;

@@ -2,11 +2,26 @@
 #include "cohort/engine/rank_groups.h"
 
 #include <algorithm>
+#include <set>
+
+#include "cohort/core/error.h"
 
 namespace cohort {
+namespace {
+
+// By any role: all ranks make the same communicators.
+std::set<int> groups_called(const Schedule& schedule) {
+  std::set<int> groups;
+  for (const auto& role : schedule.roles)
+    for (const auto& action : role.actions)
+      for (const auto& call : action.calls) groups.insert(call.group);
+  return groups;
+}
+
+}  // namespace
 
 RankChannels::RankChannels(const Schedule& schedule, Communicator& world)
-    : mesh_(schedule.mesh), world_(world) {
+    : schedule_(schedule), mesh_(schedule.mesh), world_(world) {
   groups_.world = &world;
   groups_.dp = groups_.shard = group(kDataAxes);
   if (mesh_.size(Axis::kReplicate) > 1) {
@@ -22,6 +37,19 @@ RankChannels::RankChannels(const Schedule& schedule, Communicator& world)
     if (auto pair = world.split(is_end ? first : -1))
       links_.emplace(lane, std::move(pair));
   }
+  for (const int g : groups_called(schedule))
+    inner_.emplace(g, world.split(mesh_.first(world.rank(), schedule.groups[g].axes)));
+}
+
+void RankChannels::leave_blocks() {
+  for (const auto& entry : inner_) entry.second->abort("it has left the step");
+}
+
+Communicator* RankChannels::inner(AxisSet axes) const {
+  if (mesh_.size(axes) == 1) return nullptr;
+  const auto found = inner_.find(schedule_.group_along(axes));
+  COHORT_CHECK(found != inner_.end(), "the schedule has no calls inside blocks there");
+  return found->second.get();
 }
 
 // The world itself, where no axis is missing.

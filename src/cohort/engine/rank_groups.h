@@ -20,7 +20,8 @@ struct RankGroups {
 };
 
 // All that a rank communicates through: a communicator for each group of a schedule
-// that is not the world, and for each link along its pipeline.
+// that is not the world, for each link along its pipeline, and a second one for each
+// group that blocks use inside.
 class RankChannels {
  public:
   // Collective over `world`, which is borrowed.
@@ -33,14 +34,23 @@ class RankChannels {
     int peer;
   };
   Link link(int lane) const;
+  // The ranks that differ along these axes alone, for calls inside blocks: another
+  // communicator than that of the group's lane, which has calls in flight meanwhile.
+  // Null where the rank is alone. BugError unless the schedule has such calls.
+  Communicator* inner(AxisSet axes) const;
+  // This rank makes no more calls inside blocks: peers that wait in one hear of it at
+  // once, and are free for what else is in flight.
+  void leave_blocks();
 
  private:
   Communicator* group(AxisSet axes);
 
+  const Schedule& schedule_;
   const Mesh& mesh_;
   Communicator& world_;
   std::vector<std::unique_ptr<Communicator>> parts_;
   std::map<int, std::unique_ptr<Communicator>> links_;  // by lane
+  std::map<int, std::unique_ptr<Communicator>> inner_;  // by group
   RankGroups groups_;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/checked_calls.h"
 #include "cohort/engine/cuda/cuda_step.h"
 #include "cohort/engine/timed.h"
 #include "cohort/step/weights_hash.h"
@@ -118,6 +119,7 @@ bool is_whole_step(const Schedule& schedule, const ExecutorOptions& options) {
 std::unique_ptr<StepRunner> make_cuda_runner(Chain& chain, const Schedule& schedule,
                                              const UpdateOptions& update,
                                              const ExecutorOptions& options) {
+  require_no_calls(schedule);
   return std::make_unique<CudaRunner>(chain, schedule, update, options);
 }
 

@@ -23,6 +23,7 @@ bool is_compute(ActionKind kind) {
 const Schedule& require_device(const Schedule& schedule) {
   if (schedule.computes_in != Buffer::Place::kDevice)
     throw BugError("[engine] the schedule plans no memory of a device");
+  require_no_calls(schedule);
   return schedule;
 }
 
