@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/train/step_plan.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,6 +87,20 @@ Layout layout_for(Layout layout, const Communicator& comm) {
     throw ConfigError(text("[train] layout ", layout.text(), " is for ", layout.world(),
                            " ranks; the world has ", comm.size()));
   return fitted(layout, comm.size());
+}
+
+int slices_here(const Chain& chain, int asked, const TrainerOptions& options) {
+  const bool together = std::ranges::any_of(chain.blocks, [](const auto& block) {
+    return std::ranges::any_of(block->calls(), [](const BlockCall& call) {
+      return call.axes.meets(kDataAxes);
+    });
+  });
+  if (!together) return options.slices;
+  const int dp = options.layout.dp;
+  const int slices = slices_for(asked, options.layout, options.batch);
+  const int even = (slices + dp - 1) / dp * dp;
+  require_slices(options.batch, even);
+  return even;
 }
 
 Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,

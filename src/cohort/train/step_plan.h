@@ -17,6 +17,10 @@ namespace cohort {
 // ConfigError if it is the first, and has another number.
 Layout layout_for(Layout layout, const Communicator& comm);
 
+// Slices of a batch in this world, of so many asked for; 0: as many as the layout has.
+// Where blocks call all data-parallel ranks inside, each of them has as many.
+int slices_here(const Chain& chain, int asked, const TrainerOptions& options);
+
 // The step, proved before anything is allocated for it. ConfigError if a rank has too
 // little memory, with what would fit.
 Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,

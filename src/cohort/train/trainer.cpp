@@ -70,6 +70,7 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       valid_(valid),
       options_(completed(options)),
       asked_layout_(options_.layout),
+      asked_slices_(options.slices),
       stop_(stop),
       sampler_({.size = train.size(),
                 .batch = options_.batch,
@@ -79,6 +80,7 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       rule_(make_update_rule(options_.update)),
       measures_(measures_for(chain, train, valid, options_)),
       total_steps_(steps_of(options_, sampler_)),
+      cut_(sampler_),
       journal_(options_, sampler_, rate_, train.size()),
       keeper_(options_.keep, options_.pages) {}
 
@@ -95,11 +97,16 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   if (comm.generation() > 0 && !progress_.lost)
     progress_.lost = std::chrono::steady_clock::now();
   const auto stands = exchange_stands(comm, stand());
-  ExecutorOptions execute = executor_options(options_);
+  TrainerOptions here = options_;
+  here.slices = slices_here(chain_, asked_slices_, options_);
+  SamplerOptions samples = sampler_.options();
+  samples.slices = here.slices;
+  cut_ = Sampler(samples);
+  ExecutorOptions execute = executor_options(here);
   // Chains of ranks that were under way have no first weights any more; what they had
   // is somewhere, or the run cannot go on.
   execute.takes_over = any_begun(stands);
-  Schedule schedule = make_schedule(chain_, measures_, options_, *rule_);
+  Schedule schedule = make_schedule(chain_, measures_, here, *rule_);
   forward_only_ = make_forward_schedule(chain_, options_);
   step_fields_ = fields_of(chain_, schedule.role_of(comm.rank()));
   valid_fields_ = fields_of(chain_, forward_only_.role_of(comm.rank()));
@@ -153,7 +160,7 @@ std::unique_ptr<BatchLoader> Trainer::make_loader(const Schedule& schedule) cons
   return std::make_unique<BatchLoader>(
       [this](int64_t step, int slice) {
         const Position position = sampler_.position(step);
-        return make_batch(position, sampler_.slice(position, slice));
+        return make_batch(position, cut_.slice(position, slice));
       },
       BatchLoader::Options{.first_slice = mine.begin,
                            .slices = mine.end - mine.begin,

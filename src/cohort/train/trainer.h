@@ -103,6 +103,7 @@ class Trainer {
   const Dataset* valid_;
   TrainerOptions options_;
   Layout asked_layout_;  // what each world's is made of
+  int asked_slices_;     // 0: none
   const std::atomic<int>& stop_;
 
   Sampler sampler_;
@@ -117,6 +118,7 @@ class Trainer {
   Schedule forward_only_;
   // Of a batch, that this rank computes with: in steps, in validation.
   std::vector<std::string> step_fields_, valid_fields_;
+  Sampler cut_;  // the same samples, in the slices of this world
 
   // Of the run, as this process knows it: they outlive worlds.
   int64_t committed_ =
