@@ -25,12 +25,14 @@ struct Scenario {
   int shard = 0;
   bool async = false;  // checkpoints are written in the background
   int stages = 1;      // of a pipeline
+  bool calls = false;  // blocks communicate inside, so the run is not exact
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Scenario& s) {
   return out << kPlotNames[static_cast<int>(s.plot)] << "_n" << s.ranks << "_shard"
              << s.shard << (s.async ? "_async" : "")
-             << (s.stages > 1 ? "_pp" + std::to_string(s.stages) : "");
+             << (s.stages > 1 ? "_pp" + std::to_string(s.stages) : "")
+             << (s.calls ? "_calls" : "");
 }
 
 }  // namespace cohort::threads

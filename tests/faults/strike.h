@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -27,6 +28,26 @@ struct Strike {
 inline std::ostream& operator<<(std::ostream& out, const Strike& s) {
   return out << "rank " << s.rank << " at pass " << s.pass << " of " << s.point << ": "
              << kKindNames[static_cast<int>(s.kind)];
+}
+
+// What may happen at such a point.
+inline std::vector<FaultKind> kinds_at(const std::string& point) {
+  static const std::map<std::string, std::vector<FaultKind>> kinds = {
+      {"engine.action",
+       {FaultKind::kKill, FaultKind::kFreeze, FaultKind::kLose, FaultKind::kFlip}},
+      {"engine.call", {FaultKind::kKill, FaultKind::kFreeze, FaultKind::kLose}},
+      {"engine.vote", {FaultKind::kKill, FaultKind::kFreeze}},
+      {"engine.moment", {FaultKind::kFlip}},
+      {"engine.mirror", {FaultKind::kFlip}},
+      {"engine.gradient", {FaultKind::kFlip}},
+      {"comm.message", {FaultKind::kKill, FaultKind::kLose}},
+      {"disk.write", {FaultKind::kKill, FaultKind::kFull, FaultKind::kFlip}},
+      {"disk.sync", {FaultKind::kKill, FaultKind::kSlow}},
+      {"disk.name", {FaultKind::kKill}}};
+  if (point.starts_with("train.") || point.starts_with("keeper."))
+    return {FaultKind::kKill, FaultKind::kFreeze};
+  const auto found = kinds.find(point);
+  return found == kinds.end() ? std::vector<FaultKind>{} : found->second;
 }
 
 // What a run of threads is to be armed with for it; `run` is there when it strikes.

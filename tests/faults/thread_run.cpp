@@ -11,6 +11,7 @@
 #include "cohort/nn/models.h"
 #include "cohort/train/agent_pages.h"
 #include "cohort/train/testing_reporter.h"
+#include "faults/calling_chain.h"
 
 namespace cohort::threads {
 namespace {
@@ -36,8 +37,10 @@ class ThreadRun::Host final : public RankHost {
   std::unique_ptr<Trainer> make_trainer(Communicator*) override {
     TrainerOptions options = run_.options_.trainer;
     const int64_t depth = std::max(1, options.layout.pp - 1);  // a block for each stage
-    chain_ = make_mlp({.inputs = 12, .width = 16, .depth = depth, .dropout = 0.2},
-                      {.seed = 5});
+    chain_ = run_.options_.calls
+                 ? make_calling_chain()
+                 : make_mlp({.inputs = 12, .width = 16, .depth = depth, .dropout = 0.2},
+                            {.seed = 5});
     options.membership = &membership_;
     options.pages = &pages_;
     options.execute.faults = options.keep.faults = run_.options_.faults;

@@ -49,6 +49,7 @@ class ThreadRun {
     int ranks = 2;
     TrainerOptions trainer;
     FaultPlan* faults = nullptr;  // not null
+    bool calls = false;           // blocks communicate inside
     std::string name = {};        // said if it hangs
   };
   explicit ThreadRun(Options options);
