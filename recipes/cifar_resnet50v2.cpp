@@ -30,6 +30,9 @@ Config CifarResNet50V2Recipe::defaults() const {
   keys.add_choice("model.name", "resnet50v2", resnet_names(), "which ResNet")
       .add_choice("model.stem", "small", {"small", "large"},
                   "first layer: 3x3 for small images, or torchvision's 7x7 and pooling")
+      .add_choice("model.norm", "slice", {"slice", "batch"},
+                  "batch normalisation: over each slice, or over the slices of all "
+                  "ranks (not with --exact)")
       .add_bool("data.augment", false,
                 "training images: cut at random after 4 pixels of padding, and every "
                 "other one mirrored");
@@ -57,7 +60,9 @@ Chain CifarResNet50V2Recipe::make_chain(const Config& config) const {
   model.small_images = config.get_string("model.stem") == "small";
   const int64_t depth = config.get_int("model.depth");
   if (depth > 0) model.depths = {depth, depth, depth, depth};
-  return make_resnet(model, {.seed = static_cast<uint64_t>(config.get_int("seed"))});
+  return make_resnet(model,
+                     {.seed = static_cast<uint64_t>(config.get_int("seed")),
+                      .sync_batch_norm = config.get_string("model.norm") == "batch"});
 }
 
 std::unique_ptr<DataLoading> CifarResNet50V2Recipe::load(const Config& config,
