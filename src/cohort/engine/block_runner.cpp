@@ -138,7 +138,7 @@ Values BlockRunner::run(int block, int slice, const Values& inputs, bool again) 
                   .statistics = trains && !again ? &statistics_ : nullptr,
                   .calls = options_.calls};
   if (options_.calls)
-    options_.calls->begin(block, forward_now(), around_.batch(slice).input.size(0));
+    options_.calls->begin(block, forward_now(), around_.batch(slice).count);
   Values outputs = chain_.blocks[block]->forward(inputs, context);
   if (options_.calls) options_.calls->end();
   if (is_last(block)) return loss_of(slice, outputs, again);
@@ -176,7 +176,7 @@ void BlockRunner::backward(int block, int slice) {
   constexpr auto kBackward = BlockCall::When::kBackward;
   if (calls && now.inputs.empty()) calls->give_nothing(block, kBackward);
   if (calls && !now.inputs.empty())
-    calls->begin(block, kBackward, around_.batch(slice).input.size(0));
+    calls->begin(block, kBackward, around_.batch(slice).count);
   Values gradients = differentiate(block, now, trained);
   if (calls && !now.inputs.empty()) calls->end();
   const c10::NoGradGuard no_grad;

@@ -206,14 +206,19 @@ TEST(Rate, OfADecayEndsWithTheLastEpoch) {
   });
 }
 
-// A rank that computes slowly; loading slowly would be hidden.
-class SlowBlocks final : public ActionWatch {
+// Calls back when a step of this rank begins to compute, with its number from 1.
+class OnStep final : public ActionWatch {
  public:
+  explicit OnStep(std::function<void(int step)> call) : call_(std::move(call)) {}
   void begin(const Action& action) override {
-    if (action.kind == ActionKind::kForward && action.block == 0)
-      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    if (action.kind == ActionKind::kForward && action.block == 0 && action.slice == 0)
+      call_(++steps_);
   }
   void end(const Action&) override {}
+
+ private:
+  std::function<void(int)> call_;
+  int steps_ = 0;
 };
 
 // It is looked for every fifty steps, and named when it was slow twice.
@@ -222,7 +227,7 @@ TEST(SlowRank, IsNamedAfterAHundredSteps) {
     SmallRun run;
     TrainerOptions options = small_run(comm.size());
     options.epochs = 26;  // 104 steps
-    SlowBlocks slow;
+    OnStep slow([](int) { std::this_thread::sleep_for(std::chrono::milliseconds(9)); });
     if (comm.rank() == 1) options.execute.watch = &slow;
     run.fit(comm, options);
     if (comm.rank() != 0) return;
@@ -313,22 +318,6 @@ TEST_P(TrainerTest, ALossThatIsNoNumberStopsEveryRank) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, TrainerTest, testing::Values(1, 2, 3));
 
-// Changes a weight of this rank behind the Trainer's back, when its third step begins.
-class Damaging final : public ActionWatch {
- public:
-  explicit Damaging(const Chain& chain) : chain_(chain) {}
-  void begin(const Action& action) override {
-    const bool begins =
-        action.kind == ActionKind::kForward && action.block == 0 && action.slice == 0;
-    if (begins && ++steps_ == 3) chain_.parameters()[3].tensor.detach()[0] += 1;
-  }
-  void end(const Action&) override {}
-
- private:
-  const Chain& chain_;
-  int steps_ = 0;
-};
-
 // Clipping keeps update and reduction apart, so that each rank updates all weights.
 TEST(Trainer, ComparesReplicasEverySoManySteps) {
   test::run_ranks({.backend = "local", .size = 3}, [](Communicator& comm) {
@@ -338,7 +327,9 @@ TEST(Trainer, ComparesReplicasEverySoManySteps) {
     options.drift_every_steps = 2;
     options.step.clip = true;
     options.execute.clip = 1e9;
-    Damaging damaging(run.chain);
+    OnStep damaging([&](int step) {  // a weight of this rank
+      if (step == 3) run.chain.parameters()[3].tensor.detach()[0] += 1;
+    });
     if (comm.rank() == 1) options.execute.watch = &damaging;
     Trainer trainer(run.chain, *run.data, nullptr, options, run.stop);
     try {
