@@ -49,6 +49,12 @@ std::vector<CountedModel> counted_models() {
           {"resnet18", [] { return small_images_resnet("resnet18"); }, {3, 32, 32}},
           {"resnet50", [] { return small_images_resnet("resnet50"); }, {3, 32, 32}},
           {"resnet50v2", [] { return small_images_resnet("resnet50v2"); }, {3, 32, 32}},
+          {"synced",
+           [] {
+             return make_resnet({.depths = {1, 1}, .width = 16, .small_images = true},
+                                {.sync_batch_norm = true});
+           },
+           {3, 32, 32}},
           {"large_stem",
            [] { return make_resnet(resnet_options("resnet18"), {}); },
            {3, 64, 64}}};

@@ -255,6 +255,28 @@ TEST(CallsOfBlocks, AreCheckedByADryRunBeforeAnyStep) {
   });
 }
 
+TEST(CallsOfBlocks, AreRefusedWhereADeviceComputes) {
+  test::run_in_child([] {
+    test::run_local_ranks(2, 0, [](Communicator& comm) {
+      Chain chain = small_resnet(true);
+      const auto rule = make_sgd({});
+      const Schedule schedule = generate(specs_of(chain), {.dp = 2},
+                                         {.slices = 2, .memory = MemoryIn::kBoth});
+      std::string refusal = "none";
+      try {
+        Executor(chain, schedule, *rule, comm, {.compute_on = ComputeOn::kStaged});
+      } catch (const ConfigError& error) {
+        refusal = error.what();
+      }
+      EXPECT_EQ(
+          refusal,
+          "[engine] block stem calls AllReduce in group dp inside, which a step on "
+          "a GPU cannot; legal: one rank, a run on processors, or a model without "
+          "such calls");
+    });
+  });
+}
+
 // Every call of every rank, in forward and in backward: the fault comes out as it is.
 TEST(CallsOfBlocks, AreFaultPoints) {
   test::run_in_child([] {

@@ -129,6 +129,13 @@ ThreeGradients meta_batch_norm_backward(const Tensor& grad, const Tensor& input,
   return out;
 }
 
+std::tuple<Tensor, Tensor> meta_var_mean(const Tensor& input,
+                                         at::OptionalIntArrayRef dims,
+                                         const std::optional<at::Scalar>&, bool keep) {
+  const Tensor mean = input.mean(dims, keep);
+  return {at::empty_like(mean), mean};
+}
+
 torch::Library meta_kernels() {
   torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__,
                          __LINE__);
@@ -137,6 +144,7 @@ torch::Library meta_kernels() {
   library.impl("convolution_backward_overrideable",
                TORCH_FN(meta_convolution_backward));
   library.impl("_slow_conv2d_backward.output_mask", TORCH_FN(meta_unfolded_backward));
+  library.impl("var_mean.correction", TORCH_FN(meta_var_mean));
   library.impl("native_batch_norm", TORCH_FN(meta_batch_norm));
   library.impl("native_batch_norm_backward", TORCH_FN(meta_batch_norm_backward));
   return library;
