@@ -10,7 +10,7 @@ namespace cohort {
 namespace {
 
 // By any role: all ranks make the same communicators.
-std::set<int> groups_called(const Schedule& schedule) {
+std::set<int> groups_with_calls(const Schedule& schedule) {
   std::set<int> groups;
   for (const auto& role : schedule.roles)
     for (const auto& action : role.actions)
@@ -37,7 +37,7 @@ RankChannels::RankChannels(const Schedule& schedule, Communicator& world)
     if (auto pair = world.split(is_end ? first : -1))
       links_.emplace(lane, std::move(pair));
   }
-  for (const int g : groups_called(schedule))
+  for (const int g : groups_with_calls(schedule))
     inner_.emplace(g, world.split(mesh_.first(world.rank(), schedule.groups[g].axes)));
 }
 
