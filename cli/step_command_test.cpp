@@ -53,6 +53,17 @@ TEST_F(StepCommand, ShowsWhatAStepIsAndCosts) {
                                  HasSubstr("accepted")));
 }
 
+// Nine layers of two slices, forward and backward; 2 (2 C + 2) and 2 (2 C) times 8
+// bytes go round a ring of three.
+TEST_F(StepCommand, CountsTheCallsInsideBlocks) {
+  const StepArgs args{
+      .recipe = "cifar-resnet50v2",
+      .ranks = "3",
+      .set = {"model.name=resnet18", "model.norm=batch", "model.width=4",
+              "model.depth=1", "data.synthetic=true", "batch=12", "slices=6"}};
+  EXPECT_THAT(shown(args), HasSubstr("48 inside blocks"));
+}
+
 // Each place along a pipeline updates its own.
 TEST_F(StepCommand, CountsTheBucketsOfAllPlaces) {
   const char* const source = std::getenv("COHORT_SOURCE");

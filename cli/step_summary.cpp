@@ -43,6 +43,20 @@ ByKind bytes_moved(const Schedule& schedule, const Role& role) {
   return moved;
 }
 
+// Collectives inside blocks, and what a rank sends for them. Empty: there are none.
+std::string inner_calls_text(const Schedule& schedule, const Role& role) {
+  int count = 0;
+  double bytes = 0;
+  for (const auto& action : role.actions)
+    for (const auto& call : action.calls) {
+      const int ranks = schedule.size_of(schedule.groups[call.group]);
+      bytes += ring_factor(call.op, ranks) * static_cast<double>(call.bytes);
+      ++count;
+    }
+  if (count == 0) return "";
+  return text(count, " inside blocks, ", format_bytes(bytes), " a rank and step");
+}
+
 double total(const ByKind& parts) {
   double sum = 0;
   for (const auto& [kind, part] : parts) sum += part;
@@ -184,10 +198,12 @@ std::string format_step(const StepView& view) {
                 ranks_text(high.ranks), ")")},
       {"verdict", "accepted"},
   };
-  if (schedule.mesh.size(Axis::kPipe) == 1) return format_table(rows);
   const auto after = [&](std::string_view name) {
     return std::ranges::find(rows, name, [](const auto& row) { return row[0]; }) + 1;
   };
+  if (const std::string calls = inner_calls_text(schedule, role); !calls.empty())
+    rows.insert(after("moved"), {"calls", calls});
+  if (schedule.mesh.size(Axis::kPipe) == 1) return format_table(rows);
   if (!schedule.stages.empty() && !schedule.blocks.empty())
     rows.insert(after("ranks"), {"stages", stages_text(schedule)});
   rows.insert(after("time"),
