@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "cohort/core/json.h"
 #include "cohort/core/version.h"
@@ -13,6 +14,10 @@ namespace {
 void print(const JsonObject& object) {
   std::puts(object.text().c_str());
   std::fflush(stdout);
+}
+
+void add_known(JsonObject& line, const char* name, std::optional<double> value) {
+  if (value) line.add(name, *value);
 }
 
 }  // namespace
@@ -49,21 +54,23 @@ void JsonReporter::recovered(const RecoveredEvent& event) {
 void JsonReporter::step(const StepEvent& event) {
   scalars_.step(event);
   if (event.step % log_every_ != 0) return;
-  print(JsonObject()
-            .add("event", "step")
-            .add("step", event.step)
-            .add("loss", event.loss)
-            .add("lr", event.rate)
-            .add("samples_per_second", event.samples_per_second));
+  JsonObject line;
+  line.add("event", "step")
+      .add("step", event.step)
+      .add("loss", event.loss)
+      .add("lr", event.rate)
+      .add("samples_per_second", event.samples_per_second);
+  add_known(line, "tokens_per_second", event.tokens_per_second);
+  print(line);
 }
 
 void JsonReporter::valid(const ValidEvent& event) {
   scalars_.valid(event);
-  print(JsonObject()
-            .add("event", "valid")
-            .add("epoch", event.epoch)
-            .add("loss", event.loss)
-            .add("accuracy", event.accuracy));
+  JsonObject line;
+  line.add("event", "valid").add("epoch", event.epoch).add("loss", event.loss);
+  add_known(line, "accuracy", event.accuracy);
+  add_known(line, "perplexity", event.perplexity);
+  print(line);
 }
 
 void JsonReporter::checkpoint(const CheckpointEvent& event) {
@@ -91,8 +98,10 @@ void JsonReporter::done(const DoneEvent& event) {
   const double unknown = std::nan("");  // null
   line.add("loss", event.loss.value_or(unknown));
   line.add("accuracy", event.accuracy.value_or(unknown));
-  print(line.add("samples_per_second", event.samples_per_second)
-            .add("step_ms", event.step_ms)
+  line.add("samples_per_second", event.samples_per_second);
+  add_known(line, "tokens_per_second", event.tokens_per_second);
+  add_known(line, "flops_per_step", event.flops_per_step);
+  print(line.add("step_ms", event.step_ms)
             .add("first_step_s", event.first_step_s)
             .add("peak_memory_bytes", event.peak_memory_bytes)
             .add("restarts", event.restarts)

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/scalar_log.h"
 
-#include <array>
+#include <optional>
+#include <vector>
 
 #include "cohort/core/error.h"
 
 namespace cohort::cli {
+namespace {
+
+void add_known(std::vector<Scalar>& scalars, const char* tag,
+               std::optional<double> value) {
+  if (value) scalars.push_back({tag, static_cast<float>(*value)});
+}
+
+}  // namespace
 
 ScalarLog::ScalarLog(const std::string& out, int64_t log_every, Backlog* backlog)
     : folder_(out.empty() ? "" : out + "/tensorboard"),
@@ -29,19 +38,20 @@ bool ScalarLog::open() {
 void ScalarLog::step(const StepEvent& event) {
   last_step_ = event.step;
   if (event.step % log_every_ != 0 || !open()) return;
-  const std::array<Scalar, 3> scalars = {
-      Scalar{"loss_metrics/global_avg_loss", static_cast<float>(event.loss)},
-      Scalar{"lr", static_cast<float>(event.rate)},
-      Scalar{"throughput(samples/s)", static_cast<float>(event.samples_per_second)}};
+  std::vector<Scalar> scalars = {
+      {"loss_metrics/global_avg_loss", static_cast<float>(event.loss)},
+      {"lr", static_cast<float>(event.rate)},
+      {"throughput(samples/s)", static_cast<float>(event.samples_per_second)}};
+  add_known(scalars, "throughput(tokens/s)", event.tokens_per_second);
   file_->add(event.step, scalars);
   file_->flush();
 }
 
 void ScalarLog::valid(const ValidEvent& event) {
   if (!open()) return;
-  const std::array<Scalar, 2> scalars = {
-      Scalar{"validation/loss", static_cast<float>(event.loss)},
-      Scalar{"validation/accuracy", static_cast<float>(event.accuracy)}};
+  std::vector<Scalar> scalars = {{"validation/loss", static_cast<float>(event.loss)}};
+  add_known(scalars, "validation/accuracy", event.accuracy);
+  add_known(scalars, "validation/perplexity", event.perplexity);
   file_->add(last_step_, scalars);
   file_->flush();
 }

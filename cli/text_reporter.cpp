@@ -50,6 +50,23 @@ void print_result(const std::string& line) {
   std::fflush(stdout);
 }
 
+std::string metrics_text(std::optional<double> accuracy,
+                         std::optional<double> perplexity) {
+  std::string out;
+  if (accuracy) out += text(", accuracy ", format_fixed(100 * *accuracy, 2), " %");
+  if (perplexity) out += text(", perplexity ", format_fixed(*perplexity, 2));
+  return out;
+}
+
+std::string speed_text(const DoneEvent& event) {
+  std::string out;
+  if (event.tokens_per_second)
+    out += text(format_fixed(*event.tokens_per_second, 0), " tokens/s, ");
+  if (event.flops_per_step)
+    out += text(format_quantity(*event.flops_per_step), " FLOP in ");
+  return out;
+}
+
 }  // namespace
 
 TextReporter::TextReporter(const TextReporterOptions& options)
@@ -121,8 +138,8 @@ void TextReporter::valid(const ValidEvent& event) {
   scalars_.valid(event);
   clear_line();
   print_result(text("epoch ", event.epoch, ": validation loss ",
-                    format_fixed(event.loss, 4), ", accuracy ",
-                    format_fixed(100 * event.accuracy, 2), " %"));
+                    format_fixed(event.loss, 4),
+                    metrics_text(event.accuracy, event.perplexity)));
 }
 
 void TextReporter::checkpoint(const CheckpointEvent& event) {
@@ -150,13 +167,12 @@ void TextReporter::done(const DoneEvent& event) {
   std::string line =
       text(event.stop_signal ? "stopped after " : "done: ", event.steps, " steps");
   if (event.loss) line += text(", loss ", format_fixed(*event.loss, 4));
-  if (event.accuracy)
-    line += text(", accuracy ", format_fixed(100 * *event.accuracy, 2), " %");
+  line += metrics_text(event.accuracy, std::nullopt);
   const bool made_steps = event.step_ms > 0;
-  print_result(made_steps
-                   ? text(line, ", ", format_fixed(event.samples_per_second, 1),
-                          " samples/s, ", format_fixed(event.step_ms, 2), " ms a step")
-                   : text(line, "; there was none left to make"));
+  print_result(made_steps ? text(line, ", ", format_fixed(event.samples_per_second, 1),
+                                 " samples/s, ", speed_text(event),
+                                 format_fixed(event.step_ms, 2), " ms a step")
+                          : text(line, "; there was none left to make"));
   print_result(text(made_steps ? text("first step after ",
                                       format_fixed(event.first_step_s, 2), " s, ")
                                : "",

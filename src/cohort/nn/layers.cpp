@@ -145,7 +145,8 @@ Loss classifier_loss() {
               [](const Values& outputs, const Values& fields) {
                 return cross_entropy(outputs, fields.at(0));
               },
-          .fields = {"target"}};
+          .fields = {"target"},
+          .metrics = {.accuracy = true}};
 }
 
 }  // namespace cohort

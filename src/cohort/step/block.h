@@ -112,11 +112,20 @@ struct WeightedLoss {
   double correct = 0;  // of them, how many a classifier got right (evaluation only)
 };
 
+// What a run tells of a model besides its loss and its samples per second.
+struct Metrics {
+  bool accuracy = false;           // correct answers, as a share of WeightedLoss::count
+  bool perplexity = false;         // exp of the mean loss
+  bool tokens_per_second = false;  // the count is one of tokens
+  bool flops_per_step = false;
+};
+
 // What stands behind the last block.
 struct Loss {
   // `fields` are those below, in that order.
   std::function<WeightedLoss(const Values& outputs, const Values& fields)> function;
   std::vector<std::string> fields = {};  // of a batch, that the function takes
+  Metrics metrics = {};
 
   WeightedLoss operator()(const Values& outputs, const Values& given) const {
     return function(outputs, given);

@@ -16,8 +16,12 @@ constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
 }  // namespace
 
 Journal::Journal(const TrainerOptions& options, const Sampler& sampler,
-                 const RateSchedule& rate, int64_t samples)
-    : options_(options), sampler_(sampler), rate_(rate), samples_(samples) {}
+                 const RateSchedule& rate, int64_t samples, const Metrics& metrics)
+    : options_(options),
+      sampler_(sampler),
+      rate_(rate),
+      samples_(samples),
+      metrics_(metrics) {}
 
 void Journal::enter(Communicator& comm, Reporter* reporter) {
   comm_ = &comm;
@@ -105,7 +109,8 @@ void Journal::step(int64_t committed, const StepResult& result, double seconds,
     progress.first_step_s =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.begun)
             .count();
-  speed_.add(result.count, seconds);
+  speed_.add(static_cast<double>(result.drawn.count), seconds);
+  tokens_.add(result.count, seconds);
   split_.add(result.split);
   if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
   steps_ = committed;
@@ -132,7 +137,12 @@ void Journal::tell_step(int64_t committed, double loss) {
                    .epoch = sampler_.position(committed - 1).epoch + 1,
                    .loss = loss,
                    .rate = rate_.at(committed - 1),
-                   .samples_per_second = speed_.recent()});
+                   .samples_per_second = speed_.recent(),
+                   .tokens_per_second = tokens_per_second(tokens_.recent())});
+}
+
+std::optional<double> Journal::tokens_per_second(double counted) const {
+  return metrics_.tokens_per_second ? std::optional(counted) : std::nullopt;
 }
 
 // A step that is made again after a rollback, or that another process has spoken of
@@ -189,6 +199,7 @@ DoneEvent Journal::summary(const Progress& progress) const {
           .loss = progress.loss,
           .accuracy = progress.accuracy,
           .samples_per_second = speed_.total(),
+          .tokens_per_second = tokens_per_second(tokens_.total()),
           .step_ms = 1e3 * (step_seconds_.weight() > 0 ? step_seconds_.mean() : 0),
           .first_step_s = progress.first_step_s.value_or(0),
           .restarts = comm_->generation(),

@@ -13,6 +13,7 @@
 #include "cohort/engine/step_runner.h"
 #include "cohort/observe/meter.h"
 #include "cohort/optim/rate_schedule.h"
+#include "cohort/step/block.h"
 #include "cohort/train/last_step.h"
 #include "cohort/train/progress.h"
 #include "cohort/train/reporter.h"
@@ -31,9 +32,9 @@ namespace cohort {
 class Journal {
  public:
   // Borrows all of them; `options.layout` is that of the world it is in. `samples`: of
-  // the training set.
+  // the training set. `metrics`: what the model reports.
   Journal(const TrainerOptions& options, const Sampler& sampler,
-          const RateSchedule& rate, int64_t samples);
+          const RateSchedule& rate, int64_t samples, const Metrics& metrics);
 
   // The files of the world before are closed. `reporter` may be null.
   void enter(Communicator& comm, Reporter* reporter);
@@ -75,11 +76,13 @@ class Journal {
   bool was_told(int64_t step);
   void tell_step(int64_t committed, double loss);
   void tell_recovery(Progress& progress);
+  std::optional<double> tokens_per_second(double counted) const;
 
   const TrainerOptions& options_;
   const Sampler& sampler_;
   const RateSchedule& rate_;
   int64_t samples_;
+  Metrics metrics_;
 
   // Of this world.
   Communicator* comm_ = nullptr;
@@ -91,7 +94,7 @@ class Journal {
   // Of the run, as this process has seen it.
   int64_t steps_ = 0;  // committed when it last told or measured one
   LastStep last_;
-  RateMeter speed_{1};
+  RateMeter speed_{1}, tokens_{1};
   SplitMeter split_{1};
   MeanMeter step_seconds_;
   std::vector<double> losses_;

@@ -36,12 +36,15 @@ struct StepEvent {
   double loss = 0;
   double rate = 0;
   double samples_per_second = 0;
+  std::optional<double> tokens_per_second = {};  // where the model counts tokens
 };
 
+// What a model does not report is not there (Metrics).
 struct ValidEvent {
   int64_t epoch = 0;
   double loss = 0;
-  double accuracy = 0;
+  std::optional<double> accuracy = {};
+  std::optional<double> perplexity = {};
 };
 
 // A world after the first has committed its first step.
@@ -68,6 +71,8 @@ struct DoneEvent {
   std::optional<double> loss;      // of the last step, if the command made one
   std::optional<double> accuracy;  // of the last validation, if there was one
   double samples_per_second = 0;
+  std::optional<double> tokens_per_second = {};
+  std::optional<double> flops_per_step = {};  // of all ranks
   double step_ms = 0;
   double first_step_s = 0;  // from the start of the command
   int64_t peak_memory_bytes = 0;

@@ -2,6 +2,7 @@
 #include "cohort/train/step_plan.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,6 +120,19 @@ Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measure
       (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
       "; would fit: ", what_fits(specs, options, measures, rule, limit),
       "; more slices or a higher shard level need less"));
+}
+
+double flops_of(const Schedule& schedule, std::span<const BlockMeasure> measures,
+                double samples) {
+  std::set<int> again;
+  for (const auto& role : schedule.roles)
+    for (const auto& action : role.actions)
+      if (action.kind == ActionKind::kRecompute) again.insert(action.block);
+  double flops = 0;
+  for (int b = 0; b < static_cast<int>(measures.size()); ++b)
+    flops += (again.contains(b) ? 4 : 3) * schedule.slices *
+             measures[b].flops.at(samples / schedule.slices);
+  return flops;
 }
 
 Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options) {

@@ -26,6 +26,12 @@ int slices_here(const Chain& chain, int asked, const TrainerOptions& options);
 Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,
                        const TrainerOptions& options, const UpdateRule& rule);
 
+// What a step over so many samples computes, on all ranks together: a forward counts
+// once, a backward twice, and a forward that is made again once more. 0 where blocks
+// were measured and not counted.
+double flops_of(const Schedule& schedule, std::span<const BlockMeasure> measures,
+                double samples);
+
 // Validation: each rank looks at its own part of the set.
 Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options);
 

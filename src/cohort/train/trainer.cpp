@@ -81,7 +81,7 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       measures_(measures_for(chain, train, valid, options_)),
       total_steps_(steps_of(options_, sampler_)),
       cut_(sampler_),
-      journal_(options_, sampler_, rate_, train.size()),
+      journal_(options_, sampler_, rate_, train.size(), chain.loss.metrics),
       keeper_(options_.keep, options_.pages) {}
 
 Trainer::~Trainer() = default;
@@ -108,6 +108,7 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   execute.takes_over = any_begun(stands);
   Schedule schedule = make_schedule(chain_, measures_, here, *rule_);
   forward_only_ = make_forward_schedule(chain_, options_);
+  flops_ = flops_of(schedule, measures_, static_cast<double>(options_.batch));
   step_fields_ = fields_of(chain_, schedule.role_of(comm.rank()));
   valid_fields_ = fields_of(chain_, forward_only_.role_of(comm.rank()));
   loader_ = make_loader(schedule);
@@ -257,9 +258,11 @@ void Trainer::validate(int64_t epoch) {
   comm_->all_reduce(sums, ReduceOp::kSum).wait();
   reach("train.validated", comm_->generation());
   progress_.validated = epoch;
-  progress_.accuracy = values[2] / values[1];
-  journal_.valid(
-      {.epoch = epoch, .loss = values[0] / values[1], .accuracy = *progress_.accuracy});
+  ValidEvent event{.epoch = epoch, .loss = values[0] / values[1]};
+  if (chain_.loss.metrics.accuracy) event.accuracy = values[2] / values[1];
+  if (chain_.loss.metrics.perplexity) event.perplexity = std::exp(event.loss);
+  progress_.accuracy = event.accuracy;
+  journal_.valid(event);
   reach("train.validation_told", comm_->generation());
 }
 
@@ -295,6 +298,7 @@ DoneEvent Trainer::finish() {
   comm_->all_reduce(peak, ReduceOp::kMax).wait();
   DoneEvent done = journal_.summary(progress_);
   done.saved = saved;
+  if (chain_.loss.metrics.flops_per_step && flops_ > 0) done.flops_per_step = flops_;
   done.peak_memory_bytes = peak.item<int64_t>();
   done.stop_signal = progress_.stopping ? std::max(1, asked_to_stop()) : 0;
   const uint64_t hash = runner_->weights_hash();

@@ -116,6 +116,7 @@ class Trainer {
   Communicator* comm_ = nullptr;
   std::unique_ptr<StepRunner> runner_;  // while entering: of the world before
   Schedule forward_only_;
+  double flops_ = 0;  // of a step on all ranks; 0: nobody counted
   // Of a batch, that this rank computes with: in steps, in validation.
   std::vector<std::string> step_fields_, valid_fields_;
   Sampler cut_;  // the same samples, in the slices of this world
