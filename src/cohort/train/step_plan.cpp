@@ -16,6 +16,11 @@
 namespace cohort {
 namespace {
 
+// Of the largest slice.
+double slice_samples(const TrainerOptions& options, int64_t batch) {
+  return static_cast<double>((batch + options.slices - 1) / options.slices);
+}
+
 Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
                       std::span<const BlockMeasure> measures, const UpdateRule& rule,
                       int64_t batch) {
@@ -26,8 +31,7 @@ Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& option
   step.shares_memory = options.shares_memory;
   step.joins_at = options.joins_at;
   step.memory = memory_for(options.layout, step, options.execute);
-  const int64_t samples = (batch + options.slices - 1) / options.slices;
-  set_bytes(measures, static_cast<double>(samples), step.precision.compute, specs);
+  set_bytes(measures, slice_samples(options, batch), step.precision.compute, specs);
   return generate(specs, options.layout, step);
 }
 
@@ -135,8 +139,13 @@ double flops_of(const Schedule& schedule, std::span<const BlockMeasure> measures
   return flops;
 }
 
-Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options) {
-  return generate(specs_of(chain), options.layout,
+Schedule make_forward_schedule(const Chain& chain,
+                               std::span<const BlockMeasure> measures,
+                               const TrainerOptions& options) {
+  auto specs = specs_of(chain);
+  for (size_t b = 0; b < specs.size(); ++b)
+    specs[b].cost = measures[b].flops.at(slice_samples(options, options.batch));
+  return generate(specs, options.layout,
                   {.slices = options.layout.dp,
                    .bucket_bytes = options.step.bucket_bytes,
                    .prefetch = options.step.prefetch,

@@ -32,7 +32,10 @@ Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measure
 double flops_of(const Schedule& schedule, std::span<const BlockMeasure> measures,
                 double samples);
 
-// Validation: each rank looks at its own part of the set.
-Schedule make_forward_schedule(const Chain& chain, const TrainerOptions& options);
+// Validation: each rank looks at its own part of the set. Cut into the stages of the
+// step, whose parameters a rank has.
+Schedule make_forward_schedule(const Chain& chain,
+                               std::span<const BlockMeasure> measures,
+                               const TrainerOptions& options);
 
 }  // namespace cohort

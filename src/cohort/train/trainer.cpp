@@ -107,7 +107,7 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   // is somewhere, or the run cannot go on.
   execute.takes_over = any_begun(stands);
   Schedule schedule = make_schedule(chain_, measures_, here, *rule_);
-  forward_only_ = make_forward_schedule(chain_, options_);
+  forward_only_ = make_forward_schedule(chain_, measures_, options_);
   flops_ = flops_of(schedule, measures_, static_cast<double>(options_.batch));
   step_fields_ = fields_of(chain_, schedule.role_of(comm.rank()));
   valid_fields_ = fields_of(chain_, forward_only_.role_of(comm.rank()));

@@ -14,6 +14,7 @@
 #include "cohort/data/synthetic.h"
 #include "cohort/engine/action_watch.h"
 #include "cohort/nn/models.h"
+#include "cohort/train/testing_reporter.h"
 #include "cohort/train/trainer.h"
 #include "support/ranks.h"
 
@@ -91,6 +92,31 @@ TEST(TrainerFields, AStageOfAPipelineLoadsWhatItsBlocksTake) {
     const Asked alone = asked_by(*solo, {});
     EXPECT_THAT(alone.train, testing::ElementsAre(Names{"input", "target"}));
     EXPECT_EQ(asked.weights_hash, alone.weights_hash);
+  });
+}
+
+// By parameters a chain of equal layers is cut in the middle, by these costs behind the
+// third of four.
+TEST(TrainerFields, AValidationHasTheStagesOfTheStep) {
+  test::run_ranks({.backend = "local", .size = 2}, [](Communicator& comm) {
+    const auto valid_loss = [](Communicator& ranks, const Layout& layout) {
+      Chain chain = some_layers();
+      AskedDataset train(24), valid(10);
+      TrainerOptions options{.batch = 8, .slices = 4, .layout = layout};
+      options.rate.base = 0.1;
+      options.step.exact = true;
+      options.counted = measure_blocks(chain, train);
+      options.counted.back().flops = {.fixed = 0, .per_sample = 1000};
+      for (size_t b = 0; b < 3; ++b) options.counted[b].flops.per_sample = 10;
+      test::Recorder recorder;
+      const std::atomic<int> stop{0};
+      Trainer trainer(chain, train, &valid, options, stop);
+      trainer.enter(ranks, &recorder);
+      trainer.fit();
+      return recorder.valids.at(0).loss;
+    };
+    auto solo = comm.split(comm.rank());
+    EXPECT_NEAR(valid_loss(comm, {.pp = 2}), valid_loss(*solo, {}), 1e-6);
   });
 }
 
