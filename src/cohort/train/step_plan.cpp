@@ -16,7 +16,7 @@
 namespace cohort {
 namespace {
 
-// Of the largest slice.
+// Samples of the largest slice.
 double slice_samples(const TrainerOptions& options, int64_t batch) {
   return static_cast<double>((batch + options.slices - 1) / options.slices);
 }
@@ -49,6 +49,36 @@ PlacedMemory limit_of(const TrainerOptions& options) {
   const int64_t given = options.memory_limit;
   return given > 0 ? PlacedMemory{given, given}
                    : available_to_rank(options.ranks_here, options.execute);
+}
+
+// Beside all that is kept while no step runs, where activations lie.
+int64_t room_for_activations(const RolePeak& peak, const PlacedMemory& limit) {
+  const int64_t own = peak.parts.activations + peak.parts.scratch;
+  const bool on_device = peak.on_device > 0;
+  const int64_t kept = (on_device ? peak.on_device : peak.on_host()) - own;
+  return std::max(own, (on_device ? limit.gpu : limit.host) - kept);
+}
+
+// A forward that keeps no graph has a block's input, and what the block makes of it.
+double forward_bytes(std::span<const BlockMeasure> measures, double samples) {
+  double most = 0, input = 0;
+  for (const auto& block : measures) {
+    most = std::max(most, input + block.activation_bytes.at(samples) +
+                              block.scratch_bytes.at(samples));
+    input = block.output_bytes.at(samples);
+  }
+  return most;
+}
+
+int64_t valid_samples(std::span<const BlockMeasure> measures,
+                      const TrainerOptions& options, int64_t room) {
+  const auto compute = options.step.precision.compute;
+  const double width = static_cast<double>(c10::elementSize(compute)) / sizeof(float);
+  int64_t samples = kMostValidSamples;
+  while (samples > 1 && width * forward_bytes(measures, static_cast<double>(samples)) >
+                            static_cast<double>(room))
+    --samples;
+  return samples;
 }
 
 // The largest batch whose step fits, 0 if none does.
@@ -108,14 +138,17 @@ int slices_here(const Chain& chain, int asked, const TrainerOptions& options) {
   return even;
 }
 
-Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,
-                       const TrainerOptions& options, const UpdateRule& rule) {
+PlannedStep make_plan(const Chain& chain, std::span<const BlockMeasure> measures,
+                      const TrainerOptions& options, const UpdateRule& rule) {
   const auto specs = specs_of(chain);
   Schedule schedule = generate_for(specs, options, measures, rule, options.batch);
   const PlacedMemory limit = limit_of(options);
   const RolePeak peak = memory_of(schedule, options);
   const PlacedMemory need = placed(peak);
-  if (need.fits(limit)) return schedule;
+  if (need.fits(limit))
+    return {.step = std::move(schedule),
+            .valid_samples =
+                valid_samples(measures, options, room_for_activations(peak, limit))};
   throw ConfigError(text(
       "[train] a rank would need ", need.text(), " (",
       format_bytes(static_cast<double>(peak.parts.activations)), " of activations",

@@ -21,10 +21,20 @@ Layout layout_for(Layout layout, const Communicator& comm);
 // Where blocks call all data-parallel ranks inside, each of them has as many.
 int slices_here(const Chain& chain, int asked, const TrainerOptions& options);
 
+// What a rank does, and how much of it at once.
+struct PlannedStep {
+  Schedule step;
+  // Samples that a validation may look at in one piece: as many as fit into the memory
+  // that the step leaves, its own activations' among it; at least 1, at most
+  // kMostValidSamples. Ranks with other memory may find another number.
+  int64_t valid_samples = 1;
+};
+inline constexpr int64_t kMostValidSamples = 500;
+
 // The step, proved before anything is allocated for it. ConfigError if a rank has too
 // little memory, with what would fit.
-Schedule make_schedule(const Chain& chain, std::span<const BlockMeasure> measures,
-                       const TrainerOptions& options, const UpdateRule& rule);
+PlannedStep make_plan(const Chain& chain, std::span<const BlockMeasure> measures,
+                      const TrainerOptions& options, const UpdateRule& rule);
 
 // What a step over so many samples computes, on all ranks together: a forward counts
 // once, a backward twice, and a forward that is made again once more. 0 where blocks

@@ -19,8 +19,6 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr int64_t kValidBatch = 500;  // samples at once, a rank
-
 TrainerOptions completed(TrainerOptions options) {
   options.slices = slices_for(options.slices, options.layout, options.batch);
   require_slices(options.batch, options.slices);
@@ -106,7 +104,8 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   // Chains of ranks that were under way have no first weights any more; what they had
   // is somewhere, or the run cannot go on.
   execute.takes_over = any_begun(stands);
-  Schedule schedule = make_schedule(chain_, measures_, here, *rule_);
+  auto [schedule, valid_samples] = make_plan(chain_, measures_, here, *rule_);
+  valid_samples_ = valid_samples;
   forward_only_ = make_forward_schedule(chain_, measures_, options_);
   flops_ = flops_of(schedule, measures_, static_cast<double>(options_.batch));
   step_fields_ = fields_of(chain_, schedule.role_of(comm.rank()));
@@ -244,9 +243,12 @@ void Trainer::validate(int64_t epoch) {
   const int64_t most = ceil_div(size, parts);
   Tensor sums = at::zeros({3}, at::kDouble);
   double* values = sums.data_ptr<double>();
-  for (int64_t turn = 0; turn < most; turn += kValidBatch) {
+  Tensor fits = at::full({1}, valid_samples_, at::kLong);
+  comm_->all_reduce(fits, ReduceOp::kMin).wait();
+  const int64_t piece = fits.item<int64_t>();  // on every rank
+  for (int64_t turn = 0; turn < most; turn += piece) {
     const int64_t at = std::min(begin + turn, end);
-    std::vector<int64_t> ids(std::min(kValidBatch, end - at));
+    std::vector<int64_t> ids(std::min(piece, end - at));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = at + static_cast<int64_t>(i);
     const WeightedLoss loss =
         runner_->evaluate(forward_only_, valid_->gather(ids, valid_fields_));

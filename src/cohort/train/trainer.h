@@ -116,8 +116,9 @@ class Trainer {
   Communicator* comm_ = nullptr;
   std::unique_ptr<StepRunner> runner_;  // while entering: of the world before
   Schedule forward_only_;
-  double flops_ = 0;  // of a step on all ranks; 0: nobody counted
-  // Of a batch, that this rank computes with: in steps, in validation.
+  int64_t valid_samples_ = 1;  // at once, as far as this rank knows
+  double flops_ = 0;           // of a step on all ranks; 0: nobody counted
+  // Fields of a batch that this rank computes with: in steps, in validation.
   std::vector<std::string> step_fields_, valid_fields_;
   Sampler cut_;  // the same samples, in the slices of this world
 

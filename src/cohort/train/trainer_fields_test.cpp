@@ -35,6 +35,7 @@ class AskedDataset final : public Dataset {
     const std::lock_guard lock(mutex_);
     asked_.emplace(fields.begin(), fields.end());
     samples_ += static_cast<int64_t>(ids.size());
+    largest_ = std::max(largest_, static_cast<int64_t>(ids.size()));
     return data_->gather(ids, fields);
   }
   std::string describe() const override { return data_->describe(); }
@@ -43,15 +44,16 @@ class AskedDataset final : public Dataset {
     asked_.clear();
     samples_ = 0;
   }
-  // Of all that was asked since.
+  // What was asked for since, each time.
   std::set<Names> asked() const { return asked_; }
   int64_t samples() const { return samples_; }
+  int64_t largest() const { return largest_; }  // number of them at once
 
  private:
   std::unique_ptr<Dataset> data_;
   mutable std::mutex mutex_;
   mutable std::set<Names> asked_;
-  mutable int64_t samples_ = 0;
+  mutable int64_t samples_ = 0, largest_ = 0;
 };
 
 Chain some_layers() {
@@ -117,6 +119,30 @@ TEST(TrainerFields, AValidationHasTheStagesOfTheStep) {
     };
     auto solo = comm.split(comm.rank());
     EXPECT_NEAR(valid_loss(comm, {.pp = 2}), valid_loss(*solo, {}), 1e-6);
+  });
+}
+
+TEST(TrainerFields, AValidationIsMadeInPiecesThatFit) {
+  test::run_ranks({.backend = "local", .size = 2}, [](Communicator& comm) {
+    const auto largest = [&](int64_t limit) {
+      Chain chain = make_mlp({.inputs = 12, .width = 256, .depth = 3}, {.seed = 4});
+      AskedDataset train(24), valid(1500);
+      TrainerOptions options{.batch = 8, .slices = 4, .layout = {.dp = 2}};
+      options.memory_limit = limit;
+      const std::atomic<int> stop{0};
+      Trainer trainer(chain, train, &valid, options, stop);
+      trainer.enter(comm, nullptr);
+      trainer.fit();
+      EXPECT_EQ(valid.samples(), 750);  // its half, each sample once
+      return valid.largest();
+    };
+    EXPECT_EQ(largest(1'000'000'000), 500);
+    const int64_t piece = largest(2'500'000);
+    EXPECT_GT(piece, 4);  // a forward needs less than a step of a slice
+    EXPECT_LT(piece, 500);
+    Tensor all = at::full({1}, piece, at::kLong);
+    comm.all_reduce(all, ReduceOp::kSum).wait();
+    EXPECT_EQ(all.item<int64_t>(), 2 * piece);
   });
 }
 

@@ -40,7 +40,7 @@ struct TrainerOptions {
   bool shares_memory = false;  // the Trainer finds out
   int64_t joins_at = 0;        // the same
   bool elastic = false;
-  // Of training batches; none: as they are. Called in the thread that loads them.
+  // Changes training batches, in the thread that loads them; none: as they are.
   Augment augment;
   int64_t valid_every_epochs = 1;  // 0: never
 
