@@ -9,8 +9,8 @@
 
 #include "cohort/checkpoint/safetensors_header.h"
 #include "cohort/checkpoint/safetensors_reader.h"
+#include "cohort/checkpoint/safetensors_writer.h"
 #include "cohort/core/error.h"
-#include "cohort/core/file.h"
 #include "cohort/core/memory.h"
 
 namespace cohort {
@@ -28,7 +28,7 @@ std::string_view bytes_of_tensor(const Tensor& tensor) {
           static_cast<size_t>(tensor.nbytes())};
 }
 
-// Detached, on the CPU, dense and contiguous; sorted by name. `where` is for messages.
+// Detached, on the CPU, dense and contiguous. `where` is for messages.
 std::vector<NamedTensor> prepared(std::span<const NamedTensor> tensors,
                                   const std::string& where) {
   std::vector<NamedTensor> out;
@@ -41,20 +41,7 @@ std::vector<NamedTensor> prepared(std::span<const NamedTensor> tensors,
     }
     out.push_back({name, tensor.detach().cpu().contiguous()});
   }
-  std::sort(out.begin(), out.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
   return out;
-}
-
-// Wide elements first, so that every tensor is aligned to its elements in the file
-// though the format allows no gaps; then by name.
-std::vector<size_t> data_order(const std::vector<NamedTensor>& tensors) {
-  std::vector<size_t> order(tensors.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return tensors[a].tensor.element_size() > tensors[b].tensor.element_size();
-  });
-  return order;
 }
 
 // For the message that memory is short: the largest tensor is the one to name.
@@ -72,29 +59,17 @@ std::string whole_text(const std::string& path, const SafetensorsReader& reader)
 
 void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata) {
-  const auto sorted = prepared(tensors, path);
-  const auto order = data_order(sorted);
-  SafetensorsHeader header{.entries = std::vector<TensorEntry>(sorted.size()),
-                           .metadata = metadata};
-  std::vector<std::string_view> pieces(2);
-  int64_t next = 0;
-  for (const size_t i : order) {
-    const auto& [name, tensor] = sorted[i];
-    const auto bytes = bytes_of_tensor(tensor);
-    header.entries[i] = {name, tensor.scalar_type(), tensor.sizes().vec(), next,
-                         next + static_cast<int64_t>(bytes.size())};
-    next = header.entries[i].end;
-    pieces.push_back(bytes);
+  std::map<std::string, Tensor> by_name;
+  std::vector<StateTensor> saved;
+  for (auto& [name, tensor] : prepared(tensors, path)) {
+    saved.push_back(whole_tensor(name, tensor));
+    by_name[name] = tensor;
   }
-  const auto json = format_header(header, path);
-  if (static_cast<int64_t>(json.size()) > kMostHeaderBytes) {
-    fail_file(path, text("a header of ", json.size(), " bytes; legal: at most ",
-                         kMostHeaderBytes));
-  }
-  const uint64_t length = json.size();
-  pieces[0] = {reinterpret_cast<const char*>(&length), sizeof(length)};
-  pieces[1] = json;
-  write_file_atomically(path, pieces, ErrorKind::kCheckpoint);
+  SafetensorsWriter file(path, saved, metadata);
+  sort_as_saved(saved);
+  for (const auto& tensor : saved)
+    file.write(bytes_of_tensor(by_name.at(tensor.spec.name)));
+  file.finish();
 }
 
 SafetensorsFile read_safetensors(const std::string& path) {

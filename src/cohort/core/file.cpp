@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cohort/core/atomic_file.h"
 #include "cohort/core/memory.h"
 
 namespace cohort {
@@ -167,14 +168,37 @@ void write_file_atomically(const fs::path& path, std::string_view bytes,
   write_file_atomically(path, std::span(&bytes, 1), kind);
 }
 
-void write_file_atomically(const fs::path& name,
+void write_file_atomically(const fs::path& path,
                            std::span<const std::string_view> pieces, ErrorKind kind) {
-  const fs::path path = file_behind(name, kind);
-  Temporary temporary;
-  Descriptor fd = create_nameless(path);
-  const bool nameless = fd.get() >= 0;
-  if (!nameless) fd = create_beside(path, temporary.path, kind);
-  for (const auto piece : pieces) write_all(fd.get(), piece, path, kind);
+  AtomicFile file(path, kind);
+  for (const auto piece : pieces) file.write(piece);
+  file.finish();
+}
+
+struct AtomicFile::Open {
+  fs::path path;
+  ErrorKind kind;
+  Temporary temporary = {};
+  Descriptor fd{-1};
+  bool nameless = false;
+};
+
+AtomicFile::AtomicFile(const fs::path& path, ErrorKind kind)
+    : open_(new Open{.path = file_behind(path, kind), .kind = kind}) {
+  open_->fd = create_nameless(open_->path);
+  open_->nameless = open_->fd.get() >= 0;
+  if (!open_->nameless)
+    open_->fd = create_beside(open_->path, open_->temporary.path, kind);
+}
+
+AtomicFile::~AtomicFile() = default;
+
+void AtomicFile::write(std::string_view bytes) {
+  write_all(open_->fd.get(), bytes, open_->path, open_->kind);
+}
+
+void AtomicFile::finish() {
+  auto& [path, kind, temporary, fd, nameless] = *open_;
   if (::fsync(fd.get()) != 0) fail(kind, "cannot sync", path, errno);
   const bool in_place = nameless && link_at(fd, path, temporary.path, kind);
   temporary.keep = in_place;

@@ -10,6 +10,7 @@
 
 #include <csignal>
 
+#include "cohort/core/atomic_file.h"
 #include "cohort/core/testing_error.h"
 #include "cohort/core/testing_folder.h"
 
@@ -65,6 +66,25 @@ TEST_F(File, AFailedWriteLeavesTheOldFileAndNothingElse) {
   EXPECT_THROW(write_file_atomically(folder_ / "x", "new"), DataError);
   EXPECT_TRUE(fs::is_directory(folder_ / "x"));
   EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(File, WrittenBitByBitAppearsWholeOrNotAtAll) {
+  const auto path = folder_ / "x";
+  write_file_atomically(path, "old");
+  {
+    AtomicFile abandoned(path, ErrorKind::kCheckpoint);
+    abandoned.write("half of ");
+  }
+  EXPECT_EQ(read_file(path), "old");
+  AtomicFile file(path, ErrorKind::kCheckpoint);
+  file.write("half of ");
+  file.write("it");
+  EXPECT_EQ(read_file(path), "old");
+  file.finish();
+  EXPECT_EQ(read_file(path), "half of it");
+  EXPECT_EQ(entries(), 1);
+  EXPECT_THROW(AtomicFile(folder_ / "none" / "x", ErrorKind::kCheckpoint),
+               CheckpointError);
 }
 
 TEST_F(File, OnlyRegularFilesAreReplaced) {
