@@ -15,6 +15,7 @@
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/weights_hash.h"
+#include "support/gathered_weights.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -113,8 +114,7 @@ std::vector<NamedTensor> train(MakeChain make, const Way& way, Communicator& com
     executor.run({.step = step, .rate = 0.05, .batch = [&](int slice) {
                     return slice_of(make, slice, step + 1 == kSteps ? 5 : kSamples);
                   }});
-  auto weights = executor.weights();
-  for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
+  auto weights = test::gathered_weights(executor, comm);
   // Added up by all ranks, each over what it owns.
   const uint64_t hash = executor.weights_hash();
   if (comm.rank() == 0) {

@@ -11,6 +11,7 @@
 #include "cohort/step/generator.h"
 #include "cohort/step/testing_mutants.h"
 #include "cohort/step/weights_hash.h"
+#include "support/gathered_weights.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -65,7 +66,7 @@ std::string train(const Case& c, const Schedule& schedule, Communicator& comm) {
   Executor executor(chain, schedule, *rule, comm, {.clip = 0.5});
   for (int64_t step = 0; step < 2; ++step)
     executor.run({.step = step, .rate = 0.1, .batch = slice});
-  auto weights = executor.weights();
+  auto weights = test::gathered_weights(executor, comm);
   if (comm.rank() != 0) return "";
   for (const auto& [tensor, data] : executor.state(Holding::kHeld))  // mirrors too
     weights.push_back({text(tensor.spec.name, " from ", tensor.spec.begin), data});

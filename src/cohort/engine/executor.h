@@ -41,7 +41,6 @@ class Executor final : public StepRunner, private Performer {
 
   StepResult run(const StepInput& input) override;
   WeightedLoss evaluate(const Schedule& forward, const Batch& batch) override;
-  std::vector<NamedTensor> weights() override { return view_.weights(); }
   uint64_t weights_hash() override { return view_.weights_hash(); }
   ReplicaReport compare_replicas() override { return view_.compare_replicas(); }
   std::vector<ActionWait> take_waits() override { return interpreter_.take_waits(); }

@@ -12,6 +12,7 @@
 #include "cohort/nn/models.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
+#include "support/gathered_weights.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -92,8 +93,7 @@ DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
                                      .precision = step.precision});
   outcome.evaluated =
       executor.evaluate(forward, slice_of(0, 1, shape)).sum.item<double>();
-  for (const auto& [name, tensor] : executor.weights())
-    outcome.weights.push_back({name, tensor.detach().clone()});
+  outcome.weights = test::gathered_weights(executor, comm);
   return outcome;
 }
 

@@ -13,6 +13,7 @@
 #include "cohort/nn/models.h"
 #include "cohort/optim/sgd.h"
 #include "cohort/step/generator.h"
+#include "support/gathered_weights.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -203,12 +204,12 @@ TEST_P(ExecutorTest, AStepThatOverflowsIsSkippedEverywhere) {
                   .vote = true,
                   .precision = {.compute = at::kHalf, .reduce = at::kHalf}}),
         *rule, comm, {.loss_scale = {.initial = 0x1p20}});
-    const auto before = executor.weights();
+    const auto before = test::gathered_weights(executor, comm);
     std::vector<Tensor> first;
     for (const auto& weight : before) first.push_back(weight.tensor.clone());
     const auto batch = [](int) { return Batch::of({{"input", at::ones({2, 16})}}); };
     EXPECT_TRUE(executor.run({.step = 0, .rate = 0.1, .batch = batch}).skipped);
-    const auto after = executor.weights();
+    const auto after = test::gathered_weights(executor, comm);
     for (size_t i = 0; i < after.size(); ++i)
       EXPECT_TRUE(after[i].tensor.equal(first[i])) << after[i].name;
     int64_t step = 1;

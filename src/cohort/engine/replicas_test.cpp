@@ -93,25 +93,29 @@ INSTANTIATE_TEST_SUITE_P(
 class ShardedReplicas : public testing::TestWithParam<Case> {};
 
 TEST_P(ShardedReplicas, ThatDriftApartAreNamedOnEveryRank) {
-  test::run_ranks(
-      {.backend = "local", .size = GetParam().ranks}, [&](Communicator& comm) {
-        const Case& c = GetParam();
-        Chain chain = make_cnn({.width = 4}, {.seed = 5});
-        const Faulty rule(comm.rank() == c.damaged);
-        Executor executor(chain, schedule_of(chain, c), rule, comm, {});
-        EXPECT_EQ(drift_message(executor), "");
-        const auto before = executor.weights();
-        executor.run({.step = 0, .rate = 0, .batch = batch_of});
-        const auto after = executor.weights();
-        Tensor changed = at::full({1}, -1, at::kLong);
-        for (size_t i = 0; i < after.size(); ++i)
-          if (!after[i].tensor.equal(before[i].tensor))
-            changed[0] = static_cast<int>(i);
-        comm.broadcast(changed, 0).wait();
-        ASSERT_GE(changed.item<int64_t>(), 0);
-        EXPECT_EQ(drift_message(executor),
-                  text(chain.parameters()[changed.item<int64_t>()].name, c.whose));
-      });
+  test::run_ranks({.backend = "local", .size = GetParam().ranks},
+                  [&](Communicator& comm) {
+                    const Case& c = GetParam();
+                    Chain chain = make_cnn({.width = 4}, {.seed = 5});
+                    const Faulty rule(comm.rank() == c.damaged);
+                    Executor executor(chain, schedule_of(chain, c), rule, comm, {});
+                    EXPECT_EQ(drift_message(executor), "");
+                    auto before = executor.state(Holding::kHeld);
+                    for (auto& piece : before) piece.data = piece.data.clone();
+                    executor.run({.step = 0, .rate = 0, .batch = batch_of});
+                    const auto after = executor.state(Holding::kHeld);
+                    Tensor changed = at::full({1}, -1, at::kLong);
+                    const auto parameters = chain.parameters();
+                    for (size_t i = 0; i < after.size(); ++i)
+                      for (size_t p = 0; p < parameters.size(); ++p)
+                        if (parameters[p].name == after[i].tensor.spec.name &&
+                            !after[i].data.equal(before[i].data))
+                          changed[0] = static_cast<int>(p);
+                    comm.broadcast(changed, c.damaged).wait();
+                    ASSERT_GE(changed.item<int64_t>(), 0);
+                    EXPECT_EQ(drift_message(executor),
+                              text(parameters[changed.item<int64_t>()].name, c.whose));
+                  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Hybrid, ShardedReplicas,

@@ -45,56 +45,6 @@ StateView::StateView(const Chain& chain, const Schedule& schedule,
       state_(state),
       at_once_(at_once) {}
 
-// The float32 weights of a whole bucket, from the ranks that own them.
-Tensor StateView::master_of(int bucket) const {
-  const BucketState& state = state_.buckets()[bucket];
-  const bool owned_apart = at_once_ && schedule_.precision.compute != at::kFloat;
-  if (schedule_.shard == 0 && !owned_apart) return state.master;
-  if (schedule_.precision.compute == at::kFloat && schedule_.shard < 3)
-    return state.whole;
-  const int64_t count = state.numel / groups_.shard->size();
-  const Tensor mine = schedule_.shard == 0
-                          ? state.master.narrow(0, count * groups_.shard->rank(), count)
-                          : state.master;
-  Tensor whole = at::empty({state.numel}, at::kFloat);
-  groups_.shard->all_gather(whole, mine.clone()).wait();
-  return whole;
-}
-
-// A bucket of another place comes from the first rank there.
-Tensor StateView::master_at_first(int bucket) const {
-  const BucketState& state = state_.buckets()[bucket];
-  const int owner = schedule_.mesh.with(0, Axis::kPipe,
-                                        schedule_.place_of(schedule_.buckets[bucket]));
-  Tensor whole = state.own ? master_of(bucket) : Tensor();
-  if (owner == 0) return whole;
-  if (comm_.rank() == owner) {
-    const Transfer send{0, whole};
-    comm_.exchange(std::span(&send, 1), {}).wait();
-  } else if (comm_.rank() == 0) {
-    whole = at::empty({state.numel}, at::kFloat);
-    const Transfer receive{owner, whole};
-    comm_.exchange({}, std::span(&receive, 1)).wait();
-  }
-  return whole;
-}
-
-std::vector<NamedTensor> StateView::weights() const {
-  const c10::NoGradGuard no_grad;
-  std::vector<NamedTensor> all(state_.places().size());
-  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
-    const Tensor whole = master_at_first(i);
-    for (size_t p = 0; p < all.size(); ++p)
-      if (const Place& place = state_.places()[p];
-          place.bucket == i && comm_.rank() == 0)
-        all[p] = {place.name, FlatState::view(whole, place)};
-  }
-  if (comm_.rank() != 0) return {};
-  for (const auto& [name, tensor] : chain_.buffers())
-    all.push_back({name, tensor.to(at::kCPU)});
-  return all;
-}
-
 // The sums are gathered and added here, as unsigned numbers, which wrap around.
 uint64_t StateView::weights_hash() const {
   uint64_t sum = 0;

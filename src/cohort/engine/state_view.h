@@ -14,7 +14,7 @@
 
 namespace cohort {
 
-// The state of a run as a whole: shown in pieces, made whole, and compared between the
+// The state of a run as a whole: shown in pieces, hashed, and compared between the
 // ranks that hold it. Borrows all it is given. Thread safety: none.
 class StateView {
  public:
@@ -23,7 +23,6 @@ class StateView {
             const UpdateRule& rule, FlatState& state, bool at_once);
 
   // As in StepRunner.
-  std::vector<NamedTensor> weights() const;
   uint64_t weights_hash() const;
   std::vector<StatePiece> pieces(Holding which) const;
   void refresh(ComputeSide& compute);
@@ -32,8 +31,6 @@ class StateView {
  private:
   struct Copy;  // what other ranks hold too
 
-  Tensor master_of(int bucket) const;
-  Tensor master_at_first(int bucket) const;
   ShareRange owned_range(int bucket) const;
   std::vector<Copy> copies() const;
   void add_mirrored(const Place& place, std::vector<Copy>& all) const;

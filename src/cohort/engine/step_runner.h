@@ -140,12 +140,8 @@ class StepRunner {
   // it is while this runner is used, for the next batch.
   virtual WeightedLoss evaluate(const Schedule& forward, const Batch& batch) = 0;
 
-  // The float32 weights and the buffers, whole, under their names, on the host.
-  // Collective; only rank 0 gets them.
-  virtual std::vector<NamedTensor> weights() = 0;
-
-  // The hash of what weights() gives (step/weights_hash.h), on every rank alike.
-  // Collective: each adds up what it owns, and only the sums travel.
+  // The hash of the float32 weights and the buffers (step/weights_hash.h), on every
+  // rank alike. Collective: each adds up what it owns, and only the sums travel.
   virtual uint64_t weights_hash() = 0;
 
   // Collective: compares what several ranks hold of parameters and buffers. The same

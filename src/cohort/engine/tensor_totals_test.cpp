@@ -16,6 +16,7 @@
 #include "cohort/nn/models.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
+#include "support/gathered_weights.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -198,7 +199,7 @@ TEST_P(TensorTotalsTest, TheEngineUpdatesAsTheFormulasSay) {
       rank.train();
       Plain plain(GetParam());
       for (int64_t step = 0; step < kTotalSteps; ++step) plain.step(step);
-      for (const auto& [name, tensor] : rank.executor.weights()) {
+      for (const auto& [name, tensor] : test::gathered_weights(rank.executor, comm)) {
         const Tensor& wanted = plain.weight(name);
         EXPECT_LT((tensor.to(at::kDouble) - wanted).abs().max().item<double>(), 1e-5)
             << way << ' ' << name;

@@ -103,15 +103,8 @@ class SmallRank {
   RunState state() const { return {.step = step_, .metrics = {{"loss", loss_}}}; }
   Executor& executor() { return executor_; }
 
-  // Collective; of all weights, on rank 0.
-  uint64_t hash() {
-    Hasher hasher;
-    for (const auto& [name, tensor] : executor_.weights()) {
-      const Tensor flat = tensor.detach().contiguous();
-      hasher.add(name).update(flat.const_data_ptr(), flat.nbytes());
-    }
-    return hasher.digest();
-  }
+  // Collective; of all weights.
+  uint64_t hash() { return executor_.weights_hash(); }
 
  private:
   static Batch batch(const std::vector<int64_t>& ids) {

@@ -6,13 +6,12 @@
 #include <cmath>
 #include <utility>
 
-#include "cohort/checkpoint/safetensors.h"
-#include "cohort/checkpoint/save.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
 #include "cohort/core/memory.h"
 #include "cohort/train/step_plan.h"
+#include "cohort/train/weights_file.h"
 
 namespace cohort {
 namespace {
@@ -268,19 +267,8 @@ void Trainer::validate(int64_t epoch) {
   reach("train.validation_told", comm_->generation());
 }
 
-// The others wait for rank 0's disk.
 void Trainer::save(const std::string& path) {
-  const auto write = [path, weights = runner_->weights(), leads = comm_->rank() == 0] {
-    if (!leads) return std::string();
-    try {
-      write_safetensors(path, weights);
-      return std::string();
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
-  };
-  const std::string trouble = meeting_over(*comm_).work(write)[0];
-  if (!trouble.empty()) throw CheckpointError(trouble);
+  write_weights(path, runner_->state(Holding::kOwned), *comm_);
 }
 
 // Pages of other ranks, or the agent's, that this one has touched are theirs.

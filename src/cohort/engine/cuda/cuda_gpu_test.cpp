@@ -7,6 +7,7 @@
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/train_steps_test.h"
 #include "cohort/nn/batch_norm_function.h"
+#include "support/gathered_weights.h"
 
 namespace cohort {
 namespace {
@@ -205,8 +206,7 @@ Central train_central(ComputeOn compute_on, bool capture, const GeneratorOptions
     trained.losses.push_back(
         executor.run({.step = i, .rate = 0.002, .batch = batch}).loss);
   }
-  for (const auto& [name, tensor] : executor.weights())
-    trained.weights.push_back({name, tensor.detach().clone()});
+  trained.weights = test::gathered_weights(executor, *comm);
   return trained;
 }
 

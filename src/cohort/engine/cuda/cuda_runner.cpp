@@ -75,8 +75,14 @@ class CudaRunner final : public StepRunner {
     return step_.evaluate(batch);
   }
 
-  std::vector<NamedTensor> weights() override { return step_.weights(); }
-  uint64_t weights_hash() override { return weights_hash_number(step_.weights()); }
+  uint64_t weights_hash() override {
+    uint64_t sum = 0;
+    for (const auto& piece : step_.state()) {
+      if (piece.tensor.kind == TensorKind::kMoment) continue;
+      sum += hash_term(piece.tensor.spec) + hash_elements(piece);
+    }
+    return sum;
+  }
   ReplicaReport compare_replicas() override { return {}; }  // there are none
   std::vector<StatePiece> state(Holding) override { return step_.state(); }
   void refresh() override { step_.refresh(); }

@@ -13,6 +13,7 @@
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
 #include "cohort/step/generator.h"
+#include "support/gathered_weights.h"
 
 namespace cohort::test {
 
@@ -63,8 +64,7 @@ inline Trained train_by_executor(const CudaStepOptions& options, int steps) {
                                        .rate = rate_of(options),
                                        .batch = [&](int) { return batch_of(step); }})
                                  .loss);
-  for (const auto& [name, tensor] : executor.weights())
-    trained.weights.push_back({name, tensor.detach().clone()});
+  trained.weights = gathered_weights(executor, *comm);
   return trained;
 }
 
@@ -78,6 +78,7 @@ inline Trained train_by_step(const CudaStepOptions& options, int steps) {
     trained.losses.push_back(step.result().loss);
   }
   trained.weights = step.weights();
+  std::ranges::sort(trained.weights, {}, &NamedTensor::name);
   EXPECT_EQ(step.captured(), options.capture && !options.on_host);
   return trained;
 }
