@@ -18,9 +18,10 @@ std::vector<StateTensor> gather_tensors(Communicator& comm,
 
 // Collective: writes the weights that ranks own pieces of, every element once, as a
 // safetensors file at rank 0. Moments are left out. Owners send rank 0 a stretch at a
-// time, so that beside its own state no rank ever holds more than about
-// `stretch_bytes`, or one row of a tensor (along dimension 0) that is not row-major in
-// memory; and nobody waits for a slow disk longer than for a dead rank.
+// time, so that beside its own state no rank ever holds more than a few times
+// `stretch_bytes`, or one row (along dimension 0) of a tensor that is not row-major in
+// memory. The disk of rank 0 may take as long as it likes: the others wait and know
+// that it lives.
 //
 // Failure: CheckpointError on every rank if the file cannot be written, which then is
 // what it was before; CommError if a rank is lost, with the same promise.
