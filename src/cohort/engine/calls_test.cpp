@@ -15,6 +15,7 @@
 #include "cohort/optim/sgd.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
+#include "support/gathered_weights.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -36,8 +37,8 @@ Batch some_samples(int64_t step, int64_t begin, int64_t end) {
                          .add(101.0 * static_cast<double>(step))
                          .sin()
                          .reshape({kWhole, 3, kSide, kSide});
-  return {all.slice(0, begin, end),
-          at::arange(kWhole).remainder(10).slice(0, begin, end)};
+  return Batch::of({{"input", all.slice(0, begin, end)},
+                    {"target", at::arange(kWhole).remainder(10).slice(0, begin, end)}});
 }
 
 // Slice s of so many of the batch of a step; those of the last one may be empty.
@@ -90,7 +91,7 @@ Trained train_synced(Chain& chain, const SyncWay& way, Communicator& comm) {
                   .rate = 0.05,
                   .batch = [=](int s) { return sync_slice(step, s, way.slices); }})
             .loss);
-  trained.tensors = executor.weights();  // on the first rank
+  trained.tensors = test::gathered_weights(executor, comm);
   for (const auto& buffer : chain.buffers()) trained.tensors.push_back(buffer);
   return trained;
 }
@@ -177,6 +178,7 @@ class CallingBlock final : public Block {
   const std::string& name() const override { return name_; }
   std::span<const NamedTensor> parameters() const override { return parameters_; }
   std::span<const NamedTensor> buffers() const override { return {}; }
+  std::span<const std::string> fields() const override { return fields_; }
   std::vector<BlockCall> calls() const override { return declared_; }
   Values forward(const Values& inputs, Context& context) override {
     Tensor sum = inputs[0].detach().sum({0});
@@ -186,6 +188,7 @@ class CallingBlock final : public Block {
 
  private:
   std::string name_ = "caller";
+  std::vector<std::string> fields_ = {"input"};
   std::vector<NamedTensor> parameters_;
   std::vector<BlockCall> declared_;
   int makes_;
@@ -194,15 +197,13 @@ class CallingBlock final : public Block {
 Chain calling_chain(std::vector<BlockCall> declared, int makes) {
   Chain chain;
   chain.blocks.push_back(std::make_unique<CallingBlock>(std::move(declared), makes));
-  chain.loss = [](const Values& values, const Tensor&) {
+  chain.loss.function = [](const Values& values, const Values&) {
     return WeightedLoss{.sum = values[0].sum(), .count = 1};
   };
   return chain;
 }
 
-Batch rows_of_four(int64_t rows) {
-  return {at::ones({rows, 4}), at::zeros({rows}, at::kLong)};
-}
+Batch rows_of_four(int64_t rows) { return Batch::of({{"input", at::ones({rows, 4})}}); }
 
 // What one step of it says.
 std::string complaint(Chain chain, int ranks) {

@@ -93,9 +93,10 @@ TEST(CallsInSteps, EvaluationHasItsOwn) {
   const Schedule schedule =
       generate(calling_blocks(), {.dp = 3}, {.slices = 3, .forward_only = true});
   for (const auto& action : schedule.roles[0].actions)
-    if (action.block == 1)
+    if (action.block == 1) {
       EXPECT_EQ(action.calls,
                 (std::vector<InnerCall>{{0, InnerCall::Op::kAllReduce, 20}}));
+    }
 }
 
 std::string refused_calls(const std::vector<BlockSpec>& blocks, const Layout& layout,

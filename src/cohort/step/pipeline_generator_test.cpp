@@ -148,10 +148,12 @@ TEST(PipelineGenerator, WhatAPlaceReceivesStaysUntilItsBackward) {
   const ValueMemory memory = value_memory(middle);
   for (size_t i = 0; i < middle.actions.size(); ++i) {
     const Action& action = middle.actions[i];
-    if (action.kind == ActionKind::kForward && action.block == first)
+    if (action.block != first) continue;
+    if (action.kind == ActionKind::kForward) {
       EXPECT_EQ(memory.frees[i], 0) << action.slice;
-    if (action.kind == ActionKind::kBackward && action.block == first)
+    } else {
       EXPECT_GE(memory.frees[i], 1000 + 2000) << action.slice;
+    }
   }
 }
 
