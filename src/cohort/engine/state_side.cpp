@@ -193,14 +193,16 @@ std::string StateSide::damage() const {
 }
 
 void StateSide::strike(int64_t index) {
-  const uint32_t bit = 1u << (22 - index % 16);  // of a float32's fraction
+  // Of a float32's fraction; 16 actions later it is another element.
+  const uint32_t bit = 1u << (22 - index % 16);
   const auto flips = [&](std::string_view point) {
     return options_.faults->reach(point, groups_.world->rank(), index) ==
            FaultPlan::Ask::kFlip;
   };
   const auto flip = [&](const Tensor& tensor) {
-    if (!tensor.defined() || tensor.nbytes() < sizeof(uint32_t)) return;
-    *static_cast<uint32_t*>(tensor.data_ptr()) ^= bit;
+    const int64_t words =
+        tensor.defined() ? static_cast<int64_t>(tensor.nbytes() / sizeof bit) : 0;
+    if (words > 0) static_cast<uint32_t*>(tensor.data_ptr())[index / 16 % words] ^= bit;
   };
   const auto own = std::ranges::find_if(state_.buckets(), &BucketState::own);
   BucketState& bucket = *own;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cohort/data/synthetic.h"
+#include "cohort/engine/action_watch.h"
 #include "cohort/nn/models.h"
 #include "cohort/train/testing_reporter.h"
 #include "cohort/train/trainer.h"
@@ -15,10 +16,26 @@
 namespace cohort {
 namespace {
 
+// Takes so long for each slice.
+class SlowForward final : public ActionWatch {
+ public:
+  explicit SlowForward(std::chrono::milliseconds delay) : delay_(delay) {}
+  void begin(const Action& action) override {
+    if (action.kind != ActionKind::kForward) return;
+    if (block_ == kNone) block_ = action.block;  // the first one of the stage
+    if (action.block == block_) std::this_thread::sleep_for(delay_);
+  }
+  void end(const Action&) override {}
+
+ private:
+  std::chrono::milliseconds delay_;
+  int block_ = kNone;
+};
+
 // Four steps an epoch, of six slices, over stages that compute next to nothing. Returns
 // what was noted, on rank 0.
 std::string notes_of_pipeline(Communicator& comm, int stages, int epochs,
-                              const Augment& augment) {
+                              const Augment& augment, ActionWatch* watch = nullptr) {
   const auto data = make_synthetic({.size = 96, .shape = {16}});
   Chain chain = make_mlp({.inputs = 16, .width = 16, .depth = 3}, {.seed = 2});
   TrainerOptions options;
@@ -29,6 +46,7 @@ std::string notes_of_pipeline(Communicator& comm, int stages, int epochs,
   options.rate.base = 0.02;
   options.started = std::chrono::system_clock::now();
   options.augment = augment;
+  options.execute.watch = watch;
   test::Recorder recorder;
   std::atomic<int> stop{0};
   Trainer trainer(chain, *data, nullptr, options, stop);
@@ -52,10 +70,8 @@ std::string notes_of_ranks(const std::vector<int>& milliseconds, int stages) {
   std::string notes;
   test::run_local_ranks(
       static_cast<int>(milliseconds.size()), /*generation=*/0, [&](Communicator& comm) {
-        const std::chrono::milliseconds delay(milliseconds[comm.rank()]);
-        const std::string said = notes_of_pipeline(
-            comm, stages, 25,
-            [&](Batch&, int64_t) { std::this_thread::sleep_for(delay); });
+        SlowForward slow{std::chrono::milliseconds(milliseconds[comm.rank()])};
+        const std::string said = notes_of_pipeline(comm, stages, 25, nullptr, &slow);
         if (comm.rank() == 0) notes = said;
       });
   return notes;
