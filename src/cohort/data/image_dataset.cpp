@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/data/labelled_dataset.h"
 
 namespace cohort {
 namespace {
@@ -24,7 +25,7 @@ void scale_row(const uint8_t* __restrict in, float* __restrict out, int64_t coun
   }
 }
 
-class ImageDataset final : public Dataset {
+class ImageDataset final : public LabelledDataset {
  public:
   ImageDataset(std::string name, Tensor images, Tensor labels, int classes,
                ImageScale scale)
@@ -48,25 +49,13 @@ class ImageDataset final : public Dataset {
 
   int64_t size() const override { return labels_.size(0); }
 
-  std::span<const std::string> fields() const override { return fields_; }
-
-  Batch gather(std::span<const int64_t> ids,
-               std::span<const std::string> fields) const override {
-    Batch batch = empty_batch(*this, ids, fields);
-    if (const auto it = batch.fields.find("input"); it != batch.fields.end())
-      it->second = inputs(ids);
-    if (const auto it = batch.fields.find("target"); it != batch.fields.end())
-      it->second = targets(ids);
-    return batch;
-  }
-
   std::string describe() const override {
     return text(name_, ": ", size(), " images ", images_.size(1), "x", images_.size(2),
                 "x", images_.size(3), ", ", classes_, " classes");
   }
 
  private:
-  Tensor inputs(std::span<const int64_t> ids) const {
+  Tensor inputs(std::span<const int64_t> ids) const override {
     const auto rows = static_cast<int64_t>(ids.size());
     Tensor all = at::empty({rows, images_.size(1), images_.size(2), images_.size(3)},
                            at::kFloat);
@@ -78,12 +67,8 @@ class ImageDataset final : public Dataset {
     return all;
   }
 
-  Tensor targets(std::span<const int64_t> ids) const {
-    Tensor all = at::empty({static_cast<int64_t>(ids.size())}, at::kLong);
-    const auto* labels = labels_.const_data_ptr<uint8_t>();
-    auto* out = all.mutable_data_ptr<int64_t>();
-    for (size_t row = 0; row < ids.size(); ++row) out[row] = labels[ids[row]];
-    return all;
+  int64_t label(int64_t id) const override {
+    return labels_.const_data_ptr<uint8_t>()[id];
   }
 
   void scale_image(const uint8_t* image, float* out, int64_t pixels) const {
@@ -98,7 +83,6 @@ class ImageDataset final : public Dataset {
     }
   }
 
-  const std::vector<std::string> fields_{"input", "target"};
   std::string name_;
   Tensor images_;
   Tensor labels_;

@@ -7,6 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
+#include "cohort/data/labelled_dataset.h"
 
 namespace cohort {
 namespace {
@@ -18,7 +19,7 @@ void require_count(const char* what, int64_t value) {
   }
 }
 
-class Synthetic final : public Dataset {
+class Synthetic final : public LabelledDataset {
  public:
   explicit Synthetic(SyntheticOptions options) : options_(std::move(options)) {
     require_count("size", options_.size);
@@ -34,18 +35,6 @@ class Synthetic final : public Dataset {
 
   int64_t size() const override { return options_.size; }
 
-  std::span<const std::string> fields() const override { return fields_; }
-
-  Batch gather(std::span<const int64_t> ids,
-               std::span<const std::string> fields) const override {
-    Batch batch = empty_batch(*this, ids, fields);
-    if (const auto it = batch.fields.find("input"); it != batch.fields.end())
-      it->second = inputs(ids);
-    if (const auto it = batch.fields.find("target"); it != batch.fields.end())
-      it->second = labels(ids);
-    return batch;
-  }
-
   std::string describe() const override {
     std::string shape;
     for (const int64_t n : options_.shape) {
@@ -57,7 +46,7 @@ class Synthetic final : public Dataset {
   }
 
  private:
-  Tensor inputs(std::span<const int64_t> ids) const {
+  Tensor inputs(std::span<const int64_t> ids) const override {
     std::vector<int64_t> shape{static_cast<int64_t>(ids.size())};
     shape.insert(shape.end(), options_.shape.begin(), options_.shape.end());
     Tensor all = at::empty({shape[0], elements_}, at::kFloat);
@@ -68,14 +57,7 @@ class Synthetic final : public Dataset {
     return all.view(shape);
   }
 
-  Tensor labels(std::span<const int64_t> ids) const {
-    Tensor all = at::empty({static_cast<int64_t>(ids.size())}, at::kLong);
-    auto* values = all.mutable_data_ptr<int64_t>();
-    for (size_t row = 0; row < ids.size(); ++row) values[row] = label(ids[row]);
-    return all;
-  }
-
-  int64_t label(int64_t id) const {
+  int64_t label(int64_t id) const override {
     const auto key = RandomKey::of_path(options_.seed, "synthetic.label");
     return static_cast<int64_t>(
         random_below(key, id, static_cast<uint64_t>(options_.classes)));
@@ -90,7 +72,6 @@ class Synthetic final : public Dataset {
     for (int64_t i = 0; i < elements_; ++i) values[i] += pattern[i];
   }
 
-  const std::vector<std::string> fields_{"input", "target"};
   SyntheticOptions options_;
   int64_t elements_ = 1;
   Tensor patterns_;
