@@ -77,7 +77,7 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       rule_(make_update_rule(options_.update)),
       measures_(measures_for(chain, train, valid, options_)),
       total_steps_(steps_of(options_, sampler_)),
-      cut_(sampler_),
+      share_{.cut = sampler_, .forward_only = {}},
       journal_(options_, sampler_, rate_, train.size(), chain.loss.metrics),
       keeper_(options_.keep, options_.pages) {}
 
@@ -98,17 +98,17 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   here.slices = slices_here(chain_, asked_slices_, options_);
   SamplerOptions samples = sampler_.options();
   samples.slices = here.slices;
-  cut_ = Sampler(samples);
+  share_.cut = Sampler(samples);
   ExecutorOptions execute = executor_options(here);
   // Chains of ranks that were under way have no first weights any more; what they had
   // is somewhere, or the run cannot go on.
   execute.takes_over = any_begun(stands);
   auto [schedule, valid_samples] = make_plan(chain_, measures_, here, *rule_);
-  valid_samples_ = valid_samples;
-  forward_only_ = make_forward_schedule(chain_, measures_, options_);
-  flops_ = flops_of(schedule, measures_, static_cast<double>(options_.batch));
-  step_fields_ = fields_of(chain_, schedule.role_of(comm.rank()));
-  valid_fields_ = fields_of(chain_, forward_only_.role_of(comm.rank()));
+  share_.valid_samples = valid_samples;
+  share_.forward_only = make_forward_schedule(chain_, measures_, options_);
+  share_.flops = flops_of(schedule, measures_, static_cast<double>(options_.batch));
+  share_.step_fields = fields_of(chain_, schedule.role_of(comm.rank()));
+  share_.valid_fields = fields_of(chain_, share_.forward_only.role_of(comm.rank()));
   loader_ = make_loader(schedule);
   auto runner = make_step_runner(chain_, std::move(schedule), options_.update, *rule_,
                                  comm, execute);
@@ -159,7 +159,7 @@ std::unique_ptr<BatchLoader> Trainer::make_loader(const Schedule& schedule) cons
   return std::make_unique<BatchLoader>(
       [this](int64_t step, int slice) {
         const Position position = sampler_.position(step);
-        return make_batch(position, cut_.slice(position, slice));
+        return make_batch(position, share_.cut.slice(position, slice));
       },
       BatchLoader::Options{.first_slice = mine.begin,
                            .slices = mine.end - mine.begin,
@@ -169,7 +169,7 @@ std::unique_ptr<BatchLoader> Trainer::make_loader(const Schedule& schedule) cons
 // In the loader's thread, but for a batch that a test asks to be another.
 Batch Trainer::make_batch(const Position& position,
                           std::span<const int64_t> ids) const {
-  Batch batch = train_.gather(ids, step_fields_);
+  Batch batch = train_.gather(ids, share_.step_fields);
   if (options_.augment) options_.augment(batch, position.epoch);
   return batch;
 }
@@ -242,15 +242,15 @@ void Trainer::validate(int64_t epoch) {
   const int64_t most = ceil_div(size, parts);
   Tensor sums = at::zeros({3}, at::kDouble);
   double* values = sums.data_ptr<double>();
-  Tensor fits = at::full({1}, valid_samples_, at::kLong);
+  Tensor fits = at::full({1}, share_.valid_samples, at::kLong);
   comm_->all_reduce(fits, ReduceOp::kMin).wait();
   const int64_t piece = fits.item<int64_t>();  // on every rank
   for (int64_t turn = 0; turn < most; turn += piece) {
     const int64_t at = std::min(begin + turn, end);
     std::vector<int64_t> ids(std::min(piece, end - at));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = at + static_cast<int64_t>(i);
-    const WeightedLoss loss =
-        runner_->evaluate(forward_only_, valid_->gather(ids, valid_fields_));
+    const WeightedLoss loss = runner_->evaluate(
+        share_.forward_only, valid_->gather(ids, share_.valid_fields));
     values[0] += loss.sum.item<double>();
     values[1] += loss.count;
     values[2] += loss.correct;
@@ -288,7 +288,8 @@ DoneEvent Trainer::finish() {
   comm_->all_reduce(peak, ReduceOp::kMax).wait();
   DoneEvent done = journal_.summary(progress_);
   done.saved = saved;
-  if (chain_.loss.metrics.flops_per_step && flops_ > 0) done.flops_per_step = flops_;
+  if (chain_.loss.metrics.flops_per_step && share_.flops > 0)
+    done.flops_per_step = share_.flops;
   done.peak_memory_bytes = peak.item<int64_t>();
   done.stop_signal = progress_.stopping ? std::max(1, asked_to_stop()) : 0;
   const uint64_t hash = runner_->weights_hash();

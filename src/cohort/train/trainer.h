@@ -115,12 +115,15 @@ class Trainer {
   // Of this world.
   Communicator* comm_ = nullptr;
   std::unique_ptr<StepRunner> runner_;  // while entering: of the world before
-  Schedule forward_only_;
-  int64_t valid_samples_ = 1;  // at once, as far as this rank knows
-  double flops_ = 0;           // of a step on all ranks; 0: nobody counted
-  // Fields of a batch that this rank computes with: in steps, in validation.
-  std::vector<std::string> step_fields_, valid_fields_;
-  Sampler cut_;  // the same samples, in the slices of this world
+  struct Share {                        // of the work: this rank's
+    Sampler cut;  // the samples of the run, in slices of this world
+    Schedule forward_only;
+    int64_t valid_samples = 1;  // at once, as far as this rank knows
+    double flops = 0;           // of a step on all ranks; 0: nobody counted
+    // Those of a batch that it computes with.
+    std::vector<std::string> step_fields = {}, valid_fields = {};
+  };
+  Share share_;
 
   // Of the run, as this process knows it: they outlive worlds.
   int64_t committed_ =
