@@ -9,8 +9,8 @@
 namespace cohort::cli {
 namespace {
 
-void add_known(std::vector<Scalar>& scalars, const char* tag,
-               std::optional<double> value) {
+void add_known_scalar(std::vector<Scalar>& scalars, const char* tag,
+                      std::optional<double> value) {
   if (value) scalars.push_back({tag, static_cast<float>(*value)});
 }
 
@@ -42,7 +42,7 @@ void ScalarLog::step(const StepEvent& event) {
       {"loss_metrics/global_avg_loss", static_cast<float>(event.loss)},
       {"lr", static_cast<float>(event.rate)},
       {"throughput(samples/s)", static_cast<float>(event.samples_per_second)}};
-  add_known(scalars, "throughput(tokens/s)", event.tokens_per_second);
+  add_known_scalar(scalars, "throughput(tokens/s)", event.tokens_per_second);
   file_->add(event.step, scalars);
   file_->flush();
 }
@@ -50,8 +50,8 @@ void ScalarLog::step(const StepEvent& event) {
 void ScalarLog::valid(const ValidEvent& event) {
   if (!open()) return;
   std::vector<Scalar> scalars = {{"validation/loss", static_cast<float>(event.loss)}};
-  add_known(scalars, "validation/accuracy", event.accuracy);
-  add_known(scalars, "validation/perplexity", event.perplexity);
+  add_known_scalar(scalars, "validation/accuracy", event.accuracy);
+  add_known_scalar(scalars, "validation/perplexity", event.perplexity);
   file_->add(last_step_, scalars);
   file_->flush();
 }

@@ -18,12 +18,8 @@ namespace {
 // Elements times their size must stay in range, even beside a size of zero.
 void check_shape(const StateTensor& tensor, const std::string& path) {
   const auto& [spec, kind, order] = tensor;
-  int64_t bytes = size_of(spec.dtype);
-  bool fits = spec.shape.size() <= kMostDims;
-  for (const int64_t n : spec.shape) {
-    fits = fits && n >= 0 && n <= std::numeric_limits<int64_t>::max() / bytes;
-    if (fits) bytes *= std::max<int64_t>(n, 1);
-  }
+  const int64_t most = std::numeric_limits<int64_t>::max() / size_of(spec.dtype);
+  bool fits = spec.shape.size() <= kMostDims && numel_within(spec.shape, most);
   if (!fits)
     fail_table(path, text("tensor '", spec.name, "': a shape that no tensor can have"));
   std::vector<int64_t> dims = order;
@@ -86,6 +82,7 @@ void check_boxes(const TensorRecord& record, const std::string& path) {
   for (size_t i = 0; i < boxes.size(); ++i) {
     const TensorBox& box = boxes[i].box;
     if (box.cut != boxes[0].box.cut) complain("is cut in two ways");
+    if (i > 0 && box.is_whole()) complain("is there twice, whole");
     for (size_t k = 0; k < i; ++k)
       if (boxes_meet(boxes[k].box, box))
         complain(text("its boxes ", box_text(boxes[k].box), " and ", box_text(box),

@@ -36,18 +36,10 @@ void write_list(std::ostringstream& out, std::span<const StatePiece> pieces) {
               tensor.spec.box);
 }
 
-// Elements of a tensor of this shape; -1 if it can have none such.
-int64_t cut_elements(const std::vector<int64_t>& cut) {
-  int64_t elements = 1;
-  for (const int64_t n : cut) {
-    if (n < 0 || n > kMostElements / std::max<int64_t>(elements, 1)) return -1;
-    elements *= n;
-  }
-  return elements;
-}
-
 bool is_legal(const Listing& one) {
-  const int64_t most = one.box.is_whole() ? kMostElements : cut_elements(one.box.cut);
+  const int64_t most = one.box.is_whole()
+                           ? kMostElements
+                           : numel_within(one.box.cut, kMostElements).value_or(-1);
   return one.width >= 1 && one.width <= kWidest && most >= 0 &&
          box_trouble(one.box, most).empty() && one.begin >= 0 && one.begin <= one.end &&
          one.end <= (one.box.is_whole() ? most : one.map().numel());
@@ -74,7 +66,8 @@ std::vector<Listing> read_list(std::istringstream& in) {
 }  // namespace
 
 BoxMap Listing::map() const {
-  return BoxMap(box, box.is_whole() ? end : cut_elements(box.cut));
+  return BoxMap(
+      box, box.is_whole() ? end : numel_within(box.cut, kMostElements).value_or(-1));
 }
 
 std::string to_text(std::span<const StatePiece> have,

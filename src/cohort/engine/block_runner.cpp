@@ -174,11 +174,14 @@ void BlockRunner::backward(int block, int slice) {
   for (const auto& [place, cell] : now.cells) *cell = around_.home(place, slice);
   CheckedCalls* const calls = options_.calls;
   constexpr auto kBackward = BlockCall::When::kBackward;
-  if (calls && now.inputs.empty()) calls->give_nothing(block, kBackward);
-  if (calls && !now.inputs.empty())
-    calls->begin(block, kBackward, around_.batch(slice).count);
+  // Frozen blocks at the front have no backward, but their peers know what it calls.
+  const auto has_gradient = [](const Tensor& value) { return value.requires_grad(); };
+  const bool runs = !now.inputs.empty() &&
+                    (!trained.empty() || std::ranges::any_of(now.inputs, has_gradient));
+  if (calls && !runs) calls->give_nothing(block, kBackward);
+  if (calls && runs) calls->begin(block, kBackward, around_.batch(slice).count);
   Values gradients = differentiate(block, now, trained);
-  if (calls && !now.inputs.empty()) calls->end();
+  if (calls && runs) calls->end();
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < trained.size(); ++i) {
     keep(trained[i], slice, gradients[i], now);

@@ -88,37 +88,31 @@ LinkValues::Forms LinkValues::unpack(const Tensor& header) {
   return forms;
 }
 
-LinkValues::Room& LinkValues::room_for(Communicator& comm, const Tensor& value) {
-  return rooms_[{&comm, value.scalar_type(), value.numel()}];
-}
-
 // In memory that the peer reaches; none if there is no room.
 Values LinkValues::copies_of(Communicator& comm, const Values& values) {
   if (!shares_memory(comm)) return {};
+  Room& room = rooms_[&comm];
+  if (room.under_way == kSentAhead) return {};
   Values copies;
   for (const auto& value : values) {
     if (!value.defined()) continue;
-    Room& room = room_for(comm, value);
-    if (room.under_way == kSentAhead) {
-      give_back(comm, copies);
-      return {};
-    }
-    if (room.spare.empty())
-      room.spare.push_back(comm.allocate({value.numel()}, value.scalar_type()));
-    copies.push_back(room.spare.back());
-    room.spare.pop_back();
-    ++room.under_way;
+    Values& spare = room.spare[{value.scalar_type(), value.numel()}];
+    if (spare.empty())
+      spare.push_back(comm.allocate({value.numel()}, value.scalar_type()));
+    copies.push_back(spare.back());
+    spare.pop_back();
     copies.back().copy_(flat(value));
   }
+  if (!copies.empty()) ++room.under_way;
   return copies;
 }
 
 void LinkValues::give_back(Communicator& comm, const Values& copies) {
-  for (const auto& copy : copies) {
-    Room& room = room_for(comm, copy);
-    room.spare.push_back(copy);
-    --room.under_way;
-  }
+  if (copies.empty()) return;
+  Room& room = rooms_[&comm];
+  --room.under_way;
+  for (const auto& copy : copies)
+    room.spare[{copy.scalar_type(), copy.numel()}].push_back(copy);
 }
 
 LinkValues::Sending LinkValues::send(RankChannels::Link link, const Value& what,

@@ -21,7 +21,8 @@ namespace cohort {
 //
 // Where ranks share memory a value is sent from there: so the receiver takes it while
 // the sender computes. kSentAhead of them are under way on a link, as the memory plan
-// has it; what comes on top is sent from where it is. Thread safety: none.
+// has it for the samples of a step; what comes on top is sent from where it is. Thread
+// safety: none.
 class LinkValues {
  public:
   using Take = std::function<void(Values)>;
@@ -47,13 +48,12 @@ class LinkValues {
   using Forms = std::vector<Form>;
   using Key = std::tuple<What, int, int64_t>;  // of what, of which block, samples
 
-  // Memory of a link to send from, of one type and size.
+  // Memory of a link to send from.
   struct Room {
-    Values spare;
-    int under_way = 0;
+    std::map<std::pair<at::ScalarType, int64_t>, Values> spare;  // by type and size
+    int under_way = 0;  // values that are sent from it
   };
 
-  Room& room_for(Communicator& comm, const Tensor& value);
   Values copies_of(Communicator& comm, const Values& values);
   void give_back(Communicator& comm, const Values& copies);
   static Forms forms_of(const Values& values);
@@ -61,7 +61,7 @@ class LinkValues {
   static Forms unpack(const Tensor& header);
 
   std::map<Key, Forms> known_;
-  std::map<std::tuple<const Communicator*, at::ScalarType, int64_t>, Room> rooms_;
+  std::map<const Communicator*, Room> rooms_;
 };
 
 }  // namespace cohort

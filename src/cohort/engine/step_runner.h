@@ -61,8 +61,8 @@ struct ExecutorOptions {
   // Reached as "engine.action", with rank and index, before every action of a step; as
   // "engine.moment", "engine.mirror" and "engine.gradient" there, by whoever is to flip
   // a bit of such memory; and as "engine.vote" when all that a rank looks at before it
-  // votes is done. Before every collective inside a block as "engine.call", counted
-  // within the step.
+  // votes is done. Before every collective that a block makes with a peer in a step as
+  // "engine.call", counted within the step.
   FaultPlan* faults = nullptr;
 
   ActionWatch* watch = nullptr;  // for tests

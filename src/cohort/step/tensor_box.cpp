@@ -2,23 +2,12 @@
 #include "cohort/step/tensor_box.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "cohort/core/error.h"
 
 namespace cohort {
 namespace {
-
-// Whether these sizes are those of so many elements. Their product may be out of range.
-bool has_elements(const std::vector<int64_t>& sizes, int64_t numel) {
-  if (std::ranges::any_of(sizes, [](int64_t n) { return n < 0; })) return false;
-  if (std::ranges::any_of(sizes, [](int64_t n) { return n == 0; })) return numel == 0;
-  int64_t left = numel;
-  for (const int64_t n : sizes) {
-    if (left % n != 0) return false;
-    left /= n;
-  }
-  return left == 1;
-}
 
 std::string sizes_text(const std::vector<int64_t>& sizes) {
   std::string out;
@@ -28,6 +17,17 @@ std::string sizes_text(const std::vector<int64_t>& sizes) {
 
 }  // namespace
 
+std::optional<int64_t> numel_within(std::span<const int64_t> sizes, int64_t most) {
+  int64_t product = 1;
+  bool is_empty = false;
+  for (const int64_t n : sizes) {
+    if (n < 0 || n > most / product) return std::nullopt;
+    product *= std::max<int64_t>(n, 1);
+    is_empty |= n == 0;
+  }
+  return is_empty ? 0 : product;
+}
+
 std::string box_trouble(const TensorBox& box, int64_t numel) {
   const size_t dims = box.cut.size();
   if (dims > kMostDims)
@@ -36,7 +36,7 @@ std::string box_trouble(const TensorBox& box, int64_t numel) {
     return text("a box from ", box.from.size(), " to ", box.to.size(),
                 " indices; legal: one for each of the ", dims,
                 " dimensions of its cut");
-  if (dims > 0 && !has_elements(box.cut, numel))
+  if (dims > 0 && numel_within(box.cut, std::numeric_limits<int64_t>::max()) != numel)
     return text("a cut of ", sizes_text(box.cut), "; legal: a shape of ", numel,
                 " elements");
   for (size_t d = 0; d < dims; ++d)

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,10 @@ struct TensorBox {
 };
 
 inline constexpr size_t kMostDims = 64;  // of ATen's operators
+
+// Elements of a tensor of these sizes. Nothing if no tensor has them, or they are more
+// than `most`, where a size of zero counts as one: products with it stay in range too.
+std::optional<int64_t> numel_within(std::span<const int64_t> sizes, int64_t most);
 
 // Why this is no box of a tensor of `numel` elements; empty: it is one.
 std::string box_trouble(const TensorBox& box, int64_t numel);

@@ -172,5 +172,13 @@ TEST(PieceOverlap, IsCopiedAsTheOtherDtypeAndNothingBeside) {
   }
 }
 
+// Where nothing is, a product of all other sizes may still be out of range.
+TEST(TensorBox, ACutThatNoTensorCanHaveIsNone) {
+  const int64_t huge = int64_t{1} << 62;
+  EXPECT_NE(box_trouble({{huge, huge, 0}, {0, 0, 0}, {1, 1, 0}}, 0), "");
+  EXPECT_NE(box_trouble({{0, huge, huge}, {0, 0, 0}, {0, 1, 1}}, 0), "");
+  EXPECT_EQ(box_trouble({{0, 3}, {0, 1}, {0, 2}}, 0), "");
+}
+
 }  // namespace
 }  // namespace cohort

@@ -53,10 +53,7 @@ int64_t size_of(at::ScalarType dtype) {
 int64_t TensorSpec::bytes() const { return numel() * size_of(dtype); }
 
 int64_t TensorSpec::box_numel() const {
-  if (box.is_whole()) return numel();
-  int64_t count = 1;
-  for (size_t d = 0; d < box.cut.size(); ++d) count *= box.to[d] - box.from[d];
-  return count;
+  return box.is_whole() ? numel() : BoxMap(box, numel()).numel();
 }
 
 TensorSpec spec_of(std::string name, const Tensor& whole) {

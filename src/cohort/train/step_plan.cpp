@@ -132,8 +132,10 @@ int slices_here(const Chain& chain, int asked, const TrainerOptions& options) {
   });
   if (!together) return options.slices;
   const int dp = options.layout.dp;
+  // Down, where it can be: a world that has lost a rank must not ask for more slices
+  // than there are samples.
   const int slices = slices_for(asked, options.layout, options.batch);
-  const int even = (slices + dp - 1) / dp * dp;
+  const int even = std::max(1, slices / dp) * dp;
   require_slices(options.batch, even);
   return even;
 }

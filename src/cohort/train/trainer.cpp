@@ -105,7 +105,7 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   execute.takes_over = any_begun(stands);
   auto [schedule, valid_samples] = make_plan(chain_, measures_, here, *rule_);
   share_.valid_samples = valid_samples;
-  share_.forward_only = make_forward_schedule(chain_, measures_, options_);
+  share_.forward_only = make_forward_schedule(chain_, measures_, here);
   share_.flops = flops_of(schedule, measures_, static_cast<double>(options_.batch));
   share_.step_fields = fields_of(chain_, schedule.role_of(comm.rank()));
   share_.valid_fields = fields_of(chain_, share_.forward_only.role_of(comm.rank()));

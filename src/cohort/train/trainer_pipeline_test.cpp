@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <thread>
 
 #include "cohort/data/synthetic.h"
 #include "cohort/engine/action_watch.h"
 #include "cohort/nn/models.h"
+#include "cohort/train/step_plan.h"
 #include "cohort/train/testing_reporter.h"
 #include "cohort/train/trainer.h"
 #include "support/ranks.h"
@@ -53,6 +55,18 @@ std::string notes_of_pipeline(Communicator& comm, int stages, int epochs,
   trainer.enter(comm, comm.rank() == 0 ? &recorder : nullptr);
   trainer.fit();
   return recorder.notes;
+}
+
+TEST(Slices, AreEquallyManyForRanksThatCallOneAnother) {
+  const Chain chain = make_resnet({.depths = {1}, .width = 4, .classes = 10},
+                                  {.seed = 1, .sync_batch_norm = true});
+  TrainerOptions options;
+  options.batch = options.slices = 8;
+  for (const auto& [ranks, wanted] :
+       std::map<int, int>{{8, 8}, {7, 7}, {3, 6}, {1, 8}}) {
+    options.layout.dp = ranks;
+    EXPECT_EQ(slices_here(chain, 8, options), wanted) << ranks;
+  }
 }
 
 TEST(Pipeline, EachStageLoadsASampleOnceAnEpoch) {

@@ -143,7 +143,7 @@ class WeightsFile {
   const std::string path_;
   Communicator& comm_;
   std::map<std::string, std::vector<StatePiece>> owned_;
-  // Rank 0's. Tasks share it: one may outlive a call that a lost rank has ended.
+  // Rank 0's. A task that a lost rank cuts off ends before its call does.
   std::shared_ptr<std::unique_ptr<SafetensorsWriter>> file_ =
       std::make_shared<std::unique_ptr<SafetensorsWriter>>();
 };

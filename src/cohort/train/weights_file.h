@@ -20,11 +20,12 @@ std::vector<StateTensor> gather_tensors(Communicator& comm,
 // safetensors file at rank 0. Moments are left out. Owners send rank 0 a stretch at a
 // time, so that beside its own state no rank ever holds more than a few times
 // `stretch_bytes`, or one row (along dimension 0) of a tensor that is not row-major in
-// memory. The disk of rank 0 may take as long as it likes: the others wait and know
-// that it lives.
+// memory; all of it where dimension 0 is not the slowest. The disk of rank 0 may take
+// as long as it likes: the others wait and know that it lives.
 //
 // Failure: CheckpointError on every rank if the file cannot be written, which then is
-// what it was before; CommError if a rank is lost, with the same promise.
+// what it was before; CommError if a rank is lost: then it is the old one or the new
+// one, whole.
 void write_weights(const std::string& path, std::span<const StatePiece> owned,
                    Communicator& comm, int64_t stretch_bytes = 16 << 20);
 
