@@ -24,12 +24,6 @@ namespace fs = std::filesystem;
 constexpr int kDone = 0;
 constexpr int kDifferent = 1;  // as of every command that compares
 
-std::string shape_text(const TensorSpec& spec) {
-  std::string shape = spec.shape.empty() ? "scalar" : "";
-  for (const int64_t n : spec.shape) shape += text(shape.empty() ? "" : "x", n);
-  return shape;
-}
-
 std::string saved_at(const std::string& folder) {
   struct stat info {};
   if (::stat((folder + "/manifest.json").c_str(), &info) != 0) return "?";
@@ -104,14 +98,14 @@ void show_tensors(const Manifest& manifest, bool json, std::ostream& out) {
                  .add("tensor", spec.name)
                  .add("kind", kind_name(tensor.kind))
                  .add("dtype", safetensors_dtype(spec.dtype))
-                 .add("shape", shape_text(spec))
+                 .add("shape", format_shape(spec.shape))
                  .add("bytes", spec.bytes())
                  .add("boxes", boxes.size())
                  .add("chunks", chunks)
                  .text()
           << std::endl;
     rows.push_back({spec.name, std::string(kind_name(tensor.kind)),
-                    safetensors_dtype(spec.dtype), shape_text(spec),
+                    safetensors_dtype(spec.dtype), format_shape(spec.shape),
                     format_bytes(static_cast<double>(spec.bytes())),
                     std::to_string(boxes.size())});
   }

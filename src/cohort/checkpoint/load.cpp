@@ -5,24 +5,16 @@
 #include <c10/core/GradMode.h>
 
 #include "cohort/core/error.h"
+#include "cohort/core/format.h"
 
 namespace cohort {
-namespace {
-
-std::string saved_shape(const std::vector<int64_t>& shape) {
-  std::string out = shape.empty() ? "scalar" : "";
-  for (const int64_t n : shape) out += text(out.empty() ? "" : "x", n);
-  return out;
-}
-
-}  // namespace
 
 void require_fit(const Checkpoint& saved, const TensorSpec& wanted) {
   const TensorSpec& there = saved.tensor(wanted.name).tensor.spec;
   if (there.shape != wanted.shape)
     throw CheckpointError(text("[checkpoint.load] ", saved.path(), ": tensor '",
-                               wanted.name, "' is ", saved_shape(there.shape),
-                               ", expected ", saved_shape(wanted.shape)));
+                               wanted.name, "' is ", format_shape(there.shape),
+                               ", expected ", format_shape(wanted.shape)));
   if (at::isFloatingType(wanted.dtype) && !at::isFloatingType(there.dtype))
     throw CheckpointError(text("[checkpoint.load] ", saved.path(), ": tensor '",
                                wanted.name, "' is ", there.dtype, ", expected ",

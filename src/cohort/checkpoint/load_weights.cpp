@@ -9,6 +9,7 @@
 
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/core/error.h"
+#include "cohort/core/format.h"
 #include "cohort/core/nearest.h"
 #include "cohort/nn/first_value.h"
 
@@ -18,13 +19,6 @@ namespace {
 constexpr size_t kNamed = 3;  // of a kind of trouble; more do not help
 
 using ByName = std::map<std::string, Tensor>;
-
-std::string shape_text(const Tensor& tensor) {
-  std::string out = tensor.dim() == 0 ? "scalar" : "";
-  for (int64_t d = 0; d < tensor.dim(); ++d)
-    out += text(d > 0 ? "x" : "", tensor.size(d));
-  return out;
-}
 
 std::vector<std::string> names_without(const ByName& tensors, const ByName& others) {
   std::vector<std::string> names;
@@ -88,8 +82,8 @@ Trouble misshapen(const ByName& model, const ByName& file) {
     if (found == file.end()) continue;
     const Tensor& value = found->second;
     if (value.sizes() != tensor.sizes())
-      trouble.add(text("'", name, "' is ", shape_text(value), ", expected ",
-                       shape_text(tensor)));
+      trouble.add(text("'", name, "' is ", format_shape(value.sizes()), ", expected ",
+                       format_shape(tensor.sizes())));
     else if (tensor.is_floating_point() && !value.is_floating_point())
       trouble.add(text("'", name, "' is ", value.scalar_type(), ", expected ",
                        tensor.scalar_type()));

@@ -8,6 +8,7 @@
 #include "cohort/checkpoint/safetensors_header.h"
 #include "cohort/checkpoint/tensor_source.h"
 #include "cohort/core/error.h"
+#include "cohort/core/format.h"
 
 namespace cohort {
 namespace {
@@ -16,9 +17,7 @@ namespace {
 constexpr int64_t kDiffStretch = 1 << 20;
 
 std::string form_text(const TensorSpec& spec) {
-  std::string shape = spec.shape.empty() ? "scalar" : "";
-  for (const int64_t n : spec.shape) shape += text(shape.empty() ? "" : "x", n);
-  return text(safetensors_dtype(spec.dtype), " ", shape);
+  return text(safetensors_dtype(spec.dtype), " ", format_shape(spec.shape));
 }
 
 void compare(const Tensor& a, const Tensor& b, TensorDifference& out) {

@@ -69,6 +69,12 @@ std::string format_quantity(double value) {
   return three_digits(value / 1e9) + "G";
 }
 
+std::string format_shape(std::span<const int64_t> sizes) {
+  std::string out = sizes.empty() ? "scalar" : "";
+  for (const int64_t n : sizes) out += (out.empty() ? "" : "x") + std::to_string(n);
+  return out;
+}
+
 std::string format_time(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
   std::tm parts{};

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace cohort {
@@ -19,6 +20,8 @@ std::string format_clock(double seconds);
 std::string format_quantity(double value);
 // A fixed number of digits behind the point.
 std::string format_fixed(double value, int digits);
+// The sizes of a tensor: "512x784"; "scalar" where there are none.
+std::string format_shape(std::span<const int64_t> sizes);
 // UTC, "2026-01-31T12:00:00Z".
 std::string format_time(std::chrono::system_clock::time_point time);
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 namespace cohort {
 namespace {
@@ -57,6 +58,12 @@ TEST(Format, FixedDigits) {
   EXPECT_EQ(format_fixed(NAN, 2), "nan");
   EXPECT_EQ(format_fixed(-INFINITY, 2), "-inf");
   EXPECT_EQ(format_fixed(1e300, 4), "1e+300");
+}
+
+TEST(Format, Shapes) {
+  EXPECT_EQ(format_shape({}), "scalar");
+  EXPECT_EQ(format_shape(std::vector<int64_t>{512}), "512");
+  EXPECT_EQ(format_shape(std::vector<int64_t>{3, 0, 16}), "3x0x16");
 }
 
 TEST(Format, TimesAreUtc) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/format.h"
 #include "cohort/data/gzip.h"
 
 namespace cohort {
@@ -24,15 +25,6 @@ uint32_t big_endian(const uint8_t* p) {
 
 std::string magic_text(uint32_t magic) {
   return text("0x", std::hex, std::setw(8), std::setfill('0'), magic);
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string out;
-  for (const auto n : shape) {
-    if (!out.empty()) out += 'x';
-    out += std::to_string(n);
-  }
-  return out;
 }
 
 uint32_t magic_of(int dims) { return kUnsignedByte << 8 | static_cast<uint32_t>(dims); }
@@ -87,7 +79,7 @@ class Parser {
     }
     const auto shape = shape_of(data(), dims_);
     const auto count = elements_of(shape);
-    if (!count) fail(4, text("sizes ", shape_text(shape), " are too large"));
+    if (!count) fail(4, text("sizes ", format_shape(shape), " are too large"));
     check_length(header, shape, *count);
     return file_.bytes.narrow(0, header, *count).view(shape);
   }
@@ -100,7 +92,7 @@ class Parser {
                     int64_t count) const {
     const auto expected =
         text("expected ", header + count, " bytes (", header, " of header and ",
-             shape_text(shape), "), found ",
+             format_shape(shape), "), found ",
              file_.packed && file_.longer ? "more" : std::to_string(size()));
     if (size() < header + count) fail(size(), "truncated: " + expected);
     if (size() > header + count) fail(header + count, "extra bytes: " + expected);

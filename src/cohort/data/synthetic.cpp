@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/format.h"
 #include "cohort/core/random.h"
 #include "cohort/data/labelled_dataset.h"
 
@@ -36,13 +37,8 @@ class Synthetic final : public LabelledDataset {
   int64_t size() const override { return options_.size; }
 
   std::string describe() const override {
-    std::string shape;
-    for (const int64_t n : options_.shape) {
-      if (!shape.empty()) shape += 'x';
-      shape += std::to_string(n);
-    }
-    return text("synthetic: ", size(), " samples ", shape, ", ", options_.classes,
-                " classes");
+    return text("synthetic: ", size(), " samples ", format_shape(options_.shape), ", ",
+                options_.classes, " classes");
   }
 
  private:

@@ -5,17 +5,9 @@
 #include <limits>
 
 #include "cohort/core/error.h"
+#include "cohort/core/format.h"
 
 namespace cohort {
-namespace {
-
-std::string sizes_text(const std::vector<int64_t>& sizes) {
-  std::string out;
-  for (const int64_t n : sizes) out += text(out.empty() ? "" : "x", n);
-  return out;
-}
-
-}  // namespace
 
 std::optional<int64_t> numel_within(std::span<const int64_t> sizes, int64_t most) {
   int64_t product = 1;
@@ -37,11 +29,11 @@ std::string box_trouble(const TensorBox& box, int64_t numel) {
                 " indices; legal: one for each of the ", dims,
                 " dimensions of its cut");
   if (dims > 0 && numel_within(box.cut, std::numeric_limits<int64_t>::max()) != numel)
-    return text("a cut of ", sizes_text(box.cut), "; legal: a shape of ", numel,
+    return text("a cut of ", format_shape(box.cut), "; legal: a shape of ", numel,
                 " elements");
   for (size_t d = 0; d < dims; ++d)
     if (box.from[d] < 0 || box.to[d] < box.from[d] || box.to[d] > box.cut[d])
-      return text("the box ", box_text(box), "; legal: within ", sizes_text(box.cut));
+      return text("the box ", box_text(box), "; legal: within ", format_shape(box.cut));
   return "";
 }
 
