@@ -46,18 +46,6 @@ void check_size(const std::string& path, const ShardFile& file) {
               text("extra bytes: ", info.st_size, " bytes, expected ", file.bytes));
 }
 
-// Flat elements in `order` as a row-major tensor of `shape`.
-Tensor in_shape(const Tensor& flat, const std::vector<int64_t>& shape,
-                const std::vector<int64_t>& order) {
-  if (order.empty()) return flat.view(shape);
-  std::vector<int64_t> sizes, back(order.size());
-  for (size_t d = 0; d < order.size(); ++d) {
-    sizes.push_back(shape[order[d]]);
-    back[order[d]] = static_cast<int64_t>(d);
-  }
-  return flat.view(sizes).permute(back).contiguous();
-}
-
 // Any other byte in a bool is undefined behaviour for whoever computes with it.
 bool is_bools(const char* bytes, int64_t count) {
   return std::all_of(bytes, bytes + count, [](char c) { return c == 0 || c == 1; });
@@ -252,7 +240,7 @@ Tensor Checkpoint::read(const std::string& name, std::optional<at::ScalarType> d
                  text("[checkpoint.read] ", path_, ": tensor '", name, "'"));
   const auto flat = at::empty({spec.numel()}, dtype.value_or(spec.dtype));
   if (spec.numel() > 0) read_stored(record, {record.tensor, flat});
-  return in_shape(flat, spec.shape, record.tensor.order);
+  return in_shape(flat, spec.shape, record.tensor.order).contiguous();
 }
 
 bool Checkpoint::intact(const TensorRecord& record, const SavedBox& box,

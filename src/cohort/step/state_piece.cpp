@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/step/state_piece.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -26,6 +28,17 @@ std::vector<int64_t> memory_order(const Tensor& tensor) {
   });
   if (std::is_sorted(order.begin(), order.end()) || tensor.is_contiguous()) return {};
   return order;
+}
+
+Tensor in_shape(const Tensor& flat, std::span<const int64_t> shape,
+                std::span<const int64_t> order) {
+  if (order.empty()) return flat.view(at::IntArrayRef(shape.data(), shape.size()));
+  std::vector<int64_t> sizes, back(order.size());
+  for (size_t d = 0; d < order.size(); ++d) {
+    sizes.push_back(shape[order[d]]);
+    back[order[d]] = static_cast<int64_t>(d);
+  }
+  return flat.view(sizes).permute(back);
 }
 
 StateTensor whole_tensor(std::string name, const Tensor& tensor) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,10 @@ struct StatePiece {
 
 // The order in which a tensor's elements lie in memory; empty for row-major.
 std::vector<int64_t> memory_order(const Tensor& tensor);
+
+// Flat elements that are counted in `order` (StateTensor), seen as a tensor of `shape`.
+Tensor in_shape(const Tensor& flat, std::span<const int64_t> shape,
+                std::span<const int64_t> order);
 
 // A dense tensor as it lies in memory, all of it.
 StateTensor whole_tensor(std::string name, const Tensor& tensor);

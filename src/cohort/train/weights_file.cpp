@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
+#include <optional>
 
 #include "cohort/checkpoint/manifest.h"
 #include "cohort/checkpoint/safetensors_writer.h"
@@ -73,13 +73,9 @@ StatePiece within(const StatePiece& piece, const TensorSpec& stretch) {
 Tensor row_major(const StatePiece& rows) {
   const auto& [spec, kind, order] = rows.tensor;
   if (order.empty()) return rows.data;
-  std::vector<int64_t> sizes, back(order.size());
-  for (size_t d = 0; d < order.size(); ++d) {
-    sizes.push_back(spec.shape[order[d]]);
-    back[order[d]] = static_cast<int64_t>(d);
-  }
-  if (order[0] == 0) sizes[0] = rows.data.numel() / unit_of(rows.tensor);
-  return rows.data.view(sizes).permute(back).contiguous().view({-1});
+  std::vector<int64_t> shape = spec.shape;
+  if (order[0] == 0) shape[0] = rows.data.numel() / unit_of(rows.tensor);
+  return in_shape(rows.data, shape, order).contiguous().view({-1});
 }
 
 // The writing of one file by all ranks.
@@ -94,9 +90,7 @@ class WeightsFile {
   }
 
   void open(const std::vector<StateTensor>& tensors) {
-    at_first([file = file_, path = path_, tensors] {
-      *file = std::make_unique<SafetensorsWriter>(path, tensors);
-    });
+    at_first([&] { file_.emplace(path_, tensors); });
   }
 
   void add(const Stretch& stretch) {
@@ -112,21 +106,22 @@ class WeightsFile {
     }
     const std::string missing = exchange_state(comm_, have, want);
     COHORT_CHECK(missing.empty(), path_, ": ", missing);
-    at_first([file = file_, want] {
+    at_first([&] {
       for (const auto& part : want) {
         const Tensor data = row_major(part);
-        (*file)->write({static_cast<const char*>(data.const_data_ptr()),
-                        static_cast<size_t>(data.nbytes())});
+        file_->write({static_cast<const char*>(data.const_data_ptr()),
+                      static_cast<size_t>(data.nbytes())});
       }
     });
   }
 
   void finish() {
-    at_first([file = file_] { (*file)->finish(); });
+    at_first([&] { file_->finish(); });
   }
 
  private:
-  // Rank 0 does it, while the others wait for as long as its disk takes.
+  // Rank 0 does it, while the others wait for as long as its disk takes. A task that a
+  // lost rank cuts off ends before this does.
   template <typename Task>
   void at_first(Task task) {
     const auto told = meeting_over(comm_).work([task, leads = comm_.rank() == 0] {
@@ -143,9 +138,7 @@ class WeightsFile {
   const std::string path_;
   Communicator& comm_;
   std::map<std::string, std::vector<StatePiece>> owned_;
-  // Rank 0's. A task that a lost rank cuts off ends before its call does.
-  std::shared_ptr<std::unique_ptr<SafetensorsWriter>> file_ =
-      std::make_shared<std::unique_ptr<SafetensorsWriter>>();
+  std::optional<SafetensorsWriter> file_;  // at rank 0
 };
 
 }  // namespace
