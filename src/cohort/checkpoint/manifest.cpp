@@ -61,7 +61,7 @@ void check_chunks(const TensorSpec& spec, const SavedBox& saved,
   if (next != numel) complain(text("elements ", next, " to ", numel, " are missing"));
 }
 
-// Of boxes of one cut.
+// Both are boxes of one cut.
 bool boxes_meet(const TensorBox& a, const TensorBox& b) {
   for (size_t d = 0; d < a.cut.size(); ++d)
     if (std::max(a.from[d], b.from[d]) >= std::min(a.to[d], b.to[d])) return false;

@@ -29,7 +29,7 @@ struct SavedBox {
 
 struct TensorRecord {
   StateTensor tensor;
-  // Of one cut, without gap or overlap: most often one box, the whole tensor.
+  // All of one cut, without gap or overlap: most often one box, the whole tensor.
   std::vector<SavedBox> boxes;
 };
 

@@ -26,7 +26,7 @@ Interpreter::Interpreter(const Schedule& schedule, const Role& role, bool moves_
       lanes_count_(schedule.lanes()),
       inputs_in_lane_(writers_in_lane(role.actions)),
       is_staged_(!schedule.stages.empty()),
-      sums_(collectives(schedule, role)),
+      is_collective_(collectives(schedule, role)),
       waits_(role.actions.size(), 0) {}
 
 double Interpreter::now() const {
@@ -81,7 +81,7 @@ void Interpreter::start(int index) {
   performer_->done(index);
   times_[index].end = now();
   // Some collectives have met when they are started.
-  if (is_staged_ && sums_[index])
+  if (is_staged_ && is_collective_[index])
     waits_[index] += times_[index].end - times_[index].begin;
   if (action.lane != kComputeLane) lanes_[action.lane].push_back(index);
   drop_sent(action.lane);
@@ -101,18 +101,18 @@ void Interpreter::start_late(int lane, int last) {
 // Before anything is waited for, which communication may do where it starts: a peer may
 // need what is sent to do its part. No later start is safe.
 void Interpreter::start_late_sends() {
-  if (std::exchange(sends_, true)) return;
+  if (std::exchange(starts_sends_, true)) return;
   for (int lane = 0; lane < lanes_count_; ++lane)
     if (!late_[lane].empty() &&
         role_.actions[late_[lane].front()].kind == ActionKind::kSend)
       start_late(lane, late_[lane].back());
-  sends_ = false;
+  starts_sends_ = false;
 }
 
 void Interpreter::abandon() {
   pending_.clear();
   late_.assign(lanes_count_, {});
-  sends_ = false;
+  starts_sends_ = false;
 }
 
 // Nobody waits for a Send; what was received is dropped when the next one starts.

@@ -71,12 +71,12 @@ class Interpreter {
   int lanes_count_;
   std::vector<std::vector<int>> inputs_in_lane_;  // by action: writers of what it reads
   bool is_staged_;                                // the list is of a pipeline
-  std::vector<bool> sums_;                        // by action: all of a group have it
+  std::vector<bool> is_collective_;               // by action: all of a group have it
   std::vector<PendingWork> pending_;              // by action
   std::vector<std::vector<int>> lanes_;           // actions in flight, by lane
   std::vector<std::deque<int>> late_;             // not yet started, by lane
   Performer* performer_ = nullptr;                // of the run at hand
-  bool in_turn_ = false, sends_ = false;
+  bool in_turn_ = false, starts_sends_ = false;
   std::vector<double> lane_ends_;  // by lane: when the last of it was waited for
   std::vector<ActionTime> times_;
   std::vector<double> waits_;  // by action, over several runs

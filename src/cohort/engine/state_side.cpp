@@ -193,7 +193,7 @@ std::string StateSide::damage() const {
 }
 
 void StateSide::strike(int64_t index) {
-  // Of a float32's fraction; 16 actions later it is another element.
+  // Lies in a float32's fraction; 16 actions later it is another element's.
   const uint32_t bit = 1u << (22 - index % 16);
   const auto flips = [&](std::string_view point) {
     return options_.faults->reach(point, groups_.world->rank(), index) ==

@@ -25,10 +25,10 @@ struct TensorSpec {
   int64_t end = 0;
   TensorBox box = {};
 
-  // Of the whole tensor.
+  // The size of the whole tensor.
   int64_t numel() const;
   int64_t bytes() const;
-  // Of the box.
+  // Elements of the box.
   int64_t box_numel() const;
 };
 
