@@ -17,7 +17,8 @@ double all_of_it(Real* p, const Real* g, Real* m, Real* v, const AdamStep& step)
   adam_update(*p, *g, *m, *v, adam_numbers<Real>(step, 0.1, 1, 0, 1));
   const auto rate = static_cast<Real>(lamb_trust(4, 9));
   lamb_update(*p, *g, *m, *v, rate, lamb_numbers<Real>(step, 1, 0));
-  const double squares = square_sum(p, 1);
+  double squares = square_sum(p, 1) + clip_factor(1, 1, 1e-6);
+  squares += lane_square_sum(1, 0, [&](long long i) { return p[i]; });
   return tree_sum(&squares, 1, 1);
 }
 

@@ -6,6 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/optim/sum_arithmetic.h"
+#include "cohort/optim/update_arithmetic.h"
 
 namespace cohort {
 void square_sums(const float* gradient, int64_t count, std::span<double> sums) {
@@ -26,9 +27,7 @@ double norm_of(std::span<const double> sums, double scale) {
 }
 
 double clip_factor(double norm, double limit) {
-  if (std::isnan(norm)) return norm;
-  if (limit == 0) return 1;
-  return std::min(1.0, limit / (norm + kClipEps));
+  return arithmetic::clip_factor(norm, limit, kClipEps);
 }
 
 }  // namespace cohort

@@ -40,6 +40,19 @@ COHORT_EVERYWHERE static double square_sum(const Real* values, long long count) 
   return join_lanes(lanes);
 }
 
+// The same cut over threads: one lane of it, where value(i) is element i of a chunk in
+// float or double. join_lanes() makes the sum of the chunk.
+template <typename Value>
+COHORT_EVERYWHERE static double lane_square_sum(long long count, int lane,
+                                                const Value& value) {
+  double sum = 0;
+  for (long long i = lane; i < count; i += kSumLanes) {
+    const double x = value(i);
+    sum += x * x;
+  }
+  return sum;
+}
+
 // The sums of a tensor's chunks, which lie `stride` apart, in a binary tree over their
 // indices: a node of level k has chunks [j << k, (j + 1) << k), as far as there are.
 // Whoever holds all chunks of a node can add them alone. 0 for no chunk.

@@ -29,6 +29,15 @@ static inline float square_root(float x) { return __builtin_sqrtf(x); }
 static inline double square_root(double x) { return __builtin_sqrt(x); }
 #endif
 
+// What a gradient of that norm is multiplied with (gradient_norm.h).
+COHORT_EVERYWHERE static inline double clip_factor(double norm, double limit,
+                                                   double eps) {
+  if (norm != norm) return norm;
+  if (limit == 0) return 1;
+  const double factor = limit / (norm + eps);
+  return factor < 1 ? factor : 1;
+}
+
 // ---- SGD and LARS ----------------------------------------------------------
 
 template <typename Real>

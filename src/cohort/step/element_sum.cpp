@@ -2,21 +2,16 @@
 #include "cohort/step/element_sum.h"
 
 #include "cohort/core/error.h"
-#include "cohort/core/mix.h"
 
 namespace cohort {
 namespace {
-
-// Odd, so that no two values of an element have one term.
-constexpr uint64_t kBits64 = 0xd6e8feb86659fd93u;
 
 template <typename Bits>
 uint64_t sum_as(const ElementRun& run, uint64_t seed) {
   const auto* const data = static_cast<const Bits*>(run.data);
   const uint64_t step = kGolden64 * static_cast<uint64_t>(run.stride);
   uint64_t at = seed + kGolden64 * static_cast<uint64_t>(run.first), sum = 0;
-  for (int64_t k = 0; k < run.count; ++k, at += step)
-    sum += mix64(at + kBits64 * data[k]);
+  for (int64_t k = 0; k < run.count; ++k, at += step) sum += element_term(at, data[k]);
   return sum;
 }
 

@@ -3,7 +3,17 @@
 
 #include <cstdint>
 
+#include "cohort/core/mix.h"
+
 namespace cohort {
+
+// What one element adds to a weights hash (docs/formats/weights_hash.md), with
+// `key` = seed + kGolden64 * number. Read by the compilers of host and device.
+// kBits64 is odd, so that no two values of an element have one term.
+inline constexpr uint64_t kBits64 = 0xd6e8feb86659fd93u;
+constexpr uint64_t element_term(uint64_t key, uint64_t bits) {
+  return mix64(key + kBits64 * bits);
+}
 
 // Elements that lie side by side and are numbered in even steps: element k has the
 // number first + k * stride.
@@ -15,8 +25,7 @@ struct ElementRun {
   int64_t stride = 1;
 };
 
-// The sum, modulo 2^64, of what each element adds to a weights hash
-// (docs/formats/weights_hash.md): mix64(seed + kGolden64 * number + kBits64 * bits).
+// The sum of the elements' terms, modulo 2^64.
 uint64_t sum_elements(const ElementRun& run, uint64_t seed);
 
 }  // namespace cohort
