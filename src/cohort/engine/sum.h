@@ -39,6 +39,8 @@ class TreeFold {
 
   // What is left: one node if the sums cover the whole batch.
   const std::vector<TreeNode>& left() const { return left_; }
+  // How often the last sum is added to the one before it, after each node.
+  const std::vector<int>& merges() const { return merges_; }
 
   // One pointer a node in, one a node that is left out.
   void operator()(std::span<const float* const> values, int64_t count,

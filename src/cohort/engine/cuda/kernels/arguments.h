@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What kernels are launched with: one struct for each, passed by value. One text for
+// the compiler of the host and for NVRTC, as update_arithmetic.h. Pointers are those of
+// the device.
+
+#include <cstdint>
+
+namespace cohort {
+
+// The numbers of one step, in device memory: so that a captured launch is never out of
+// date. Powers of beta are the host's, which rounds them alike everywhere.
+struct StepNumbers {
+  double rate = 0;
+  double mean_scale = 1;   // 1 / count: what makes the summed gradient the mean one
+  double grad_scale = 1;   // the same times the factor of clipping
+  double correction1 = 1;  // 1 - beta1^step
+  double correction2 = 1;  // 1 - beta2^step
+  double norm = 0;         // of the mean gradient
+  int64_t step = 1;        // counted from 1
+  int32_t gate = 1;        // 0: an update changes nothing
+  int32_t not_finite = 0;  // 1: a gradient is infinite or no number
+};
+
+namespace kernels {
+
+constexpr int kThreads = 256;     // of each block
+constexpr int kMostInputs = 128;  // of one launch that sums
+constexpr int kMostNodes = 256;   // that one fold adds
+constexpr int kMostLeft = 32;     // that one fold leaves
+constexpr int kTile = 4096;       // elements that a block updates at once
+constexpr int kNormChunk = 1024;  // as in optim/gradient_norm.h
+constexpr double kClipEps = 1e-6;
+
+struct SumArguments {
+  const void* inputs[kMostInputs];
+  float* out;
+  int64_t count;
+  int32_t num_inputs;
+};
+
+struct FoldArguments {
+  const float* values[kMostNodes];
+  float* out[kMostLeft];
+  int64_t count;
+  int32_t num_values;
+  int32_t num_out;
+  int8_t merges[kMostNodes];  // after each value
+};
+
+struct NarrowArguments {
+  const float* in;
+  void* out;
+  int64_t count;
+};
+
+// Elements [begin, begin + count) of a share; at most kNormChunk.
+struct Chunk {
+  int64_t begin;
+  int64_t count;
+  int64_t slot;  // where its sums go
+};
+
+struct ChunkArguments {
+  const void* values;
+  const Chunk* chunks;
+  int64_t num_chunks;
+  double* sums;
+};
+
+struct FiniteArguments {
+  const void* values;
+  int64_t count;
+  int32_t* flag;
+};
+
+struct NormArguments {
+  const double* sums;
+  int64_t count;
+  double limit;
+  StepNumbers* numbers;
+};
+
+// The chunks of one tensor, in the sums of all of them.
+struct TensorChunks {
+  int64_t first;
+  int64_t count;
+};
+
+struct TreeArguments {
+  const double* sums;
+  const TensorChunks* tensors;
+  int64_t num_tensors;
+  int64_t width;  // sums of each chunk
+  double* totals;
+};
+
+struct ElementArguments {
+  const void* data;
+  int64_t count;
+  uint64_t key;   // of the first element
+  uint64_t step;  // from one element's key to the next
+  uint64_t* sum;
+};
+
+// What a rule has for all steps.
+struct RuleNumbers {
+  double momentum, beta1, beta2, eps, trust;
+};
+
+// What is alike in a range of a share.
+struct RangeTraits {
+  double weight_decay;
+  int64_t place;  // of what adapts: its totals begin at place * width; else -1
+};
+
+// Elements [begin, begin + count) of a share, which lie in one range; at most kTile,
+// or kNormChunk where sums of chunks are made.
+struct Tile {
+  int64_t begin;
+  int32_t count;
+  int32_t range;
+  int64_t slot;  // of a chunk: where its sums go
+};
+
+struct UpdateArguments {
+  float* master;
+  float* states[2];
+  const void* gradient;
+  void* published;
+  const RangeTraits* ranges;
+  const Tile* tiles;
+  int64_t num_tiles;
+  double* sums;          // of chunks, where they are made
+  const double* totals;  // of tensors, where they are used
+  const StepNumbers* numbers;
+  RuleNumbers rule;
+};
+
+}  // namespace kernels
+}  // namespace cohort

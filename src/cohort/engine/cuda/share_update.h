@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cohort/engine/cuda/kernel_launcher.h"
+#include "cohort/engine/state_kernels.h"
+
+namespace cohort {
+
+// An update rule over a share by kernels: the first of update_program() has the number
+// `kernel`. Its tables lie in memory of the device. Borrows the launcher.
+class DeviceShareUpdate final : public ShareUpdate {
+ public:
+  DeviceShareUpdate(KernelLauncher& launcher, int kernel,
+                    const ShareUpdateOptions& options);
+
+  void reduce(const ShareMemory& share, const Tensor& gradient, const Tensor& numbers,
+              const Tensor& sums) override;
+  void apply(const ShareMemory& share, const Tensor& gradient, const Tensor& numbers,
+             const Tensor& totals) override;
+
+ private:
+  kernels::UpdateArguments arguments(const ShareMemory& share, const Tensor& gradient,
+                                     const Tensor& numbers) const;
+
+  KernelLauncher& launcher_;
+  int kernel_;
+  size_t states_;
+  bool reduces_;
+  int64_t end_ = 0;  // of the last range
+  at::ScalarType gradient_;
+  std::optional<at::ScalarType> published_;
+  kernels::RuleNumbers rule_;
+  // Rows of kernels::RangeTraits, kernels::Tile and, for chunks, kernels::Tile again.
+  Tensor ranges_, tiles_, chunks_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/state_kernels.h"
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "cohort/optim/adam.h"
+#include "cohort/optim/gradient_norm.h"
+
+namespace cohort {
+namespace {
+
+static_assert(kernels::kNormChunk == kNormChunk && kernels::kClipEps == kClipEps);
+
+Tensor int_view(const Tensor& numbers, size_t offset) {
+  return numbers.narrow(0, static_cast<int64_t>(offset), sizeof(int32_t))
+      .view(at::kInt);
+}
+
+template <typename Row>
+Tensor table_of(std::span<const Row> rows, at::Device device) {
+  constexpr auto kColumns = static_cast<int64_t>(sizeof(Row) / sizeof(int64_t));
+  const Tensor host =
+      at::empty({static_cast<int64_t>(rows.size()), kColumns}, at::kLong);
+  if (!rows.empty()) std::memcpy(host.data_ptr(), rows.data(), rows.size_bytes());
+  return host.to(device);
+}
+
+}  // namespace
+
+StepNumbers step_numbers_of(const UpdateOptions& options, const StepScalars& scalars) {
+  const auto adam =
+      adam_step({.beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps},
+                scalars.step);
+  return {.rate = scalars.rate,
+          .mean_scale = scalars.grad_scale,
+          .grad_scale = scalars.grad_scale,
+          .correction1 = adam.correction1,
+          .correction2 = adam.correction2,
+          .step = scalars.step};
+}
+
+Tensor make_step_numbers(at::Device device) {
+  const Tensor numbers =
+      at::zeros({sizeof(StepNumbers)}, at::TensorOptions(at::kByte).device(device));
+  send_step_numbers(numbers, {});
+  return numbers;
+}
+
+// Pinned memory is only used again when the transfer from it is done: LibTorch's
+// allocator sees to that.
+void send_step_numbers(const Tensor& to, const StepNumbers& numbers) {
+  const Tensor host =
+      at::empty({sizeof(StepNumbers)},
+                at::TensorOptions(at::kByte).pinned_memory(to.device().is_cuda()));
+  std::memcpy(host.data_ptr(), &numbers, sizeof numbers);
+  to.copy_(host, /*non_blocking=*/true);
+}
+
+StepNumbers read_step_numbers(const Tensor& from) {
+  const Tensor host = from.cpu();
+  StepNumbers numbers;
+  std::memcpy(&numbers, host.const_data_ptr(), sizeof numbers);
+  return numbers;
+}
+
+Tensor gate_of(const Tensor& numbers) {
+  return int_view(numbers, offsetof(StepNumbers, gate));
+}
+
+Tensor not_finite_of(const Tensor& numbers) {
+  return int_view(numbers, offsetof(StepNumbers, not_finite));
+}
+
+Tensor StateKernels::chunk_table(std::span<const kernels::Chunk> chunks) const {
+  return table_of(chunks, device());
+}
+
+Tensor StateKernels::tensor_table(
+    std::span<const kernels::TensorChunks> tensors) const {
+  return table_of(tensors, device());
+}
+
+}  // namespace cohort
