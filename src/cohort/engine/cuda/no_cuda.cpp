@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/state_kernels.h"
 
 namespace cohort {
 
@@ -9,9 +10,16 @@ bool cuda_is_built() { return false; }
 int cuda_device_count() { return 0; }
 int64_t cuda_free_memory(int) { return 0; }
 
-std::unique_ptr<CudaLane> make_cuda_lane(int) {
+namespace {
+
+[[noreturn]] void refuse_cuda() {
   throw ConfigError(text("[engine] ", why_no_cuda(),
                          "; a build against a LibTorch with libtorch_cuda has it"));
 }
+
+}  // namespace
+
+std::unique_ptr<CudaLane> make_cuda_lane(int) { refuse_cuda(); }
+std::unique_ptr<StateKernels> make_cuda_kernels(int) { refuse_cuda(); }
 
 }  // namespace cohort

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/cuda/testing_kernels.h"
+
+namespace cohort {
+
+std::vector<test::KernelsUnderTest> test::kernels_under_test() {
+  return {{"Cuda", why_no_cuda, [] { return make_cuda_kernels(); }}};
+}
+
+namespace {
+
+using test::same_bits;
+using test::values_of;
+
+class CapturedKernelsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = why_no_cuda(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+constexpr int64_t kShare = 9000;
+constexpr double kLimit = 0.25;
+
+// All of a step behind the backward: sum, norm, clipping, sums over tensors, update.
+class WholeStep {
+ public:
+  WholeStep(StateKernels& kernels, const std::string& rule)
+      : kernels_(kernels), options_{.name = rule} {
+    update_ = kernels.make_share_update(
+        {.rule = options_,
+         .ranges = {{0, 5000, {0.01, true}, 0, 0}, {5120, kShare, {0, false}}},
+         .gradient = at::kFloat,
+         .published = at::kBFloat16});
+    const auto real = at::TensorOptions(at::kFloat).device(kernels.device());
+    for (uint64_t i = 0; i < 3; ++i) slices.push_back(values_of(kShare, i).to(real));
+    for (const Tensor& slice : slices) inputs_.push_back(slice);
+    share.master = values_of(kShare, 7).to(real);
+    for (size_t k = 0; k < make_update_rule(options_)->states().size(); ++k)
+      share.states.push_back(at::zeros({kShare}, real));
+    share.published = at::zeros({kShare}, real.dtype(at::kBFloat16));
+    sum_ = at::zeros({kShare}, real);
+    squares_ = at::zeros({9}, real.dtype(at::kDouble));
+    sums_ = at::zeros({5, 2}, real.dtype(at::kDouble));
+    totals_ = at::zeros({1, 2}, real.dtype(at::kDouble));
+    std::vector<kernels::Chunk> chunks;
+    for (int64_t c = 0; c < 9; ++c)
+      chunks.push_back({c * 1024, std::min<int64_t>(1024, kShare - c * 1024), c});
+    chunks_ = kernels.chunk_table(chunks);
+    tensors_ = kernels.tensor_table(std::vector<kernels::TensorChunks>{{0, 5}});
+    numbers = make_step_numbers(kernels.device());
+  }
+
+  void send(int64_t step, double rate) {
+    send_step_numbers(
+        numbers, step_numbers_of(options_,
+                                 {.rate = rate, .grad_scale = 1.0 / 24, .step = step}));
+  }
+
+  void launch() {
+    kernels_.sum_in_order(inputs_, sum_);
+    kernels_.mark_not_finite(sum_, not_finite_of(numbers));
+    kernels_.square_sums(sum_, chunks_, squares_);
+    kernels_.norm(squares_, kLimit, numbers);
+    update_->reduce(share, sum_, numbers, sums_);
+    kernels_.add_chunks(sums_, tensors_, totals_);
+    update_->apply(share, sum_, numbers, totals_);
+  }
+
+  void expect_same(const WholeStep& other) const {
+    EXPECT_TRUE(same_bits(share.master, other.share.master));
+    EXPECT_TRUE(same_bits(share.published, other.share.published));
+    for (size_t k = 0; k < share.states.size(); ++k)
+      EXPECT_TRUE(same_bits(share.states[k], other.share.states[k]));
+    EXPECT_EQ(read_step_numbers(numbers).norm, read_step_numbers(other.numbers).norm);
+  }
+
+  std::vector<Tensor> slices;
+  ShareMemory share;
+  Tensor numbers;
+
+ private:
+  StateKernels& kernels_;
+  UpdateOptions options_;
+  std::unique_ptr<ShareUpdate> update_;
+  std::vector<Tensor> inputs_;
+  Tensor sum_, squares_, sums_, totals_, chunks_, tensors_;
+};
+
+// A replay reads rate, step, gradients and gate as they are then.
+TEST_F(CapturedKernelsTest, AReplayGivesTheBitsOfTheHostAtEveryStep) {
+  const auto lane = make_cuda_lane();
+  const auto gpu = make_cuda_kernels(), host = make_host_kernels();
+  for (const char* rule : {"sgd", "adam", "adamw", "lars", "lamb"}) {
+    SCOPED_TRACE(rule);
+    std::unique_ptr<WholeStep> captured;
+    lane->run([&] { captured = std::make_unique<WholeStep>(*gpu, rule); });
+    WholeStep plain(*host, rule);
+    const int graph = lane->capture([&] { captured->launch(); });
+    for (int64_t step = 1; step <= 4; ++step) {
+      const double rate = 0.1 / static_cast<double>(step);
+      const Tensor fresh = values_of(kShare, 50 + static_cast<uint64_t>(step));
+      plain.slices[1].copy_(fresh);
+      plain.send(step, rate);
+      plain.launch();
+      lane->run([&] {
+        captured->slices[1].copy_(fresh);
+        captured->send(step, rate);
+      });
+      lane->replay(graph);
+      lane->wait();
+      captured->expect_same(plain);
+    }
+    const Tensor before = captured->share.master.cpu();
+    lane->run([&] {
+      captured->send(5, 0.1);
+      gate_of(captured->numbers).zero_();
+    });
+    lane->replay(graph);
+    lane->wait();
+    EXPECT_TRUE(same_bits(captured->share.master, before));
+  }
+}
+
+TEST_F(CapturedKernelsTest, LaunchesAllocateNothing) {
+  const auto lane = make_cuda_lane();
+  const auto gpu = make_cuda_kernels();
+  WholeStep step(*gpu, "lamb");
+  step.launch();
+  const int64_t before = lane->peak_bytes();
+  for (int i = 0; i < 3; ++i) step.launch();
+  EXPECT_EQ(lane->peak_bytes(), before);
+  lane->wait();
+}
+
+}  // namespace
+}  // namespace cohort
