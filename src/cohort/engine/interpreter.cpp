@@ -24,7 +24,7 @@ Interpreter::Interpreter(const Schedule& schedule, const Role& role, bool moves_
     : role_(role),
       moves_alone_(moves_alone),
       lanes_count_(schedule.lanes()),
-      inputs_in_lane_(writers_in_lane(role.actions)),
+      inputs_in_lane_(inputs_in_lane(role.actions)),
       is_staged_(!schedule.stages.empty()),
       is_collective_(collectives(schedule, role)),
       waits_(role.actions.size(), 0) {}
@@ -125,7 +125,8 @@ void Interpreter::drop_sent(int lane) {
     finish(lanes_[lane].front());
 }
 
-// Communication is started ahead of its lane: what it reads of it must be there, too.
+// Communication is started ahead of its lane: what it reads of it must be there, too,
+// and what it overwrites must have been used.
 // An update that is its reduction comes behind the loss, for its lane is in order.
 void Interpreter::finish_inputs(int index) {
   const Action& action = role_.actions[index];

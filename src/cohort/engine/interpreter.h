@@ -69,7 +69,7 @@ class Interpreter {
   const Role& role_;
   bool moves_alone_;
   int lanes_count_;
-  std::vector<std::vector<int>> inputs_in_lane_;  // by action: writers of what it reads
+  std::vector<std::vector<int>> inputs_in_lane_;  // by action
   bool is_staged_;                                // the list is of a pipeline
   std::vector<bool> is_collective_;               // by action: all of a group have it
   std::vector<PendingWork> pending_;              // by action

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <unordered_map>
+#include <utility>
 
 namespace cohort {
 namespace {
@@ -202,15 +204,24 @@ void derive_waits(std::vector<Action>& actions, int lanes, bool runs_ahead) {
   if (runs_ahead) deriver.derive_next_step();
 }
 
-std::vector<std::vector<int>> writers_in_lane(const std::vector<Action>& actions) {
+std::vector<std::vector<int>> inputs_in_lane(const std::vector<Action>& actions) {
   std::vector<std::vector<int>> all(actions.size());
   Uses uses;
+  std::map<std::pair<int, int>, int> last;  // use of a buffer, by lane and buffer
   for (size_t i = 0; i < actions.size(); ++i) {
-    for (const auto& access : actions[i].reads)
+    const Action& action = actions[i];
+    for (const auto& access : action.reads)
       if (const int writer = uses.writer_of(access);
-          writer != kNone && actions[writer].lane == actions[i].lane)
+          writer != kNone && actions[writer].lane == action.lane)
         all[i].push_back(writer);
-    uses.add(static_cast<int>(i), actions[i]);
+    for (const auto& access : action.writes)
+      if (const auto used = last.find({action.lane, access.buffer});
+          access.buffer != kNone && used != last.end())
+        all[i].push_back(used->second);
+    uses.add(static_cast<int>(i), action);
+    for (const auto* accesses : {&action.reads, &action.writes})
+      for (const auto& access : *accesses)
+        last[{action.lane, access.buffer}] = static_cast<int>(i);
   }
   return all;
 }

@@ -14,8 +14,9 @@ namespace cohort {
 // one's actions, too: the list is taken twice in a row.
 void derive_waits(std::vector<Action>& actions, int lanes, bool runs_ahead = false);
 
-// By action: earlier ones of its own lane that write what it reads. Whoever starts an
-// action before the lane has finished the one before it must finish these first.
-std::vector<std::vector<int>> writers_in_lane(const std::vector<Action>& actions);
+// By action: earlier ones of its own lane that write what it reads, or use a buffer that
+// it writes to. Whoever starts an action before the lane has finished the one before it
+// must finish these first.
+std::vector<std::vector<int>> inputs_in_lane(const std::vector<Action>& actions);
 
 }  // namespace cohort

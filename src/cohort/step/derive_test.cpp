@@ -98,6 +98,19 @@ TEST_F(DeriveTest, WhatALaneHasWaitedForIsCertainForTheNext) {
   EXPECT_THAT(waits_of(2), IsEmpty());
 }
 
+TEST_F(DeriveTest, WhoStartsAheadOfItsLaneFinishesWhatItReadsAndOverwrites) {
+  makes(1, What::kLeaf, 0, 7);
+  makes(1, What::kLeaf, 1, 8);
+  reads(1, What::kLeaf, 0);
+  makes(0, What::kLeaf, 2, 8);
+  makes(1, What::kLeaf, 3, 7);
+  const auto inputs = inputs_in_lane(actions_);
+  EXPECT_THAT(inputs[1], IsEmpty());
+  EXPECT_THAT(inputs[2], ElementsAre(0));
+  EXPECT_THAT(inputs[3], IsEmpty());
+  EXPECT_THAT(inputs[4], ElementsAre(2));
+}
+
 TEST_F(DeriveTest, EarlierWaitsAreDropped) {
   makes(0, What::kAct, 0);
   reads(1, What::kAct, 0);
