@@ -17,7 +17,7 @@ StepNumbers& numbers_in(const Tensor& numbers) {
 }
 
 template <typename Row>
-std::span<const Row> rows_of(const Tensor& table) {
+std::span<const Row> table_rows(const Tensor& table) {
   return {static_cast<const Row*>(table.const_data_ptr()),
           static_cast<size_t>(table.size(0))};
 }
@@ -137,7 +137,7 @@ class HostKernels final : public StateKernels {
   void square_sums(const Tensor& values, const Tensor& chunks,
                    const Tensor& sums) override {
     std::vector<float> widened;
-    for (const auto& chunk : rows_of<kernels::Chunk>(chunks))
+    for (const auto& chunk : table_rows<kernels::Chunk>(chunks))
       cohort::square_sums(widened_part(values, chunk.begin, chunk.count, widened),
                           chunk.count,
                           std::span(sums.data_ptr<double>() + chunk.slot, 1));
@@ -157,7 +157,7 @@ class HostKernels final : public StateKernels {
                   const Tensor& totals) override {
     const auto width = static_cast<size_t>(sums.size(1));
     double* to = totals.data_ptr<double>();
-    for (const auto& tensor : rows_of<kernels::TensorChunks>(tensors)) {
+    for (const auto& tensor : table_rows<kernels::TensorChunks>(tensors)) {
       cohort::add_chunks(
           std::span(row_of(sums, tensor.first).data(), tensor.count * width),
           std::span(to, width));

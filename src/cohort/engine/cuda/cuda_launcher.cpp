@@ -23,10 +23,9 @@ constexpr int64_t kBlocksOfProcessor = 32;
 
 // Wheels and toolkits put NVRTC beside the runtime.
 std::filesystem::path runtime_folder() {
+  const void* const there = dlsym(RTLD_DEFAULT, "cudaGetDeviceCount");
   Dl_info found{};
-  if (dladdr(reinterpret_cast<const void*>(&cudaGetDeviceCount), &found) == 0 ||
-      !found.dli_fname)
-    return {};
+  if (!there || dladdr(there, &found) == 0 || !found.dli_fname) return {};
   return std::filesystem::path(found.dli_fname).parent_path();
 }
 

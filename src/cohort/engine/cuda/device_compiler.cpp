@@ -47,15 +47,15 @@ std::string first_error(const std::string& log) {
   return log.substr(0, log.find('\n'));
 }
 
-constexpr size_t kHashDigits = 16;
+constexpr size_t kCacheHashDigits = 16;
 
 // A file of the cache begins with the hash of what follows.
 std::string read_cached(const std::filesystem::path& path) {
   try {
     const std::string file = read_file(path);
-    if (file.size() <= kHashDigits) return "";
-    std::string code = file.substr(kHashDigits);
-    return file.compare(0, kHashDigits, hex16(hash64(code))) == 0 ? code : "";
+    if (file.size() <= kCacheHashDigits) return "";
+    std::string code = file.substr(kCacheHashDigits);
+    return file.compare(0, kCacheHashDigits, hex16(hash64(code))) == 0 ? code : "";
   } catch (const Error&) {
     return "";
   }

@@ -32,7 +32,7 @@ int dtype_index(at::ScalarType dtype) {
   return dtype == at::kBFloat16 ? 1 : 2;
 }
 
-int typed(TypedKernel kernel, at::ScalarType dtype) {
+int typed_kernel(TypedKernel kernel, at::ScalarType dtype) {
   return dtype_index(dtype) * kTypedKernels + kernel;
 }
 
@@ -77,7 +77,7 @@ class DeviceKernels final : public StateKernels {
   void narrow(const Tensor& in, const Tensor& out) override {
     check(in, out.numel());
     check(out, out.numel());
-    launch(typed(kNarrow, out.scalar_type()), blocks_for(in.numel()),
+    launch(typed_kernel(kNarrow, out.scalar_type()), blocks_for(in.numel()),
            kernels::NarrowArguments{in.const_data_ptr<float>(), out.data_ptr(),
                                     in.numel()});
   }
@@ -113,7 +113,7 @@ class DeviceKernels final : public StateKernels {
 
   void mark_not_finite(const Tensor& values, const Tensor& flag) override {
     check(values, values.numel());
-    launch(typed(kFinite, values.scalar_type()), blocks_for(values.numel()),
+    launch(typed_kernel(kFinite, values.scalar_type()), blocks_for(values.numel()),
            kernels::FiniteArguments{values.const_data_ptr(), values.numel(),
                                     flag.data_ptr<int32_t>()});
   }
@@ -121,7 +121,8 @@ class DeviceKernels final : public StateKernels {
   void square_sums(const Tensor& values, const Tensor& chunks,
                    const Tensor& sums) override {
     check(values, values.numel());
-    launch(typed(kSquares, values.scalar_type()), blocks_of_chunks(chunks.size(0)),
+    launch(typed_kernel(kSquares, values.scalar_type()),
+           blocks_of_chunks(chunks.size(0)),
            kernels::ChunkArguments{
                values.const_data_ptr(),
                static_cast<const kernels::Chunk*>(chunks.const_data_ptr()),
@@ -188,7 +189,8 @@ class DeviceKernels final : public StateKernels {
     arguments.out = out.data_ptr<float>();
     arguments.count = out.numel();
     arguments.num_inputs = static_cast<int32_t>(inputs.size());
-    launch(typed(kernel, inputs[0].scalar_type()), blocks_for(out.numel()), arguments);
+    launch(typed_kernel(kernel, inputs[0].scalar_type()), blocks_for(out.numel()),
+           arguments);
   }
 
   std::unique_ptr<KernelLauncher> launcher_;
