@@ -134,6 +134,16 @@ class HostKernels final : public StateKernels {
     }
   }
 
+  void mark_chunks_not_finite(const Tensor& values, const Tensor& chunks,
+                              const Tensor& flag) override {
+    for (const auto& chunk : table_rows<kernels::Chunk>(chunks))
+      mark_not_finite(values.narrow(0, chunk.begin, chunk.count), flag);
+  }
+
+  void close_gate(const Tensor& numbers) override {
+    if (numbers_in(numbers).not_finite) numbers_in(numbers).gate = 0;
+  }
+
   void square_sums(const Tensor& values, const Tensor& chunks,
                    const Tensor& sums) override {
     std::vector<float> widened;

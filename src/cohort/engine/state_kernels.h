@@ -107,6 +107,11 @@ class StateKernels {
 
   // flag (one int32) = 1 if an element is infinite or no number; else it stays.
   virtual void mark_not_finite(const Tensor& values, const Tensor& flag) = 0;
+  // The same of the chunks of a chunk_table() alone: padding may hold anything.
+  virtual void mark_chunks_not_finite(const Tensor& values, const Tensor& chunks,
+                                      const Tensor& flag) = 0;
+  // Closes the gate if not_finite is set: behind the vote of all ranks.
+  virtual void close_gate(const Tensor& numbers) = 0;
 
   // sums[slot] = the sum of squares of each chunk, float64 (optim/gradient_norm.h).
   // `chunks`: chunk_table() of chunks that lie in `values`.

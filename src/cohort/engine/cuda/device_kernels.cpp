@@ -17,10 +17,19 @@ constexpr std::array<int, 4> kDepths = {2, 4, 8, kernels::kMostLeft};
 
 // Numbers of kernels in sum_program(): those of a dtype, one dtype after another, then
 // the others.
-enum TypedKernel { kSum, kSumOnTop, kNarrow, kFinite, kSquares, kTypedKernels };
+enum TypedKernel {
+  kSum,
+  kSumOnTop,
+  kNarrow,
+  kFinite,
+  kChunksFinite,
+  kSquares,
+  kTypedKernels
+};
 enum OtherKernel {
   kFold = 3 * kTypedKernels,
   kNorm = kFold + static_cast<int>(kDepths.size()),
+  kGate,
   kAddChunks,
   kElements,  // by log2 of their bytes
 };
@@ -114,8 +123,23 @@ class DeviceKernels final : public StateKernels {
   void mark_not_finite(const Tensor& values, const Tensor& flag) override {
     check(values, values.numel());
     launch(typed_kernel(kFinite, values.scalar_type()), blocks_for(values.numel()),
-           kernels::FiniteArguments{values.const_data_ptr(), values.numel(),
+           kernels::FiniteArguments{values.const_data_ptr(), values.numel(), nullptr, 0,
                                     flag.data_ptr<int32_t>()});
+  }
+
+  void mark_chunks_not_finite(const Tensor& values, const Tensor& chunks,
+                              const Tensor& flag) override {
+    check(values, values.numel());
+    launch(typed_kernel(kChunksFinite, values.scalar_type()), chunks.size(0),
+           kernels::FiniteArguments{
+               values.const_data_ptr(), values.numel(),
+               static_cast<const kernels::Chunk*>(chunks.const_data_ptr()),
+               chunks.size(0), flag.data_ptr<int32_t>()});
+  }
+
+  void close_gate(const Tensor& numbers) override {
+    launch(kGate, 1,
+           kernels::GateArguments{static_cast<StepNumbers*>(numbers.data_ptr())});
   }
 
   void square_sums(const Tensor& values, const Tensor& chunks,
@@ -210,10 +234,12 @@ KernelProgram sum_program() {
     add(text("sum_inputs<", type, ", true>"), "SumArguments");
     add(text("narrow<", type, ">"), "NarrowArguments");
     add(text("mark_not_finite<", type, ">"), "FiniteArguments");
+    add(text("mark_chunks_not_finite<", type, ">"), "FiniteArguments");
     add(text("square_sums<", type, ">"), "ChunkArguments");
   }
   for (const int depth : kDepths) add(text("fold<", depth, ">"), "FoldArguments");
   add("norm", "NormArguments");
+  add("close_gate", "GateArguments");
   add("add_chunks", "TreeArguments");
   for (const int bits : {8, 16, 32, 64})
     add(text("sum_elements<uint", bits, "_t>"), "ElementArguments");

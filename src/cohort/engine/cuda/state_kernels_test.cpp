@@ -146,6 +146,33 @@ TEST_P(StateKernelsTest, MarksWhatIsNotFiniteAndNeverTakesItBack) {
       }
 }
 
+// Padding may hold anything; the last chunk begins where no pack does.
+TEST_P(StateKernelsTest, MarksWhatIsNotFiniteInChunks) {
+  const Tensor chunks =
+      kernels_->chunk_table(std::vector<kernels::Chunk>{{0, 1024, 0}, {1030, 7, 1}});
+  for (const auto dtype : test::kGradientTypes)
+    for (const int64_t at : {0, 1023, 1024, 1029, 1030, 1036, 1037, 1099}) {
+      Tensor values = values_of(1100, 8).to(dtype);
+      values[at] = std::numeric_limits<float>::infinity();
+      const bool counts = at < 1024 || (at >= 1030 && at < 1037);
+      const Tensor flag = zeros({1}, at::kInt);
+      kernels_->mark_chunks_not_finite(there(values), chunks, flag);
+      EXPECT_EQ(flag.item<int>(), counts ? 1 : 0) << dtype << " at " << at;
+    }
+}
+
+TEST_P(StateKernelsTest, ClosesTheGateOnlyIfSomethingWasNotFinite) {
+  const Tensor numbers = make_step_numbers(kernels_->device());
+  kernels_->close_gate(numbers);
+  EXPECT_EQ(gate_of(numbers).item<int>(), 1);
+  not_finite_of(numbers).fill_(1);
+  kernels_->close_gate(numbers);
+  EXPECT_EQ(gate_of(numbers).item<int>(), 0);
+  not_finite_of(numbers).zero_();
+  kernels_->close_gate(numbers);  // whoever closed it opens it
+  EXPECT_EQ(gate_of(numbers).item<int>(), 0);
+}
+
 double squares_by_hand(const float* values, int64_t count) {
   double lanes[8] = {};
   for (int64_t i = 0; i < count; ++i)

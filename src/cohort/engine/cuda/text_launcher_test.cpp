@@ -47,11 +47,12 @@ using TextKernel = void (*)(const void*);
 #__VA_ARGS__,                                                             \
         [](const void* a) { __VA_ARGS__(*static_cast<const Arguments*>(a)); } \
   }
-#define COHORT_TYPED(Type)                                   \
-  COHORT_KERNEL(SumArguments, sum_inputs<Type, false>),      \
-      COHORT_KERNEL(SumArguments, sum_inputs<Type, true>),   \
-      COHORT_KERNEL(NarrowArguments, narrow<Type>),          \
-      COHORT_KERNEL(FiniteArguments, mark_not_finite<Type>), \
+#define COHORT_TYPED(Type)                                          \
+  COHORT_KERNEL(SumArguments, sum_inputs<Type, false>),             \
+      COHORT_KERNEL(SumArguments, sum_inputs<Type, true>),          \
+      COHORT_KERNEL(NarrowArguments, narrow<Type>),                 \
+      COHORT_KERNEL(FiniteArguments, mark_not_finite<Type>),        \
+      COHORT_KERNEL(FiniteArguments, mark_chunks_not_finite<Type>), \
       COHORT_KERNEL(ChunkArguments, square_sums<Type>)
 #define COHORT_UPDATE(Rule, Type)                                \
   COHORT_KERNEL(UpdateArguments, update<Rule, Type, Nothing>),   \
@@ -75,6 +76,7 @@ const std::map<std::string, TextKernel>& text_kernels() {
       COHORT_KERNEL(FoldArguments, fold<8>),
       COHORT_KERNEL(FoldArguments, fold<32>),
       COHORT_KERNEL(NormArguments, norm),
+      COHORT_KERNEL(GateArguments, close_gate),
       COHORT_KERNEL(TreeArguments, add_chunks),
       COHORT_KERNEL(ElementArguments, sum_elements<uint8_t>),
       COHORT_KERNEL(ElementArguments, sum_elements<uint16_t>),

@@ -69,10 +69,17 @@ struct ChunkArguments {
   double* sums;
 };
 
+// All values, or, with chunks, those in them.
 struct FiniteArguments {
   const void* values;
   int64_t count;
+  const Chunk* chunks;
+  int64_t num_chunks;
   int32_t* flag;
+};
+
+struct GateArguments {
+  StepNumbers* numbers;
 };
 
 struct NormArguments {

@@ -110,18 +110,42 @@ __device__ inline void fold(const FoldArguments& a) {
 // x - x is 0 for every finite x, and no number otherwise.
 __device__ inline bool is_finite(float x) { return x - x == 0; }
 
+// Of `count` values, shared out as for_elements() does.
 template <typename In>
-__device__ inline void mark_not_finite(const FiniteArguments& a) {
-  const In* const values = static_cast<const In*>(a.values);
+__device__ inline bool all_finite(const In* values, int64_t count, int64_t first,
+                                  int64_t step) {
   bool finite = true;
   for_elements(
-      a.count, packs(values), thread_of_grid(), threads_of_grid(),
+      count, packs(values), first, step,
       [&](int64_t i) {
         const Pack<float> x = load_wide(values + i);
         for (int e = 0; e < kPack; ++e) finite = finite && is_finite(x.at[e]);
       },
       [&](int64_t i) { finite = finite && is_finite(widened(values[i])); });
-  if (!finite) *a.flag = 1;  // whoever else writes it writes the same
+  return finite;
+}
+
+// Whoever else writes the flag writes the same.
+template <typename In>
+__device__ inline void mark_not_finite(const FiniteArguments& a) {
+  if (!all_finite(static_cast<const In*>(a.values), a.count, thread_of_grid(),
+                  threads_of_grid()))
+    *a.flag = 1;
+}
+
+template <typename In>
+__device__ inline void mark_chunks_not_finite(const FiniteArguments& a) {
+  bool finite = true;
+  for (int64_t c = blockIdx.x; c < a.num_chunks; c += gridDim.x) {
+    const Chunk chunk = a.chunks[c];
+    const In* const values = static_cast<const In*>(a.values) + chunk.begin;
+    if (!all_finite(values, chunk.count, threadIdx.x, blockDim.x)) finite = false;
+  }
+  if (!finite) *a.flag = 1;
+}
+
+__device__ inline void close_gate(const GateArguments& a) {
+  if (thread_of_grid() == 0 && a.numbers->not_finite) a.numbers->gate = 0;
 }
 
 // Sums of squares of chunks, a thread for each lane of a chunk. lane_sum(chunk, lane)
