@@ -83,8 +83,9 @@ struct ShareUpdateOptions {
 //
 // On a GPU calls start work on the calling thread's current stream, allocate nothing
 // and wait for nothing: they may be captured, and a replay reads numbers and flags as
-// they are then. Tensors must live until the work is done. Only make_share_update()
-// and the tables are slow: call them once, beforehand.
+// they are then. Tensors and updates must live until the work is done, and as long as
+// a graph that holds it. Only make_share_update() and the tables are slow: call them
+// once, beforehand. Kernels must outlive the updates they made.
 //
 // Failure: BugError for tensors that do not fit; CUDA's own errors come as c10::Error.
 // Thread safety: none.

@@ -48,21 +48,16 @@ class CudaLauncher final : public KernelLauncher {
     most_blocks_ = kBlocksOfProcessor * ask(cudaDevAttrMultiProcessorCount);
   }
 
-  ~CudaLauncher() override {
-    // What cannot be let go is of no use to anyone any more.
-    for (const cudaLibrary_t library : libraries_) cudaLibraryUnload(library);
-    cudaGetLastError();
-  }
-
   at::Device device() const override { return device_; }
 
+  // What is loaded stays as long as the process: work in flight or a captured graph may
+  // hold it longer than this lives.
   int load(const KernelProgram& program) override {
     const c10::cuda::CUDAGuard guard(device_);
     const std::string code = compiler_->compile_once(program, gpu_, kernel_cache());
     cudaLibrary_t library = nullptr;
     C10_CUDA_CHECK(cudaLibraryLoadData(&library, code.data(), nullptr, nullptr, 0,
                                        nullptr, nullptr, 0));
-    libraries_.push_back(library);
     const int first = static_cast<int>(kernels_.size());
     for (size_t i = 0; i < program.kernels.size(); ++i) {
       cudaKernel_t kernel = nullptr;
@@ -93,7 +88,6 @@ class CudaLauncher final : public KernelLauncher {
   std::unique_ptr<DeviceCompiler> compiler_;
   GpuArchitecture gpu_;
   int64_t most_blocks_ = 0;
-  std::vector<cudaLibrary_t> libraries_;
   std::vector<cudaKernel_t> kernels_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 using test::same_bits;
 using test::values_of;
 
-class CapturedKernelsTest : public testing::Test {
+class KernelsGpuTest : public testing::Test {
  protected:
   void SetUp() override {
     if (const std::string why = why_no_cuda(); !why.empty()) GTEST_SKIP() << why;
@@ -92,7 +92,7 @@ class WholeStep {
 };
 
 // A replay reads rate, step, gradients and gate as they are then.
-TEST_F(CapturedKernelsTest, AReplayGivesTheBitsOfTheHostAtEveryStep) {
+TEST_F(KernelsGpuTest, AReplayGivesTheBitsOfTheHostAtEveryStep) {
   const auto lane = make_cuda_lane();
   const auto gpu = make_cuda_kernels(), host = make_host_kernels();
   for (const char* rule : {"sgd", "adam", "adamw", "lars", "lamb"}) {
@@ -125,6 +125,57 @@ TEST_F(CapturedKernelsTest, AReplayGivesTheBitsOfTheHostAtEveryStep) {
     EXPECT_TRUE(same_bits(captured->share.master, before));
     EXPECT_EQ(read_step_numbers(captured->numbers).gate, 0);
   }
+}
+
+// What comes of so many elements that every block of a grid has several turns.
+struct LargeResults {
+  Tensor sum, squares, hash, flag;
+  ShareMemory share;
+};
+
+LargeResults run_large(StateKernels& kernels, const Tensor& values) {
+  const int64_t count = values.numel();
+  const auto real = at::TensorOptions(at::kFloat).device(kernels.device());
+  LargeResults made{
+      .sum = at::zeros({count}, real),
+      .squares = at::zeros({(count + 1023) / 1024}, real.dtype(at::kDouble)),
+      .hash = at::zeros({1}, real.dtype(at::kLong)),
+      .flag = at::zeros({1}, real.dtype(at::kInt))};
+  const Tensor gradient = values.to(real);
+  const Tensor inputs[] = {gradient, gradient.flip(0)};
+  kernels.sum_in_order(inputs, made.sum);
+  std::vector<kernels::Chunk> chunks;
+  for (int64_t at = 0; at < count; at += 1024)
+    chunks.push_back({at, std::min<int64_t>(1024, count - at), at / 1024});
+  kernels.square_sums(made.sum, kernels.chunk_table(chunks), made.squares);
+  kernels.sum_elements(made.sum, 5, 1, 17, made.hash);
+  ShareUpdateOptions options;
+  options.rule.name = "adamw";
+  options.ranges = {{0, count / 3, {0.01, false}}, {count / 3, count, {0, false}}};
+  options.published = at::kBFloat16;
+  made.share = {.master = gradient.clone(),
+                .states = {at::zeros({count}, real), at::zeros({count}, real)},
+                .published = at::zeros({count}, real.dtype(at::kBFloat16))};
+  const Tensor numbers = make_step_numbers(kernels.device());
+  send_step_numbers(numbers, step_numbers_of(options.rule, {.rate = 0.1, .step = 1}));
+  kernels.make_share_update(options)->apply(made.share, made.sum, numbers, {});
+  made.sum[count - 1] = std::numeric_limits<float>::quiet_NaN();
+  kernels.mark_not_finite(made.sum, made.flag);
+  return made;
+}
+
+TEST_F(KernelsGpuTest, BlocksWithSeveralTurnsLeaveNothingOut) {
+  const Tensor values = values_of(18'000'001, 3);
+  const LargeResults gpu = run_large(*make_cuda_kernels(), values);
+  const LargeResults host = run_large(*make_host_kernels(), values);
+  EXPECT_TRUE(same_bits(gpu.sum, host.sum));
+  EXPECT_TRUE(same_bits(gpu.squares, host.squares));
+  EXPECT_EQ(gpu.hash.item<int64_t>(), host.hash.item<int64_t>());
+  EXPECT_EQ(gpu.flag.item<int>(), 1);
+  EXPECT_TRUE(same_bits(gpu.share.master, host.share.master));
+  for (size_t k = 0; k < 2; ++k)
+    EXPECT_TRUE(same_bits(gpu.share.states[k], host.share.states[k]));
+  EXPECT_TRUE(same_bits(gpu.share.published, host.share.published));
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ __device__ inline void fold(const FoldArguments& a) {
 // x - x is 0 for every finite x, and no number otherwise.
 __device__ inline bool is_finite(float x) { return x - x == 0; }
 
-// Of `count` values, shared out as for_elements() does.
+// Looks at `count` values, shared out as for_elements() does.
 template <typename In>
 __device__ inline bool all_finite(const In* values, int64_t count, int64_t first,
                                   int64_t step) {
