@@ -17,6 +17,15 @@ const char* name_of_dtype(at::ScalarType dtype) {
   return name ? name : c10::toString(dtype);
 }
 
+// Tensors on such a device are legal.
+bool is_legal(const Communicator& comm, at::Device device) {
+  return device.is_cpu() || (device.is_cuda() && comm.takes_cuda());
+}
+
+const char* legal_devices(const Communicator& comm) {
+  return comm.takes_cuda() ? "cpu or cuda" : "cpu";
+}
+
 void check_written(const Communicator& comm, const char* op, const Tensor& tensor) {
   check_tensor(comm, op, tensor);
   if (tensor.is_contiguous()) return;
@@ -41,8 +50,17 @@ void check_reduction(const Communicator& comm, const char* op, at::ScalarType dt
   }
 }
 
+void check_one_device(const Communicator& comm, const char* op, const Tensor& out,
+                      const Tensor& in) {
+  if (out.device() == in.device()) return;
+  refuse_call(comm, op,
+              text("tensors on ", in.device().str(), " and ", out.device().str(),
+                   "; legal: one device"));
+}
+
 void check_one_dtype(const Communicator& comm, const char* op, const Tensor& out,
                      const Tensor& in) {
+  check_one_device(comm, op, out, in);
   if (out.scalar_type() == in.scalar_type()) return;
   refuse_call(comm, op,
               text("in is ", name_of_dtype(in.scalar_type()), " and out is ",
@@ -136,10 +154,12 @@ void refuse_call(const Communicator& comm, const char* op, const std::string& wh
 
 void check_tensor(const Communicator& comm, const char* op, const Tensor& tensor) {
   if (!tensor.defined())
-    refuse_call(comm, op, "an undefined tensor; legal: one on cpu");
-  if (!tensor.is_cpu()) {
     refuse_call(comm, op,
-                text("a tensor on ", tensor.device().str(), "; legal: one on cpu"));
+                text("an undefined tensor; legal: one on ", legal_devices(comm)));
+  if (!is_legal(comm, tensor.device())) {
+    refuse_call(comm, op,
+                text("a tensor on ", tensor.device().str(), "; legal: one on ",
+                     legal_devices(comm)));
   }
   if (tensor.layout() != at::kStrided || tensor.is_neg()) {
     refuse_call(comm, op,
@@ -220,11 +240,19 @@ void check_exchange(const Communicator& comm, std::span<const Transfer> sends,
                   text("peer ", transfer.peer, "; legal: 0 to ", comm.size() - 1));
     }
   }
+  if (sends.empty() && receives.empty()) return;
+  const Tensor& first = (sends.empty() ? receives : sends).front().tensor;
+  for (const auto& list : {sends, receives})
+    for (const auto& transfer : list)
+      check_one_device(comm, "exchange", first, transfer.tensor);
   check_own_transfers(comm, sends, receives);
 }
 
 void check_allocate(const Communicator& comm, at::IntArrayRef shape,
-                    at::ScalarType dtype) {
+                    at::ScalarType dtype, at::Device device) {
+  if (!is_legal(comm, device))
+    refuse_call(comm, "allocate",
+                text("device ", device.str(), "; legal: ", legal_devices(comm)));
   if (dtype == at::ScalarType::Undefined)
     refuse_call(comm, "allocate", "dtype Undefined; legal: any other");
   int64_t most = std::numeric_limits<int64_t>::max() /

@@ -21,7 +21,7 @@ void check_broadcast(const Communicator& comm, const Tensor& tensor, int root);
 void check_exchange(const Communicator& comm, std::span<const Transfer> sends,
                     std::span<const Transfer> receives);
 void check_allocate(const Communicator& comm, at::IntArrayRef shape,
-                    at::ScalarType dtype);
+                    at::ScalarType dtype, at::Device device);
 // One that is read in place, by `op`.
 void check_tensor(const Communicator& comm, const char* op, const Tensor& tensor);
 

@@ -34,10 +34,11 @@ struct Transfer {
 // own; but a rank must not wait for a call before it has started those that others
 // wait for.
 //
-// Tensors are on the CPU, of dtype float64, float32, float16, bfloat16, int64, int32 or
-// uint8; they may be non-contiguous, empty, or leaves that require a gradient, and are
-// written as memory is, unrecorded. Memory that is written must not overlap other
-// tensors of the call, but as stated below.
+// Tensors are on the CPU, or, where takes_cuda(), all those of a call on one GPU; of
+// dtype float64, float32, float16, bfloat16, int64, int32 or uint8; they may be
+// non-contiguous, empty, or leaves that require a gradient, and are written as memory
+// is, unrecorded. Memory that is written must not overlap other tensors of the call,
+// but as stated below.
 //
 // Reductions are the same with every backend, but for the order in which float32 and
 // float64 are added. float16 and bfloat16 are accumulated in float32 and rounded once;
@@ -67,6 +68,10 @@ class Communicator {
   virtual int size() const = 0;
   // Counts up each time the world is built anew; nothing crosses generations.
   virtual int generation() const = 0;
+
+  // Whether tensors of this rank's GPU may be given, too. Their operations are part of
+  // the lane (CUDA stream) that is current at the call.
+  virtual bool takes_cuda() const { return false; }
 
   // Replaces `tensor` on every rank by its reduction over the group.
   virtual Work all_reduce(Tensor& tensor, ReduceOp op) = 0;
@@ -103,8 +108,10 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color) = 0;
 
   // Memory this backend is fastest with, zeroed; freed with the last reference.
-  // It may outlive the communicator.
-  virtual Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) = 0;
+  // It may outlive the communicator. ConfigError for a device whose tensors it does not
+  // take.
+  virtual Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                          at::Device device = at::kCPU) = 0;
 
   // Breaks the group on this rank, and as far as the backend can on its peers:
   // pending and later waits throw CommError with `reason`.

@@ -22,22 +22,34 @@ class Operation {
   // failure also counts as finished: wait() then throws it.
   virtual bool poll() = 0;
 
+  // Later work of the current lane (on a GPU: the calling thread's current stream)
+  // begins when the operation is finished; the host waits only where it has to. True
+  // when it did, as by default: then wait() is over, with what it throws.
+  virtual bool join() {
+    wait();
+    return true;
+  }
+
  protected:
   Operation() = default;
 };
 
 // A handle to an operation in flight. Its tensors belong to the operation until
-// wait() returns. A Work that is dropped unfinished is waited for first, and an
-// error is then lost: so do not drop it.
+// wait() returns, or, once it is joined, until what follows it in that lane is done. A
+// Work that is dropped neither finished nor joined is waited for first, and an error is
+// then lost: so do not drop it.
 class [[nodiscard]] Work {
  public:
   Work() = default;  // finished already
   explicit Work(std::unique_ptr<Operation> operation)
       : operation_(std::move(operation)) {}
-  Work(Work&&) = default;
+  Work(Work&& other) noexcept
+      : operation_(std::move(other.operation_)),
+        joined_(std::exchange(other.joined_, false)) {}
   Work& operator=(Work&& other) {
     finish();
     operation_ = std::move(other.operation_);
+    joined_ = std::exchange(other.joined_, false);
     return *this;
   }
   ~Work() { finish(); }
@@ -48,6 +60,14 @@ class [[nodiscard]] Work {
     if (auto operation = std::move(operation_)) operation->wait();
   }
 
+  // Orders later work of the current lane behind the operation, in place of the host.
+  // wait() stays possible, and is then the only one to tell of a failure.
+  void join() {
+    if (!operation_) return;
+    joined_ = true;
+    if (operation_->join()) operation_.reset();
+  }
+
   // False for one that was done when it was made.
   bool in_flight() const { return operation_ != nullptr; }
 
@@ -56,6 +76,7 @@ class [[nodiscard]] Work {
 
  private:
   void finish() noexcept {
+    if (joined_) return;
     try {
       wait();
     } catch (...) {
@@ -63,6 +84,7 @@ class [[nodiscard]] Work {
   }
 
   std::unique_ptr<Operation> operation_;
+  bool joined_ = false;
 };
 
 }  // namespace cohort

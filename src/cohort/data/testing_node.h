@@ -55,7 +55,7 @@ class NodeCommunicator final : public Communicator {
     unused().wait();
     return nullptr;
   }
-  Tensor allocate(at::IntArrayRef, at::ScalarType) override {
+  Tensor allocate(at::IntArrayRef, at::ScalarType, at::Device) override {
     unused().wait();
     return {};
   }

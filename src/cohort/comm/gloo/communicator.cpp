@@ -298,8 +298,9 @@ std::unique_ptr<Communicator> GlooCommunicator::split(int color) {
   return make_group(store_, options, generation_);
 }
 
-Tensor GlooCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
-  check_allocate(*this, shape, dtype);
+Tensor GlooCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                                  at::Device device) {
+  check_allocate(*this, shape, dtype, device);
   return at::zeros(shape, dtype);
 }
 

@@ -34,7 +34,8 @@ class GlooCommunicator : public Communicator {
                 std::span<const Transfer> receives) override;
   Work barrier() override;
   std::unique_ptr<Communicator> split(int color) override;
-  Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) override;
+  Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                  at::Device device) override;
   void abort(std::string_view reason) override;
 
  private:

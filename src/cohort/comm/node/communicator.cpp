@@ -163,8 +163,9 @@ std::unique_ptr<Communicator> NodeCommunicator::split(int color) {
   return std::make_unique<NodeCommunicator>(std::make_shared<Group>(std::move(spec)));
 }
 
-Tensor NodeCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
-  check_allocate(*this, shape, dtype);
+Tensor NodeCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                                  at::Device device) {
+  check_allocate(*this, shape, dtype, device);
   const auto options = at::TensorOptions().dtype(dtype);
   const int64_t numel = std::accumulate(shape.begin(), shape.end(), int64_t{1},
                                         std::multiplies<int64_t>());

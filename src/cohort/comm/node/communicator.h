@@ -30,7 +30,8 @@ class NodeCommunicator final : public Communicator, public PeerMemory {
                 std::span<const Transfer> receives) override;
   Work barrier() override;
   std::unique_ptr<Communicator> split(int color) override;
-  Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) override;
+  Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                  at::Device device) override;
   void abort(std::string_view reason) override { group_->abort(reason); }
 
   std::vector<Tensor> map_peers(const Tensor& mine) override;
