@@ -92,9 +92,8 @@ void print_summary(const std::vector<Finding>& findings, std::ostream& out) {
 std::vector<DoctorBackend> known_backends() {
   std::vector<DoctorBackend> known;
   for (const auto& backend : backends()) {
-    const bool here = backend.is_available();
-    known.push_back(
-        {std::string(backend.name), here, here ? "" : "comes with a later release"});
+    const std::string fault = backend.fault();
+    known.push_back({std::string(backend.name), fault.empty(), fault});
   }
   return known;
 }

@@ -16,7 +16,12 @@
 namespace cohort {
 namespace {
 
-bool always() { return true; }
+std::string no_fault() { return ""; }
+
+template <bool (*is_available)()>
+std::string later() {
+  return is_available() ? "" : "comes with a later release";
+}
 
 std::unique_ptr<Communicator> make_alone(const World& world, Store&,
                                          const ConnectOptions& options) {
@@ -28,12 +33,12 @@ std::unique_ptr<Communicator> make_alone(const World& world, Store&,
 }
 
 constexpr std::array<Backend, 6> kBackends{{
-    {"local", &always, &make_alone},
-    {"shm", &always, &make_shm},
-    {"gloo", &always, &make_gloo},
-    {"mpi", &mpi_is_available, &make_mpi},
-    {"nccl", &nccl_is_available, &make_nccl},
-    {"hybrid", &hybrid_is_available, &make_hybrid},
+    {"local", &no_fault, &make_alone},
+    {"shm", &no_fault, &make_shm},
+    {"gloo", &no_fault, &make_gloo},
+    {"mpi", &later<mpi_is_available>, &make_mpi},
+    {"nccl", &nccl_fault, &make_nccl},
+    {"hybrid", &later<hybrid_is_available>, &make_hybrid},
 }};
 
 }  // namespace
@@ -59,10 +64,10 @@ const Backend& find_backend(std::string_view name, const World& world) {
   for (const Backend& backend : kBackends) {
     names.push_back(backend.name);
     if (backend.name != wanted) continue;
-    if (backend.is_available()) return backend;
-    throw ConfigError(
-        text("[comm] backend '", name,
-             "' comes with a later release; available: ", available_backends()));
+    const std::string fault = backend.fault();
+    if (fault.empty()) return backend;
+    throw ConfigError(text("[comm] backend '", name, "' ", fault,
+                           "; available: ", available_backends()));
   }
   throw ConfigError(text("[comm] unknown backend '", name, "', nearest is '",
                          nearest(name, names), "'; available: ", available_backends()));

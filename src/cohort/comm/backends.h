@@ -13,8 +13,11 @@ namespace cohort {
 // A backend, as connect() sees it.
 struct Backend {
   std::string_view name;
-  bool (*is_available)();
+  // Why not, to be said after its name; empty: it is available.
+  std::string (*fault)();
   std::unique_ptr<Communicator> (*make)(const World&, Store&, const ConnectOptions&);
+
+  bool is_available() const { return fault().empty(); }
 };
 
 // All of them: the one place that lists backends.

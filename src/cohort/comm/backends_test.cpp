@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/comm/local_store.h"
+#include "cohort/comm/nccl/nccl.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -49,10 +50,33 @@ TEST(Backends, AWorldOfOneConnectsByEveryAvailableBackend) {
 }
 
 TEST(Backends, OnesThatComeLaterSayWhatIsThereToday) {
-  for (const char* name : {"mpi", "nccl", "hybrid"}) {
-    EXPECT_EQ(refusal_of(name), text("[comm] backend '", name,
-                                     "' comes with a later release; available: "
-                                     "auto, local, shm, gloo"));
+  for (const char* name : {"mpi", "hybrid"}) {
+    EXPECT_EQ(refusal_of(name),
+              text("[comm] backend '", name,
+                   "' comes with a later release; available: ", available_backends()));
+  }
+}
+
+TEST(Backends, NcclSaysWhatItLacks) {
+  if (!nccl_fault().empty()) {
+    EXPECT_EQ(refusal_of("nccl"), text("[comm] backend 'nccl' ", nccl_fault(),
+                                       "; available: auto, local, shm, gloo"));
+  }
+}
+
+TEST(Backends, BackendsOfTheHostAllocateThereAlone) {
+  for (const std::string name : {"local", "shm", "gloo"}) {
+    LocalStore store;
+    const auto comm = connect({}, store, {.backend = name});
+    EXPECT_FALSE(comm->takes_cuda());
+    EXPECT_TRUE(comm->allocate({2}, at::kFloat).is_cpu());
+    try {
+      comm->allocate({2}, at::kFloat, at::Device(at::kCUDA, 0));
+      ADD_FAILURE() << name;
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string(error.what()),
+                text("[comm.", name, "] allocate: device cuda:0; legal: cpu (rank 0)"));
+    }
   }
 }
 

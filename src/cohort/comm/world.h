@@ -37,6 +37,8 @@ struct ConnectOptions {
   std::chrono::milliseconds timeout{30'000};
   // How long to wait for all ranks to appear at the start.
   std::chrono::milliseconds join_timeout{60'000};
+  // nccl: ranks may share a GPU. For tests: slower than without a GPU.
+  bool nccl_share_gpu = false;
 };
 
 // Connects to the world's store (and hosts it where the launcher has none).

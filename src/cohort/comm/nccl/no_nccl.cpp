@@ -4,10 +4,10 @@
 
 namespace cohort {
 
-bool nccl_is_available() { return false; }
+std::string nccl_fault() { return "needs CUDA, which this build does not have"; }
 
 std::unique_ptr<Communicator> make_nccl(const World&, Store&, const ConnectOptions&) {
-  throw ConfigError("[comm.nccl] this backend is not in this release");
+  throw ConfigError(text("[comm] backend 'nccl' ", nccl_fault()));
 }
 
 }  // namespace cohort

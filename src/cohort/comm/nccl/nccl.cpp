@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/comm/nccl/nccl.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "cohort/comm/backends.h"
+#include "cohort/comm/nccl/nccl_communicator.h"
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+// NCCL refuses two ranks on one GPU of one host, which it knows by this name; between
+// hosts it takes the network, here the loopback.
+void pretend_own_host(const World& world) {
+  const std::string name = text("cohort-", world.node_rank, "-", ::getpid());
+  ::setenv("NCCL_HOSTID", name.c_str(), /*overwrite=*/1);
+  if (world.local_size == world.size)
+    ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
+}
+
+}  // namespace
+
+std::string nccl_fault() {
+  const std::string why = why_no_nccl();
+  return why.empty() ? "" : text("cannot be used here: ", why);
+}
+
+std::unique_ptr<Communicator> make_nccl(const World& world, Store& store,
+                                        const ConnectOptions& options) {
+  auto library = nccl_backend::load_library();
+  if (options.nccl_share_gpu) pretend_own_host(world);
+  return std::make_unique<nccl_backend::NcclCommunicator>(
+      std::move(library), find_backend("auto", world).make(world, store, options),
+      nccl_backend::NcclGroupOptions{.timeout = options.timeout,
+                                     .join_timeout = options.join_timeout});
+}
+
+}  // namespace cohort

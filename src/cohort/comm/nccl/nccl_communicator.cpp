@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/comm/nccl/nccl_communicator.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include "cohort/comm/arguments.h"
+#include "cohort/comm/dtype.h"
+#include "cohort/comm/nccl/device_call.h"
+#include "cohort/comm/staging.h"
+#include "cohort/core/error.h"
+
+namespace cohort::nccl_backend {
+namespace {
+
+using c10::cuda::CUDAStream;
+
+bool is_captured(const CUDAStream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  C10_CUDA_CHECK(cudaStreamIsCapturing(stream.stream(), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+class DeviceFlight final : public Flight {
+ public:
+  explicit DeviceFlight(const CUDAStream& stream) : captured(is_captured(stream)) {
+    event_.record(stream);
+  }
+
+  bool query() override { return event_.query(); }
+  void join(const CUDAStream& stream) { event_.block(stream); }
+  c10::DeviceIndex device() const { return event_.device_index(); }
+
+  const bool captured;  // then it may be joined, but not asked
+
+ private:
+  c10::cuda::CUDAEvent event_;
+};
+
+class DeviceOperation final : public Operation {
+ public:
+  DeviceOperation(std::shared_ptr<NcclGroup> group, std::string what,
+                  std::shared_ptr<DeviceFlight> flight, std::vector<Tensor> tensors)
+      : group_(std::move(group)),
+        what_(std::move(what)),
+        flight_(std::move(flight)),
+        tensors_(std::move(tensors)) {}
+
+  void wait() override {
+    refuse_captured("waited for");
+    group_->wait(what_, *flight_);
+  }
+
+  bool poll() override {
+    refuse_captured("polled");
+    return group_->poll(*flight_);
+  }
+
+  bool join() override {
+    if (!flight_->captured && !flight_->done) group_->check(what_);
+    flight_->join(c10::cuda::getCurrentCUDAStream(flight_->device()));
+    return false;
+  }
+
+ private:
+  void refuse_captured(const char* how) const {
+    if (flight_->captured)
+      throw BugError(text("[comm.nccl] ", what_, " is captured, not done, and was ",
+                          how, "; legal: join()"));
+  }
+
+  std::shared_ptr<NcclGroup> group_;
+  std::string what_;
+  std::shared_ptr<DeviceFlight> flight_;
+  std::vector<Tensor> tensors_;
+};
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<const Library> library,
+                                   std::shared_ptr<Communicator> host,
+                                   const NcclGroupOptions& options)
+    : library_(std::move(library)), host_(std::move(host)), options_(options) {}
+
+NcclCommunicator::~NcclCommunicator() = default;
+
+std::shared_ptr<NcclGroup> NcclCommunicator::group_on(const char* op,
+                                                      at::Device device) {
+  if (device_ && *device_ != device) {
+    refuse_call(*this, op,
+                text("a tensor on ", device.str(), "; legal: one on cpu or ",
+                     device_->str(), ", the GPU of this group"));
+  }
+  if (group_) return group_;
+  if (is_captured(c10::cuda::getCurrentCUDAStream(device.index())))
+    throw BugError(text("[comm.nccl] ", op, ": the first call of a group is captured"));
+  auto group = std::make_shared<NcclGroup>(library_, host_, options_);
+  device_ = device;
+  const std::lock_guard lock(mutex_);
+  group_ = group;
+  if (!aborted_.empty()) group->abort(aborted_);
+  return group;
+}
+
+Work NcclCommunicator::launch(const char* op, std::vector<Tensor> tensors,
+                              const std::function<void(DeviceCall&)>& body) {
+  const Tensor& first = tensors.front();
+  const c10::cuda::CUDAGuard guard(first.device());
+  const auto group = group_on(op, first.device());
+  const auto stream = c10::cuda::getCurrentCUDAStream(first.device().index());
+  const std::string what =
+      text(op, "(", dtype_name(first.scalar_type()), ", ", first.numel(), ")");
+  // Memory that belongs to another lane is not used again before this one is done with
+  // it. What is captured is done with it each time it is replayed: its owner keeps it.
+  if (!is_captured(stream)) {
+    for (const Tensor& tensor : tensors)
+      c10::cuda::CUDACachingAllocator::recordStream(tensor.storage().data_ptr(),
+                                                    stream);
+  }
+  const at::AutoDispatchBelowADInplaceOrView unrecorded;
+  DeviceCall call(*group, what, stream.stream(), rank(), size());
+  body(call);
+  auto flight = std::make_shared<DeviceFlight>(stream);
+  if (!flight->captured) group->watch(flight);
+  return Work(std::make_unique<DeviceOperation>(group, what, std::move(flight),
+                                                std::move(tensors)));
+}
+
+Work NcclCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
+  check_all_reduce(*this, tensor, op);
+  if (tensor.is_cpu()) return host_->all_reduce(tensor, op);
+  if (tensor.numel() == 0) return {};
+  return launch("all_reduce", {tensor},
+                [&](DeviceCall& call) { call.reduce_all(tensor, op); });
+}
+
+Work NcclCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) {
+  check_reduce_scatter(*this, out, in, op);
+  if (in.is_cpu()) return host_->reduce_scatter(out, in, op);
+  if (in.numel() == 0) return {};
+  return launch("reduce_scatter", {in, out},
+                [&](DeviceCall& call) { call.reduce_part(out, in, op); });
+}
+
+Work NcclCommunicator::all_gather(Tensor& out, const Tensor& shard) {
+  check_all_gather(*this, out, shard);
+  if (shard.is_cpu()) return host_->all_gather(out, shard);
+  if (shard.numel() == 0) return {};
+  return launch("all_gather", {shard, out}, [&](DeviceCall& call) {
+    const Tensor whole = out.is_contiguous() ? out : contiguous_like(out);
+    call.gather(whole, contiguous_copy(shard));
+    if (!out.is_contiguous()) copy_into(out, whole);
+  });
+}
+
+Work NcclCommunicator::broadcast(Tensor& tensor, int root) {
+  check_broadcast(*this, tensor, root);
+  if (tensor.is_cpu()) return host_->broadcast(tensor, root);
+  if (tensor.numel() == 0) return {};
+  return launch("broadcast", {tensor}, [&](DeviceCall& call) {
+    const Tensor values = contiguous_copy(tensor);
+    call.broadcast(values, root);
+    if (!tensor.is_contiguous() && root != rank()) copy_into(tensor, values);
+  });
+}
+
+Work NcclCommunicator::all_to_all(Tensor& out, const Tensor& in,
+                                  std::span<const int64_t> out_rows,
+                                  std::span<const int64_t> in_rows) {
+  const Parts parts = check_all_to_all(*this, out, in, out_rows, in_rows);
+  if (in.is_cpu()) return host_->all_to_all(out, in, out_rows, in_rows);
+  return launch("all_to_all", {in, out}, [&](DeviceCall& call) {
+    const Tensor whole = out.is_contiguous() ? out : contiguous_like(out);
+    call.swap(whole, contiguous_copy(in), parts);
+    if (!out.is_contiguous()) copy_into(out, whole);
+  });
+}
+
+Work NcclCommunicator::exchange(std::span<const Transfer> sends,
+                                std::span<const Transfer> receives) {
+  check_exchange(*this, sends, receives);
+  std::vector<Tensor> tensors;
+  for (const auto& list : {sends, receives})
+    for (const auto& transfer : list) tensors.push_back(transfer.tensor);
+  if (tensors.empty() || tensors.front().is_cpu())
+    return host_->exchange(sends, receives);
+  return launch("exchange", std::move(tensors),
+                [&](DeviceCall& call) { call.exchange(sends, receives); });
+}
+
+std::unique_ptr<Communicator> NcclCommunicator::split(int color) {
+  std::shared_ptr<Communicator> part = host_->split(color);
+  if (!part) return nullptr;
+  return std::make_unique<NcclCommunicator>(library_, std::move(part), options_);
+}
+
+Tensor NcclCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                                  at::Device device) {
+  check_allocate(*this, shape, dtype, device);
+  if (device.is_cpu()) return host_->allocate(shape, dtype, device);
+  return at::zeros(shape, at::TensorOptions().dtype(dtype).device(device));
+}
+
+void NcclCommunicator::abort(std::string_view reason) {
+  std::shared_ptr<NcclGroup> group;
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_.empty()) aborted_ = reason.empty() ? "no reason given" : reason;
+    group = group_;
+  }
+  if (group)
+    group->abort(std::string(reason));
+  else
+    host_->abort(reason);
+}
+
+}  // namespace cohort::nccl_backend
