@@ -14,12 +14,8 @@ namespace cohort::nccl_backend {
 // and, but where it is said, contiguous; what is only moved goes as bytes.
 class DeviceCall {
  public:
-  DeviceCall(NcclGroup& group, std::string what, Stream stream, int rank, int size)
-      : group_(group),
-        what_(std::move(what)),
-        stream_(stream),
-        rank_(rank),
-        size_(size) {}
+  DeviceCall(NcclGroup& group, std::string what, Stream stream, int size)
+      : group_(group), what_(std::move(what)), stream_(stream), size_(size) {}
 
   // Any layout. `out` may be this rank's part of `in`.
   void reduce_all(const Tensor& tensor, ReduceOp op);
@@ -47,7 +43,7 @@ class DeviceCall {
   NcclGroup& group_;
   std::string what_;
   Stream stream_;
-  int rank_, size_;
+  int size_;
 };
 
 }  // namespace cohort::nccl_backend

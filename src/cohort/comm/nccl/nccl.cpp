@@ -32,7 +32,7 @@ std::unique_ptr<Communicator> make_nccl(const World& world, Store& store,
                                         const ConnectOptions& options) {
   auto library = nccl_backend::load_library();
   if (options.nccl_share_gpu) pretend_own_host(world);
-  return std::make_unique<nccl_backend::NcclCommunicator>(
+  return nccl_backend::make_communicator(
       std::move(library), find_backend("auto", world).make(world, store, options),
       nccl_backend::NcclGroupOptions{.timeout = options.timeout,
                                      .join_timeout = options.join_timeout});

@@ -124,7 +124,7 @@ Work NcclCommunicator::launch(const char* op, std::vector<Tensor> tensors,
                                                     stream);
   }
   const at::AutoDispatchBelowADInplaceOrView unrecorded;
-  DeviceCall call(*group, what, stream.stream(), rank(), size());
+  DeviceCall call(*group, what, stream.stream(), size());
   body(call);
   auto flight = std::make_shared<DeviceFlight>(stream);
   if (!flight->captured) group->watch(flight);
@@ -197,7 +197,7 @@ Work NcclCommunicator::exchange(std::span<const Transfer> sends,
 std::unique_ptr<Communicator> NcclCommunicator::split(int color) {
   std::shared_ptr<Communicator> part = host_->split(color);
   if (!part) return nullptr;
-  return std::make_unique<NcclCommunicator>(library_, std::move(part), options_);
+  return make_communicator(library_, std::move(part), options_);
 }
 
 Tensor NcclCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype,
@@ -218,6 +218,17 @@ void NcclCommunicator::abort(std::string_view reason) {
     group->abort(std::string(reason));
   else
     host_->abort(reason);
+}
+
+std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Library> library,
+                                                std::shared_ptr<Communicator> host,
+                                                const NcclGroupOptions& options) {
+  if (shares_memory(*host)) {
+    return std::make_unique<NcclPeerCommunicator>(std::move(library), std::move(host),
+                                                  options);
+  }
+  return std::make_unique<NcclCommunicator>(std::move(library), std::move(host),
+                                            options);
 }
 
 }  // namespace cohort::nccl_backend

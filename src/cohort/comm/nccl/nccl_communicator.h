@@ -10,6 +10,7 @@
 
 #include "cohort/comm/communicator.h"
 #include "cohort/comm/nccl/nccl_group.h"
+#include "cohort/comm/peer_memory.h"
 
 namespace cohort::nccl_backend {
 
@@ -28,7 +29,7 @@ class DeviceCall;
 // A call may wait for its peers to make theirs (NCCL connects ranks when they first
 // meet), as long as the timeout. Its Work counts the timeout from wait() on. Under
 // capture a Work can only be joined.
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<const Library> library,
                    std::shared_ptr<Communicator> host, const NcclGroupOptions& options);
@@ -54,6 +55,9 @@ class NcclCommunicator final : public Communicator {
                   at::Device device) override;
   void abort(std::string_view reason) override;
 
+ protected:
+  Communicator& host() { return *host_; }
+
  private:
   // Runs `body`, which starts work of NCCL and of the device in the current lane, and
   // makes a Work of that. The tensors live as long as it.
@@ -70,5 +74,33 @@ class NcclCommunicator final : public Communicator {
   std::string aborted_;
   std::optional<at::Device> device_;
 };
+
+// Where ranks of the host share memory, they do here, too.
+class NcclPeerCommunicator final : public NcclCommunicator, public PeerMemory {
+ public:
+  NcclPeerCommunicator(std::shared_ptr<const Library> library,
+                       std::shared_ptr<Communicator> host,
+                       const NcclGroupOptions& options)
+      : NcclCommunicator(std::move(library), std::move(host), options),
+        peers_(dynamic_cast<PeerMemory&>(this->host())) {}
+
+  std::vector<Tensor> map_peers(const Tensor& mine) override {
+    return peers_.map_peers(mine);
+  }
+  Tensor join(const Tensor& part) override { return peers_.join(part); }
+  int64_t joins_at() const override { return peers_.joins_at(); }
+  int64_t allocated_bytes() const override { return peers_.allocated_bytes(); }
+  Work meet(int64_t what, std::function<void()> work) override {
+    return peers_.meet(what, std::move(work));
+  }
+  std::shared_ptr<void> hold_meetings() override { return peers_.hold_meetings(); }
+
+ private:
+  PeerMemory& peers_;
+};
+
+std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Library> library,
+                                                std::shared_ptr<Communicator> host,
+                                                const NcclGroupOptions& options);
 
 }  // namespace cohort::nccl_backend

@@ -196,7 +196,9 @@ void NcclGroup::check(const std::string& what) {
 // has outstanding, is a sign of progress, and throws if a peer has aborted that group.
 void NcclGroup::check_host(const std::string& what) {
   try {
-    host_->exchange({}, {}).wait();
+    Work alone = host_->exchange({}, {});
+    alone.poll();
+    alone.wait();
   } catch (const CommError& error) {
     abort(error.what());
     check(what);
