@@ -190,6 +190,7 @@ ConnectOptions connect_options(const TrainPlan& plan) {
   ConnectOptions options{.backend = plan.args.backend};
   options.timeout = std::chrono::milliseconds(
       static_cast<int64_t>(1000 * plan.config.get_float("comm.timeout_s")));
+  options.nccl_share_gpu = plan.config.get_bool("comm.nccl_share_gpu");
   return options;
 }
 
@@ -284,6 +285,9 @@ class RankRun final : public RankHost {
       reporter->note("--resume: there is no checkpoint.dir, so this run starts fresh");
     if (options_.keep.every_steps > 0 && options_.keep.dir.empty())
       reporter->note("checkpoint.every_steps: there is no checkpoint.dir to save in");
+    if (connecting_.nccl_share_gpu && comm.backend() == "nccl")
+      reporter->note(
+          "comm.nccl_share_gpu: ranks that share a GPU are for tests; NCCL is slow so");
   }
 
  private:

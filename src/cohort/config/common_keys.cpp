@@ -148,7 +148,9 @@ void add_output(Keys& keys) {
                {.lowest = 0})
       .add_float("comm.timeout_s", 30,
                  "a rank without a sign of progress for so long is given up",
-                 {.lowest = 0.1, .highest = 1e6});
+                 {.lowest = 0.1, .highest = 1e6})
+      .add_bool("comm.nccl_share_gpu", false,
+                "with --backend nccl: ranks may share a GPU; slow, for tests");
 }
 
 }  // namespace
