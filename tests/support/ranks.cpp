@@ -18,9 +18,11 @@
 #include <thread>
 
 #include "cohort/comm/gloo/gloo.h"
+#include "cohort/comm/nccl/nccl.h"
 #include "cohort/comm/shm/shm.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
+#include "support/gpu_tensors.h"
 #include "support/shared_store.h"
 
 namespace cohort::test {
@@ -54,6 +56,7 @@ using Make = std::unique_ptr<Communicator> (*)(const cohort::World&, Store&,
                                                const ConnectOptions&);
 
 constexpr auto kDeadline = 60s;
+constexpr auto kGpuDeadline = 300s;
 
 // A backend joins the suite as one row.
 struct Backend {
@@ -70,15 +73,40 @@ constexpr Backend kBackends[] = {
     // Gloo itself is not made for several ranks in one process.
     {"gloo", false, true, false, make_gloo},
 };
+// Needs a GPU, which all of its ranks share.
+constexpr Backend kNccl = {"nccl", false, true, false, make_nccl};
+
+bool tests_gpu() { return std::getenv("COHORT_TEST_GPU") != nullptr; }
+
+// Why a world cannot be had here. CUDA must not be started in a process that forks.
+std::string fault_of(const World& world) {
+  if (world.backend != kNccl.name) return "";
+  const std::string fault = nccl_fault();
+  if (!fault.empty()) return text("nccl ", fault);
+  return ::access("/dev/nvidia0", F_OK) == 0 ? "" : "no GPU";
+}
 
 const Backend& backend_of(const World& world) {
   for (const auto& backend : kBackends) {
     if (world.backend == backend.name) return backend;
   }
+  if (world.backend == kNccl.name) return kNccl;
   throw std::runtime_error("no backend " + world.backend);
 }
 
+// With tensors of the GPU, and with those of the CPU.
+std::vector<World> nccl_worlds(const std::vector<int>& sizes) {
+  std::set<int> few;  // several ranks take turns on one GPU
+  for (const int size : sizes) few.insert(size < 3 ? size : 4);
+  std::vector<World> worlds;
+  for (const int size : few)
+    worlds.push_back({kNccl.name, size, Kind::kProcesses, 20s, /*gpu=*/true});
+  if (few.contains(2)) worlds.push_back({kNccl.name, 2, Kind::kProcesses});
+  return worlds;
+}
+
 std::vector<World> list_worlds(const std::vector<int>& sizes, bool only_checked) {
+  if (tests_gpu()) return only_checked ? std::vector<World>() : nccl_worlds(sizes);
   std::vector<World> worlds;
   for (const auto& backend : kBackends) {
     if (only_checked && !backend.checks) continue;
@@ -100,7 +128,9 @@ std::unique_ptr<Communicator> make_rank(const World& world, int rank, int genera
   options.backend = world.backend;
   options.timeout = world.timeout;
   options.join_timeout = 20s;
-  return backend_of(world).make(spec, store, options);
+  options.nccl_share_gpu = true;
+  auto comm = backend_of(world).make(spec, store, options);
+  return world.gpu ? with_gpu_tensors(std::move(comm)) : std::move(comm);
 }
 
 // One rank, with what it throws as a failure of the test.
@@ -201,8 +231,9 @@ std::string threads_here() {
   return tasks > 1 ? text(" (its parent has ", tasks, " threads; legal: 1)") : "";
 }
 
-void collect(std::vector<Child>& children, const std::set<int>& may_die) {
-  const auto end = std::chrono::steady_clock::now() + kDeadline;
+void collect(std::vector<Child>& children, const std::set<int>& may_die,
+             std::chrono::seconds deadline = kDeadline) {
+  const auto end = std::chrono::steady_clock::now() + deadline;
   for (int i = 0; i < static_cast<int>(children.size()); ++i) {
     Child& child = children[i];
     const bool ended = listen(child, end);
@@ -227,7 +258,7 @@ void collect(std::vector<Child>& children, const std::set<int>& may_die) {
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const World& world) {
-  return out << world.backend
+  return out << world.backend << (world.gpu ? "_gpu" : "")
              << (world.kind == Kind::kThreads ? "_threads_" : "_processes_")
              << world.size;
 }
@@ -265,6 +296,8 @@ void run_ranks(const World& world, const RankBody& body) {
 
 void run_ranks(const World& world, const RankStoreBody& body,
                const std::set<int>& may_die) {
+  const std::string fault = fault_of(world);
+  if (!fault.empty()) GTEST_SKIP() << fault;
   SharedStore store;
   std::vector<Child> children;
   if (world.kind == Kind::kThreads) {
@@ -276,7 +309,7 @@ void run_ranks(const World& world, const RankStoreBody& body,
       }));
     }
   }
-  collect(children, may_die);
+  collect(children, may_die, world.backend == kNccl.name ? kGpuDeadline : kDeadline);
 }
 
 void run_in_child(const std::function<void()>& body) {

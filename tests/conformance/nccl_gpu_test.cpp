@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only a communicator with tensors of the GPU can do. All ranks share one GPU.
+#include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/core/error.h"
+#include "cohort/engine/cuda/cuda_lane.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+using namespace std::chrono_literals;
+using test::comm_error;
+using testing::HasSubstr;
+
+test::World nccl_world(int size, std::chrono::milliseconds timeout = 20s) {
+  return {"nccl", size, test::Kind::kProcesses, timeout};
+}
+
+at::TensorOptions on_gpu(at::ScalarType dtype = at::kFloat) {
+  return at::TensorOptions().device(at::kCUDA).dtype(dtype);
+}
+
+at::Stream other_stream() {
+  const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
+  return cuda.getStreamFromGlobalPool(cuda.getDevice());
+}
+
+double first(const Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
+
+TEST(NcclGpu, TensorsOfTheCpuNeedNoGpu) {
+  test::run_ranks(nccl_world(2), [](Communicator& comm) {
+    EXPECT_EQ(comm.backend(), "nccl");
+    EXPECT_TRUE(comm.takes_cuda());
+    auto x = at::ones({100});
+    comm.all_reduce(x, ReduceOp::kSum).wait();
+    EXPECT_EQ(first(x), 2);
+    EXPECT_TRUE(comm.allocate({3}, at::kFloat).is_cpu());
+  });
+}
+
+TEST(NcclGpu, AllocatesOnTheGpu) {
+  test::run_ranks(nccl_world(1), [](Communicator& comm) {
+    const Tensor memory = comm.allocate({3, 5}, at::kHalf, at::kCUDA);
+    EXPECT_TRUE(memory.is_cuda());
+    EXPECT_EQ(memory.sizes(), (std::vector<int64_t>{3, 5}));
+    EXPECT_EQ(memory.abs().sum().item<double>(), 0);
+  });
+}
+
+TEST(NcclGpu, ACallHasTensorsOfOneDevice) {
+  test::run_ranks(nccl_world(2), [](Communicator& comm) {
+    auto out = at::zeros({4}, on_gpu());
+    EXPECT_THROW((void)comm.all_gather(out, at::zeros({2})), ConfigError);
+    const Transfer send[] = {{1 - comm.rank(), at::zeros({2})}};
+    const Transfer receive[] = {{1 - comm.rank(), at::zeros({2}, on_gpu())}};
+    EXPECT_THROW((void)comm.exchange(send, receive), ConfigError);
+    comm.all_gather(out, at::ones({2}, on_gpu())).wait();
+    EXPECT_EQ(first(out), 1);
+  });
+}
+
+// The sum is started in another stream, and the host waits for none of it.
+TEST(NcclGpu, WhatFollowsAJoinFindsTheResult) {
+  test::run_ranks(nccl_world(2), [](Communicator& comm) {
+    for (int turn = 0; turn < 20; ++turn) {
+      Tensor y;
+      {
+        auto x = at::full({1 << 20}, turn + 1.0, on_gpu());
+        Work work;
+        {
+          const auto stream = other_stream();
+          const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
+          cuda.synchronizeDevice(stream.device_index());  // x is there
+          const c10::StreamGuard guard(stream);
+          work = comm.all_reduce(x, ReduceOp::kSum);
+        }
+        work.join();
+        y = x.mul(10);
+        if (turn % 2) work.wait();
+      }
+      EXPECT_EQ(first(y), 20 * (turn + 1));
+    }
+  });
+}
+
+TEST(NcclGpu, CallsCanBeCapturedAndReplayed) {
+  for (const auto dtype : {at::kFloat, at::kHalf}) {
+    test::run_ranks(nccl_world(4), [&](Communicator& comm) {
+      const auto lane = make_cuda_lane(0);
+      Tensor x, whole, kept;
+      const auto step = [&] {
+        auto sum = comm.all_reduce(x, ReduceOp::kMean);
+        sum.join();
+        comm.all_gather(whole, x).join();
+        kept = whole.mul(2);
+      };
+      lane->run([&] {
+        x = at::full({1001}, 1, on_gpu(dtype));
+        whole = at::zeros({4 * 1001}, on_gpu(dtype));
+        step();
+      });
+      lane->wait();
+      const int graph = lane->capture([&] {
+        step();
+        auto work = comm.all_reduce(x, ReduceOp::kSum);
+        EXPECT_THROW(work.poll(), BugError);
+        work.join();
+        EXPECT_THROW(work.wait(), BugError);
+      });
+      for (int turn = 1; turn < 4; ++turn) {
+        lane->run([&] { x.fill_(turn + comm.rank()); });
+        lane->replay(graph);
+        lane->wait();
+        EXPECT_EQ(first(x), 4 * (turn + 1.5));
+        EXPECT_EQ(first(kept), 2 * (turn + 1.5));
+      }
+    });
+  }
+}
+
+TEST(NcclGpu, ALateRankIsGivenUpAndHearsOfIt) {
+  test::run_ranks(nccl_world(2, 2s), [](Communicator& comm, Store& store) {
+    auto x = at::ones({1000}, on_gpu());
+    comm.all_reduce(x, ReduceOp::kSum).wait();
+    if (comm.rank() == 0) {
+      EXPECT_NE(comm_error([&] { comm.all_reduce(x, ReduceOp::kSum).wait(); }), "");
+      store.set("given up", "");
+    } else {
+      store.get("given up", 20s);
+      EXPECT_NE(comm_error([&] { comm.all_reduce(x, ReduceOp::kSum).wait(); }), "");
+    }
+    EXPECT_NE(comm_error([&] { comm.all_reduce(x, ReduceOp::kSum).wait(); }), "");
+    EXPECT_EQ(first(at::ones({3}, on_gpu()).add(1)), 2);  // CUDA is as it was
+  });
+}
+
+TEST(NcclGpu, AnAbortOfAnotherThreadEndsAWait) {
+  test::run_ranks(nccl_world(2), [](Communicator& comm, Store& store) {
+    auto x = at::ones({1000}, on_gpu());
+    comm.all_reduce(x, ReduceOp::kSum).wait();
+    if (comm.rank() == 1) {
+      store.get("aborted", 20s);
+      EXPECT_THAT(comm_error([&] { comm.barrier().wait(); }), HasSubstr("enough"));
+      return;
+    }
+    auto work = comm.all_reduce(x, ReduceOp::kSum);
+    std::thread other([&] {
+      std::this_thread::sleep_for(300ms);
+      comm.abort("enough");
+    });
+    EXPECT_THAT(comm_error([&] { work.wait(); }), HasSubstr("enough"));
+    other.join();
+    store.set("aborted", "");
+  });
+}
+
+// The survivors name it, keep CUDA, and meet again in a smaller world.
+TEST(NcclGpu, AKilledRankIsNamedAndTheOthersGoOn) {
+  test::run_ranks(nccl_world(3, 10s),
+                  [](Communicator& comm, Store& store) {
+                    auto x = at::ones({1 << 20}, on_gpu());
+                    comm.all_reduce(x, ReduceOp::kSum).wait();
+                    if (comm.rank() == 1) raise(SIGKILL);
+                    EXPECT_THAT(comm_error([&] {
+                                  while (true)
+                                    comm.all_reduce(x, ReduceOp::kSum).wait();
+                                }),
+                                HasSubstr("rank 1"));
+                    const auto next =
+                        test::connect_again(nccl_world(2), comm.rank() / 2, 1, store);
+                    auto y = at::ones({1000}, on_gpu());
+                    next->all_reduce(y, ReduceOp::kSum).wait();
+                    EXPECT_EQ(first(y), 2);
+                  },
+                  {1});
+}
+
+}  // namespace
+}  // namespace cohort
