@@ -10,6 +10,7 @@
 #include "cohort/core/file.h"
 #include "cohort/core/json.h"
 #include "cohort/core/nearest.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/launch/agent.h"
 
 namespace cohort::cli {
@@ -26,15 +27,30 @@ std::string format(const char* pattern, Numbers... numbers) {
   return buffer;
 }
 
-int run_rank(const BenchCommArgs& args) {
+// Ranks take the GPUs in turn; NCCL must be told where they share one.
+void choose_gpu_for_bench(const World& world, BenchCommArgs& args,
+                          ConnectOptions& options) {
+  if (args.device != "cuda") return;
+  const std::string why = why_no_cuda();
+  if (!why.empty())
+    throw ConfigError(text("[bench.comm] --device cuda: ", why, "; legal here: cpu"));
+  args.gpu = world.local_rank % cuda_device_count();
+  options.nccl_share_gpu = world.local_size > cuda_device_count();
+}
+
+int run_rank(BenchCommArgs args) {
   const World world = world_from_env();
   ConnectOptions options;
+  choose_gpu_for_bench(world, args, options);
   const auto store = join(world, options);
   bool hidden = true;
   const auto make = [&](const std::string& backend) {
     options.backend = backend;
     auto comm = connect(world, *store, options);
     hidden = !shares_memory(*comm);
+    if (args.device == "cuda" && !comm->takes_cuda())
+      throw ConfigError(
+          text("[bench.comm] --device cuda with backend '", backend, "'; legal: nccl"));
     return comm;
   };
   if (world.rank == 0 && !args.json) std::fputs(format_header().c_str(), stdout);
@@ -61,6 +77,9 @@ void check_bench_comm(const BenchCommArgs& args) {
     throw ConfigError(text("[bench.comm] unknown operation '", op,
                            "'; nearest: ", nearest(op, kOps)));
   }
+  if (args.device != "cpu" && args.device != "cuda")
+    throw ConfigError(
+        text("[bench.comm] --device '", args.device, "'; legal: cpu, cuda"));
   const bool positive = std::all_of(args.bytes.begin(), args.bytes.end(),
                                     [](int64_t bytes) { return bytes >= 4; });
   if (!positive || args.bytes.empty()) {

@@ -20,6 +20,8 @@ struct BenchCommArgs {
   std::vector<std::string> backends = {"shm", "gloo"};
   std::vector<std::string> ops = {"all_reduce"};
   std::vector<int64_t> bytes = {4'000, 100'000'000};
+  std::string device = "cpu";  // or cuda: tensors of each rank's GPU
+  int gpu = 0;                 // of this rank
   bool json = false;
   double turn_seconds = 0.06;  // about how long a measurement's turn takes
   std::string costs_out;       // file for the rows as links of a table of costs
@@ -31,6 +33,7 @@ inline constexpr const char* kBenchCommHelp =
     "nccl-tests defines them.\n\n"
     "Examples:\n  cohort bench comm -n 2 --backend shm,gloo --bytes 4K,100M\n"
     "  cohort bench comm --op all_gather,broadcast --bytes 1M --json\n"
+    "  cohort bench comm --device cuda --backend nccl -n 2\n"
     "  cohort bench comm --backend shm --op all_reduce,exchange --costs-out "
     "links.csv\n";
 

@@ -106,10 +106,13 @@ class Limit {
 
 // bytes is the larger side, as in nccl-tests.
 std::function<void()> make_call(Communicator& comm, const std::string& op,
-                                int64_t bytes, const std::string& memory) {
+                                int64_t bytes, const std::string& memory, int gpu) {
   const int n = comm.size();
   const int64_t part = std::max<int64_t>(bytes / 4 / n, 1);
   const auto make = [&](int64_t numel) {
+    if (memory == "gpu")
+      return comm.allocate({numel}, at::kFloat,
+                           at::Device(at::kCUDA, static_cast<at::DeviceIndex>(gpu)));
     return memory == "shared" ? comm.allocate({numel}, at::kFloat)
                               : at::zeros({numel}, at::kFloat);
   };
@@ -209,10 +212,11 @@ std::vector<Candidate> list_candidates(
   for (const auto& backend : args.backends) {
     Communicator& comm = *comms.at(backend);
     auto* peers = dynamic_cast<PeerMemory*>(&comm);
-    for (const std::string memory : {"shared", "ordinary"}) {
+    for (const std::string memory : {"gpu", "shared", "ordinary"}) {
+      if ((memory == "gpu") != (args.device == "cuda")) continue;
       if (memory == "shared" && (!peers || op == "barrier")) continue;
       candidates.push_back({{backend, op, bytes, comm.size(), memory},
-                            make_call(comm, op, bytes, memory),
+                            make_call(comm, op, bytes, memory, args.gpu),
                             {}});
     }
     const bool has_limit =

@@ -139,6 +139,7 @@ void add_bench_comm(CLI::App& app, BenchArgs& args, Command& command) {
   sub->add_option("--backend", args.comm.backends, "Backends, with commas")
       ->delimiter(',')
       ->capture_default_str();
+  sub->add_option("--device", args.comm.device, "cpu or cuda")->capture_default_str();
   sub->add_option("--op", args.comm.ops, "Operations, with commas")
       ->delimiter(',')
       ->capture_default_str();
@@ -149,8 +150,7 @@ void add_bench_comm(CLI::App& app, BenchArgs& args, Command& command) {
   sub->add_flag("--json", args.comm.json, "One JSON object a row");
   sub->add_option("--costs-out", args.comm.costs_out,
                   "Write them as links of a table of costs");
-  sub->add_option("--link", args.comm.link, "With --costs-out: their name, such as tp")
-      ->capture_default_str();
+  sub->add_option("--link", args.comm.link, "Their name there")->capture_default_str();
   sub->footer(kBenchCommHelp);
   sub->callback([&] {
     command = [&] {
