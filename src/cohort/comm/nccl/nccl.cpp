@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/comm/nccl/nccl.h"
 
+#include <ATen/cuda/CUDAGraph.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -11,6 +12,11 @@
 
 namespace cohort {
 namespace {
+
+// libtorch_cuda brings NCCL along, and its kernels make themselves known when it is
+// loaded: a program with this backend needs it even where it calls nothing of it.
+[[gnu::used]] at::cuda::MempoolId_t (*const kLoadsLibtorchCuda)() =
+    &at::cuda::graph_pool_handle;
 
 // NCCL refuses two ranks on one GPU of one host, which it knows by this name; between
 // hosts it takes the network, here the loopback.

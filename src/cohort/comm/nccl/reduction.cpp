@@ -25,7 +25,7 @@ Tensor turned(const Tensor& bits) {
   const int64_t magnitude = bits.scalar_type() == at::kLong
                                 ? std::numeric_limits<int64_t>::max()
                                 : std::numeric_limits<int32_t>::max();
-  return at::where(bits < 0, bits.bitwise_xor(magnitude), bits);
+  return at::where(bits.lt(0), bits.bitwise_xor(magnitude), bits);
 }
 
 // The extremes themselves are the keys of NaNs: turned back they are NaNs again.
