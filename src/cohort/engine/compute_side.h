@@ -20,8 +20,8 @@ class ComputeSide {
  public:
   virtual ~ComputeSide() = default;
 
-  // `seed_scale`: what gradients are multiplied with, for narrow types.
-  virtual void begin_step(const StepInput& input, double seed_scale) = 0;
+  // `seed`: the gradient of the loss, a scalar where blocks compute.
+  virtual void begin_step(const StepInput& input, const Tensor& seed) = 0;
   // The interpreter is about to perform that action: work may be started ahead of it.
   virtual void reach(int, Interpreter&) {}
   // A Forward, Recompute or Backward. What was started ahead is not started again.

@@ -9,7 +9,12 @@
 #include "cohort/engine/action_watch.h"
 #include "cohort/engine/agreement.h"
 #include "cohort/engine/cuda/device_compute.h"
-#include "cohort/engine/host_compute.h"
+#include "cohort/engine/cuda/kernel_search.h"
+#include "cohort/engine/device_batches.h"
+#include "cohort/engine/device_state.h"
+#include "cohort/engine/host_state.h"
+#include "cohort/engine/in_place_compute.h"
+#include "cohort/engine/timed.h"
 
 namespace cohort {
 namespace {
@@ -22,6 +27,13 @@ Schedule agreed(Schedule schedule, Communicator& comm) {
   return schedule;
 }
 
+std::unique_ptr<CudaLane> lane_for(const StateHome& home,
+                                   const ExecutorOptions& options) {
+  if (home.on_host()) return nullptr;
+  return options.compute_on == ComputeOn::kCuda ? make_cuda_lane(options.gpu)
+                                                : make_host_lane();
+}
+
 }  // namespace
 
 Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
@@ -32,33 +44,75 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       comm_(comm),
       options_(options),
       updates_at_once_(options.communicate && updates_at_once(role_)),
+      home_(home_of(schedule_,
+                    options.compute_on == ComputeOn::kCuda ? options.gpu : kNone)),
+      lane_(lane_for(home_, options)),
       channels_(schedule_, comm),
       calls_(chain, {.group = [this](AxisSet axes) { return channels_.inner(axes); },
                      .rank = comm.rank(),
                      .faults = options.faults}),
-      step_(comm, options.listed_samples),
+      step_(comm, options.listed_samples, home_.device()),
       state_(chain, schedule_, rule, options.decay, channels_.groups(),
-             options.takes_over),
+             options.takes_over, home_),
       gradients_(schedule_, state_, channels_.groups(),
                  {.visits = updates_at_once_,
                   .seals = options.compute_on == ComputeOn::kHost}),
-      compute_([&]() -> std::unique_ptr<ComputeSide> {
-        if (!options.takes_over) start_buffers_equal();
-        const int first = schedule_.mesh.slices(comm.rank(), schedule_.slices).begin;
-        if (options.compute_on == ComputeOn::kHost)
-          return std::make_unique<HostCompute>(chain, state_, gradients_, schedule_,
-                                               role_, first, options.seed, calls_,
-                                               step_);
-        return std::make_unique<DeviceCompute>(chain, state_, gradients_, schedule_,
-                                               role_, first, options_, step_);
-      }()),
-      updates_(schedule_, channels_.groups(), rule, state_, gradients_, step_,
-               {.clip = options.clip, .at_once = updates_at_once_}),
-      end_(chain, schedule_, role_, channels_.groups(), state_, gradients_, updates_,
-           *compute_, step_, options_),
+      compute_(make_compute()),
+      end_(make_end(rule)),
       transfers_(schedule_, channels_, state_, gradients_, *compute_, step_),
       view_(chain, schedule_, channels_.groups(), rule, state_, updates_at_once_),
-      interpreter_(schedule_, role_, !shares_memory(comm)) {}
+      interpreter_(schedule_, role_, !shares_memory(comm)) {
+  if (lane_) lane_->wait_for_device();
+}
+
+std::unique_ptr<ComputeSide> Executor::make_compute() {
+  if (!options_.takes_over) start_buffers_equal();
+  const int first = schedule_.mesh.slices(comm_.rank(), schedule_.slices).begin;
+  if (options_.compute_on != ComputeOn::kHost && home_.on_host())
+    return std::make_unique<DeviceCompute>(chain_, state_, gradients_, schedule_, role_,
+                                           first, options_, step_);
+  return std::make_unique<InPlaceCompute>(
+      chain_, state_, gradients_, schedule_, role_,
+      BlockRunner::Options{.seed = options_.seed,
+                           .first_slice = first,
+                           .may_wait = home_.on_host(),
+                           .calls = &calls_},
+      make_batches(first), step_);
+}
+
+std::unique_ptr<StepBatches> Executor::make_batches(int first) {
+  const auto compute = schedule_.precision.compute;
+  if (home_.on_host())
+    return std::make_unique<HostBatches>(
+        HostBatches::Options{.first_slice = first,
+                             .draws = has_first_block(role_),
+                             .compute = compute,
+                             .rounded = chain_.block_fields()},
+        step_);
+  auto batches = std::make_unique<DeviceBatches>(
+      DeviceBatches::Options{.first_slice = first,
+                             .slices = role_.slices,
+                             .draws = has_first_block(role_),
+                             .compute = compute,
+                             .rounded = chain_.block_fields(),
+                             .seed = options_.seed},
+      *lane_, step_);
+  // What ranks exchange is captured when all of them know that all of them do.
+  const bool captures = options_.capture && lane_->can_capture() && comm_.size() == 1 &&
+                        !options_.faults && !options_.watch;
+  graph_ = std::make_unique<StepGraph>(*lane_, *batches, captures);
+  return batches;
+}
+
+std::unique_ptr<StateSide> Executor::make_end(const UpdateRule& rule) {
+  if (!home_.on_host())
+    return std::make_unique<DeviceState>(chain_, schedule_, channels_.groups(), home_,
+                                         rule, state_, gradients_, *compute_, step_,
+                                         options_);
+  return std::make_unique<HostState>(chain_, schedule_, role_, channels_.groups(), rule,
+                                     state_, gradients_, *compute_, step_, options_,
+                                     updates_at_once_);
+}
 
 // Rank 0's buffers are everyone's.
 void Executor::start_buffers_equal() {
@@ -69,20 +123,51 @@ void Executor::start_buffers_equal() {
 }
 
 StepResult Executor::run(const StepInput& input) {
-  input_ = &input;
+  start(input);
+  return result();
+}
+
+void Executor::start(const StepInput& input) {
   step_.begin(input.step, input.rate);
-  step_.seed_scale = end_.seed_scale();
-  end_.begin_step();
   if (input.stop) step_.sums.ask_to_stop();
+  or_abandon([&] {
+    in_lane([&] {
+      end_->begin_step(input);
+      compute_->begin_step(input, end_->seed());
+      step_.sums.send();
+      run_list(input);
+    });
+  });
+}
+
+StepResult Executor::result() {
+  or_abandon([&] { in_lane([&] { end_->settle(); }); });
+  step_.split.wait += interpreter_.waited();
+  return sums_of_step();
+}
+
+template <typename Work>
+void Executor::or_abandon(const Work& work) {
   try {
-    compute_->begin_step(input, step_.seed_scale);
-    interpreter_.run(*this, input.in_turn);
+    work();
   } catch (...) {
     abandon();
     throw;
   }
-  step_.split.wait += interpreter_.waited();
-  return result();
+}
+
+void Executor::in_lane(const std::function<void()>& work) {
+  if (lane_)
+    lane_->run(work);
+  else
+    work();
+}
+
+void Executor::run_list(const StepInput& input) {
+  if (!graph_) return interpreter_.run(*this, input.in_turn);
+  // The device does forward and backward as one; the host sees only their end.
+  Timed timed(step_.split.forward);
+  graph_->run([&] { interpreter_.run(*this, input.in_turn); });
 }
 
 // Whoever recovers has use for the state alone.
@@ -92,7 +177,7 @@ void Executor::abandon() {
   compute_->abandon();
 }
 
-StepResult Executor::result() const {
+StepResult Executor::sums_of_step() const {
   const StepSums& sums = step_.sums;
   return {.loss = sums.loss_sum() / sums.count(),
           .count = sums.count(),
@@ -105,7 +190,7 @@ StepResult Executor::result() const {
 }
 
 void Executor::reach(int index) {
-  if (options_.faults) end_.strike(index);
+  if (options_.faults) end_->strike(index);
 }
 
 void Executor::done(int index) {
@@ -145,23 +230,21 @@ PendingWork Executor::perform(int index) {
     case ActionKind::kRecv:
       return transfers_.receive(action);
     case ActionKind::kNorm:
-      end_.norm();
+      end_->norm();
       break;
     case ActionKind::kVote:
-      end_.check_samples(*input_);
-      return end_.vote();
+      return end_->vote();
     case ActionKind::kUpdate:
-      end_.update(action.buckets[0]);
+      end_->update(action.buckets[0]);
       break;
     case ActionKind::kOffload:
     case ActionKind::kFetch:
       break;  // the state is the host's already
     case ActionKind::kFoldBuffers:
-      end_.fold_buffers();
+      end_->fold_buffers();
       break;
     case ActionKind::kCommit:
-      end_.check_samples(*input_);  // of a step without a vote: it is not told of
-      end_.commit();
+      end_->commit();
       break;
     default:
       throw BugError(text("[engine] no way to run ", name_of(action.kind)));
@@ -172,14 +255,14 @@ PendingWork Executor::perform(int index) {
 PendingWork Executor::reduce(const Action& action) {
   const bool updates = action.kind == ActionKind::kReduceUpdate;
   if (!options_.communicate) {
-    if (updates) end_.update(action.buckets[0]);  // with what this rank has
+    if (updates) end_->update(action.buckets[0]);  // with what this rank has
     return {};
   }
-  PendingWork work = transfers_.reduce(action, updates_.visitor());
+  PendingWork work = transfers_.reduce(action, end_->visitor());
   if (!updates) return work;
   return {std::move(work.work), [this, then = std::move(work.then)] {
             if (then) then();
-            updates_.require_finite();
+            end_->require_finite();
           }};
 }
 
@@ -233,7 +316,13 @@ WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
     evaluation_ = std::make_unique<Evaluation>(*this, forward);
   step_.sums.clear();
   try {
-    const double correct = compute_->evaluate(input, [&] { evaluation_->run(); });
+    double correct = 0;
+    in_lane([&] {
+      const NoKernelSearch rare(true);
+      step_.sums.send();
+      correct = compute_->evaluate(input, [&] { evaluation_->run(); });
+      step_.sums.settle();
+    });
     return {.sum = at::full({}, step_.sums.loss_sum(), at::kDouble),
             .count = step_.sums.count(),
             .correct = correct};
@@ -244,24 +333,17 @@ WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
   }
 }
 
+// Whoever wrote did so in no lane.
 void Executor::refresh() {
-  view_.refresh(*compute_);
-  end_.close_seals();
+  if (lane_) lane_->wait_for_device();
+  in_lane([&] { view_.refresh(*compute_); });
+  if (lane_) lane_->wait();
+  end_->close_seals();
 }
 
 StepResult Executor::finish(bool skip) {
-  end_.finish(skip);
-  return result();
-}
-
-std::string Executor::small_state() {
-  const LossScale* const scale = end_.loss_scale();
-  return scale ? scale->saved() : "";
-}
-
-void Executor::set_small_state(const std::string& text) {
-  if (LossScale* const scale = end_.loss_scale(); scale && !text.empty())
-    scale->restore(text);
+  end_->finish(skip);
+  return sums_of_step();
 }
 
 std::vector<Tensor> Executor::memory_of(const Value& value) const {

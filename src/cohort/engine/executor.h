@@ -13,12 +13,14 @@
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/engine/interpreter.h"
 #include "cohort/engine/rank_groups.h"
+#include "cohort/engine/state_home.h"
 #include "cohort/engine/state_side.h"
 #include "cohort/engine/state_view.h"
+#include "cohort/engine/step_batches.h"
+#include "cohort/engine/step_graph.h"
 #include "cohort/engine/step_in_flight.h"
 #include "cohort/engine/step_runner.h"
 #include "cohort/engine/transfers.h"
-#include "cohort/engine/updates.h"
 #include "cohort/step/schedule.h"
 
 namespace cohort {
@@ -40,18 +42,28 @@ class Executor final : public StepRunner, private Performer {
   ~Executor() override;
 
   StepResult run(const StepInput& input) override;
+  // The same in two: on a device start() waits for nothing. After several of them
+  // result() is that of the last.
+  void start(const StepInput& input);
+  StepResult result();
+  // Whether steps of the usual shapes are replayed as one graph.
+  bool captured() const { return graph_ && graph_->captured(); }
   WeightedLoss evaluate(const Schedule& forward, const Batch& batch) override;
   uint64_t weights_hash() override { return view_.weights_hash(); }
   ReplicaReport compare_replicas() override { return view_.compare_replicas(); }
   std::vector<ActionWait> take_waits() override { return interpreter_.take_waits(); }
   std::vector<StatePiece> state(Holding which) override { return view_.pieces(which); }
   void refresh() override;
-  std::string small_state() override;
-  void set_small_state(const std::string& text) override;
-  Standing standing() const override { return end_.standing(); }
+  std::string small_state() override { return end_->small_state(); }
+  void set_small_state(const std::string& text) override {
+    end_->set_small_state(text);
+  }
+  Standing standing() const override { return end_->standing(); }
   StepResult finish(bool skip) override;
-  std::string damage() const override { return end_.damage(); }
-  int64_t device_peak_bytes() const override { return compute_->peak_bytes(); }
+  std::string damage() const override { return end_->damage(); }
+  int64_t device_peak_bytes() const override {
+    return lane_ ? lane_->peak_bytes() : compute_->peak_bytes();
+  }
 
   // Time that reducing all buckets takes with nothing beside it; collective.
   std::chrono::duration<double> time_communication();
@@ -72,9 +84,16 @@ class Executor final : public StepRunner, private Performer {
   PendingWork perform(int index) override;
   void done(int index) override;
   bool comes_late(int lane) const override;
+  std::unique_ptr<ComputeSide> make_compute();
+  std::unique_ptr<StepBatches> make_batches(int first_slice);
+  std::unique_ptr<StateSide> make_end(const UpdateRule& rule);
   PendingWork reduce(const Action& action);
   void start_buffers_equal();
-  StepResult result() const;
+  void in_lane(const std::function<void()>& work);
+  void run_list(const StepInput& input);
+  StepResult sums_of_step() const;
+  template <typename Work>
+  void or_abandon(const Work& work);
   void abandon();
 
   Chain& chain_;
@@ -83,19 +102,20 @@ class Executor final : public StepRunner, private Performer {
   Communicator& comm_;
   const ExecutorOptions options_;
   const bool updates_at_once_;  // reduction and update are one pass over memory
+  const StateHome home_;
+  std::unique_ptr<CudaLane> lane_;  // null: blocks do not compute where state lies
   RankChannels channels_;
   CheckedCalls calls_;
   StepInFlight step_;
   FlatState state_;
   GradientSums gradients_;
+  std::unique_ptr<StepGraph> graph_;  // null where there is no lane
   std::unique_ptr<ComputeSide> compute_;
-  Updates updates_;
-  StateSide end_;
+  std::unique_ptr<StateSide> end_;
   Transfers transfers_;
   StateView view_;
   Interpreter interpreter_;
   std::unique_ptr<Evaluation> evaluation_;  // of the schedule that was evaluated last
-  const StepInput* input_ = nullptr;        // of the step in flight
 };
 
 }  // namespace cohort

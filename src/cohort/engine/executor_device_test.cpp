@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GPU computes and the host sums, with the host in the place of the GPU: it must
-// train as an executor does that knows no device.
+// What a GPU computes, and the host or the GPU sums and updates, with the host in the
+// place of the GPU: it must train as an executor does that knows no device.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,6 +27,7 @@ struct Way {
   GeneratorOptions step;
   double clip = 0;
   const char* rule = "adamw";
+  MemoryIn memory = MemoryIn::kBoth;  // kDevice: the state is there, too
 };
 
 std::ostream& operator<<(std::ostream& out, const Way& way) {
@@ -35,7 +36,8 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
              << (way.step.exact ? "_exact" : "") << (way.step.vote ? "_vote" : "")
              << (way.step.offload ? "_offload" : "")
              << (way.step.offload_parameters ? "_parameters" : "")
-             << (way.clip > 0 ? "_clip" : "") << "_" << way.rule;
+             << (way.clip > 0 ? "_clip" : "") << "_" << way.rule
+             << (way.memory == MemoryIn::kDevice ? "_resident" : "");
 }
 
 Batch slice_of(int64_t step, int slice, at::IntArrayRef shape) {
@@ -61,7 +63,8 @@ struct DeviceOutcome {
 
 DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
                     Chain chain, at::IntArrayRef shape) {
-  const auto rule = make_update_rule({.name = way.rule, .eps = 1e-3, .trust = 0.1});
+  const UpdateOptions update{.name = way.rule, .eps = 1e-3, .trust = 0.1};
+  const auto rule = make_update_rule(update);
   GeneratorOptions step = way.step;
   step.slices = kDeviceSlices;
   step.bucket_bytes = 4'000;
@@ -69,10 +72,12 @@ DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
   step.tensor_sums = rule->reductions() > 0;
   step.optimizer_states = static_cast<int>(rule->states().size());
   step.shares_memory = shares_memory(comm);
-  if (compute_on != ComputeOn::kHost) step.memory = MemoryIn::kBoth;
+  if (compute_on != ComputeOn::kHost) step.memory = way.memory;
+  if (step.memory == MemoryIn::kDevice) step.shares_memory = false;
   const Layout layout{.dp = comm.size(), .shard = way.shard};
   Executor executor(chain, generate(specs_of(chain), layout, step), *rule, comm,
-                    {.decay = {.weight_decay = 0.01},
+                    {.update = update,
+                     .decay = {.weight_decay = 0.01},
                      .clip = way.clip,
                      .seed = 11,
                      .loss_scale = {.initial = 256},
@@ -124,12 +129,21 @@ std::vector<Way> ways() {
                  {.precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16}},
                  0,
                  "lamb"});
+  for (size_t i = 0, count = all.size(); i < count; ++i) {
+    if (all[i].step.offload || all[i].step.offload_parameters) continue;
+    all.push_back(all[i]);
+    all.back().memory = MemoryIn::kDevice;
+  }
   return all;
 }
 
 class ExecutorDeviceTest : public testing::TestWithParam<Way> {
  protected:
-  test::World world() const { return {.backend = "local", .size = GetParam().ranks}; }
+  // A device's state is summed by collectives, and so is the host's over gloo.
+  test::World world() const {
+    const bool resident = GetParam().memory == MemoryIn::kDevice;
+    return {.backend = resident ? "gloo" : "local", .size = GetParam().ranks};
+  }
 };
 
 TEST_P(ExecutorDeviceTest, TrainsAnMlpWithDropoutToTheSameBits) {

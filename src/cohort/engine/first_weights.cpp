@@ -15,7 +15,8 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kNarrowedAtOnce = 1 << 16;  // elements on their way to another dtype
+constexpr int64_t kNarrowedAtOnce =
+    1 << 16;  // elements on their way to another dtype or device
 
 // Covers all parameters; 0 if one has no such value.
 uint64_t first_values_hash(const std::vector<Place>& places) {
@@ -77,7 +78,7 @@ void FirstWeights::read(int64_t begin, const Tensor& out) const {
     if (part.data_ptr() != out.data_ptr()) out.copy_(part);
     return;
   }
-  if (out.scalar_type() == at::kFloat) return make(begin, out);
+  if (out.scalar_type() == at::kFloat && out.is_cpu()) return make(begin, out);
   for (int64_t at = 0; at < out.numel(); at += kNarrowedAtOnce) {
     const int64_t count = std::min(kNarrowedAtOnce, out.numel() - at);
     const Tensor wide = at::empty({count}, at::kFloat);

@@ -30,7 +30,7 @@ class FirstWeights {
   void turn_to(int bucket, int64_t numel, const Tensor& room);
 
   // Elements [begin, begin + out.numel()) of the bucket; zero where no parameter is.
-  // `out` is flat and on the host, of any floating dtype.
+  // `out` is flat, of any floating dtype.
   void read(int64_t begin, const Tensor& out) const;
 
  private:

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/flat_state.h"
 
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <sstream>
 
 #include "cohort/core/error.h"
-#include "cohort/engine/sum.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/memory_plan.h"
 
@@ -32,12 +30,13 @@ void set_memory(const Tensor& tensor, c10::DataPtr memory, size_t bytes) {
 
 // A flat tensor whose memory comes later. It says that it had some, for LibTorch lets
 // nobody have views of less.
-Tensor without_memory(int64_t numel, at::ScalarType dtype) {
+Tensor without_memory(int64_t numel, at::ScalarType dtype, at::Device device) {
   c10::Storage storage(c10::Storage::use_byte_size_t(),
-                       static_cast<size_t>(numel * size_of(dtype)), {nullptr, at::kCPU},
-                       c10::GetCPUAllocator(), /*resizable=*/true);
+                       static_cast<size_t>(numel * size_of(dtype)), {nullptr, device},
+                       c10::GetAllocator(device.type()), /*resizable=*/true);
   Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      std::move(storage),
+      c10::DispatchKeySet(c10::computeDispatchKey(dtype, at::kStrided, device)),
       c10::scalarTypeToTypeMeta(dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous({numel});
   return tensor;
@@ -56,8 +55,8 @@ ParameterTraits traits_of(const std::string& name, const Tensor& parameter,
 
 FlatState::FlatState(const Chain& chain, const Schedule& schedule,
                      const UpdateRule& rule, const DecayOptions& decay,
-                     const RankGroups& groups, bool takes_over)
-    : blocks_(chain.blocks.size()) {
+                     const RankGroups& groups, bool takes_over, const StateHome& home)
+    : home_(home), blocks_(chain.blocks.size()) {
   const c10::NoGradGuard no_grad;
   for (int i = 0; i < static_cast<int>(schedule.buckets.size()); ++i) {
     buckets_.push_back(frame_of(schedule, i, groups));
@@ -69,7 +68,7 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
     BucketState& state = buckets_[i];
     fill(static_cast<int>(i), schedule, groups, first);
     const auto of = [&](Buffer::Holds holds) {
-      return planned(schedule, holds, static_cast<int>(i));
+      return planned(schedule, holds, static_cast<int>(i), home_.place);
     };
     const auto moments = of(Buffer::Holds::kMoment);
     const auto mirrored = of(Buffer::Holds::kMirrorMoment);
@@ -77,12 +76,9 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
     COHORT_CHECK(moments.size() >= count, "the step was planned for ", moments.size(),
                  " states of the optimizer, which has ", count);
     for (size_t k = 0; k < count; ++k) {
-      if (state.own)
-        state.states.push_back(
-            groups.shard->allocate({moments[k]->numel}, moments[k]->dtype));
+      if (state.own) state.states.push_back(home_.allocate(*groups.shard, *moments[k]));
       if (state.mirror)
-        state.mirror->states.push_back(
-            groups.shard->allocate({mirrored[k]->numel}, mirrored[k]->dtype));
+        state.mirror->states.push_back(home_.allocate(*groups.shard, *mirrored[k]));
     }
   }
 }
@@ -154,17 +150,18 @@ void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& gro
                      FirstWeights& first) {
   BucketState& state = buckets_[bucket];
   const auto allocate = [&](Buffer::Holds holds) {
-    const auto found = planned(schedule, holds, bucket);
-    return found.empty() || !state.own
-               ? Tensor()
-               : groups.shard->allocate({found[0]->numel}, found[0]->dtype);
+    const auto found = planned(schedule, holds, bucket, home_.place);
+    return found.empty() || !state.own ? Tensor()
+                                       : home_.allocate(*groups.shard, *found[0]);
   };
   state.master = allocate(Buffer::Holds::kMaster);
   state.whole = allocate(Buffer::Holds::kWhole);
   const bool apart = state.master.defined() || !state.own, kept = state.whole.defined();
-  first.turn_to(bucket, state.numel, apart ? Tensor() : state.whole);
+  const bool has_room = !apart && state.whole.is_cpu();
+  first.turn_to(bucket, state.numel, has_room ? state.whole : Tensor());
   if (state.mirror) {
-    state.mirror->master = groups.shard->allocate({state.mirror->count}, at::kFloat);
+    const Buffer copy{.dtype = at::kFloat, .numel = state.mirror->count};
+    state.mirror->master = home_.allocate(*groups.shard, copy);
     first.read(state.mirror->begin, state.mirror->master);
   }
   if (!state.own) return drop_parameters(bucket, schedule.precision.compute);
@@ -192,10 +189,10 @@ void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& gro
 // Blocks keep their handles, without memory, which comes and goes, or never comes.
 void FlatState::drop_parameters(int bucket, at::ScalarType dtype) {
   BucketState& state = buckets_[bucket];
-  state.whole = without_memory(state.numel, dtype);
+  state.whole = without_memory(state.numel, dtype, home_.device());
   for (const auto& place : places_)
     if (place.bucket == bucket) place.parameter.set_data(view(state.whole, place));
-  set_memory(state.whole, {nullptr, at::kCPU}, 0);
+  set_memory(state.whole, {nullptr, home_.device()}, 0);
 }
 
 Tensor FlatState::view(const Tensor& flat, const Place& place) {
@@ -218,11 +215,11 @@ void FlatState::acquire(int bucket) {
   if (!joined) spare_.pop_back();
   void* const data = memory.data_ptr();
   auto* const keep = new Tensor(memory);
-  set_memory(
-      whole,
-      c10::DataPtr(
-          data, keep, [](void* kept) { delete static_cast<Tensor*>(kept); }, at::kCPU),
-      static_cast<size_t>(buckets_[bucket].numel) * whole.element_size());
+  set_memory(whole,
+             c10::DataPtr(
+                 data, keep, [](void* kept) { delete static_cast<Tensor*>(kept); },
+                 home_.device()),
+             static_cast<size_t>(buckets_[bucket].numel) * whole.element_size());
 }
 
 void FlatState::release(int bucket) {
@@ -230,7 +227,7 @@ void FlatState::release(int bucket) {
   const auto& memory = whole.storage().data_ptr();
   if (!buckets_[bucket].joined.defined())
     spare_.push_back(*static_cast<Tensor*>(memory.get_context()));
-  set_memory(whole, {nullptr, at::kCPU}, 0);
+  set_memory(whole, {nullptr, home_.device()}, 0);
 }
 
 void FlatState::publish(int bucket, int64_t begin, int64_t count) {
@@ -238,9 +235,8 @@ void FlatState::publish(int bucket, int64_t begin, int64_t count) {
   const bool travels = state.travels.defined();
   const Tensor target = travels ? state.travels.narrow(0, begin, count)
                                 : state.whole.narrow(0, state.begin + begin, count);
-  const float* const from = state.master.const_data_ptr<float>() + begin;
-  if (target.data_ptr() != from)
-    narrow(target.scalar_type(), from, count, target.data_ptr());
+  const Tensor from = state.master.narrow(0, begin, count);
+  if (target.data_ptr() != from.data_ptr()) home_.kernels->narrow(from, target);
 }
 
 void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,

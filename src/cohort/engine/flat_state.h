@@ -12,6 +12,7 @@
 #include "cohort/comm/peer_memory.h"
 #include "cohort/engine/first_weights.h"
 #include "cohort/engine/rank_groups.h"
+#include "cohort/engine/state_home.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
@@ -78,13 +79,15 @@ ParameterTraits traits_of(const std::string& name, const Tensor& parameter,
 class FlatState {
  public:
   // Collective over the world: begins with its FirstWeights; with `takes_over` all are
-  // zero until they are written. Each rank of the shard group has
-  // a share of each bucket whose blocks it computes; memory comes from that group,
-  // which is fastest with it.
+  // zero until they are written. Each rank of the shard group has a share of each
+  // bucket whose blocks it computes. It lies at `home`: on the host in memory that this
+  // group is fastest with.
   FlatState(const Chain& chain, const Schedule& schedule, const UpdateRule& rule,
-            const DecayOptions& decay, const RankGroups& groups, bool takes_over);
+            const DecayOptions& decay, const RankGroups& groups, bool takes_over,
+            const StateHome& home = host_home());
   ~FlatState();
 
+  const StateHome& home() const { return home_; }
   std::vector<BucketState>& buckets() { return buckets_; }
   const std::vector<BucketState>& buckets() const { return buckets_; }
   // All parameters, in the order of the chain; each once.
@@ -112,6 +115,7 @@ class FlatState {
             FirstWeights& first);
   void drop_parameters(int bucket, at::ScalarType dtype);
 
+  StateHome home_;
   std::vector<BucketState> buckets_;
   std::vector<Place> places_;
   std::vector<std::vector<int>> blocks_;

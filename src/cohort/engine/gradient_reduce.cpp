@@ -101,15 +101,15 @@ void GradientSums::push_round(int bucket, int round, int64_t at, int64_t count,
   const int64_t share = share_count(bucket);
   for (int m = 0; m < shard_->size(); ++m) {
     if (!leaves[m]) continue;
-    const SliceRange range = slices_of_member(m);
-    SliceTree tree(slices_);
-    for (int s = 0; s < round; ++s) tree.push({0, range.begin + s});
-    const int top = static_cast<int>(tree.nodes().size());
-    const int merges = tree.push({0, range.begin + round});
+    const auto [top, merges] = push_of(m, round);
     for (int i = top - merges; seals_ && i < top; ++i)
       look(sums.stack_seals[m][i].holds(share, at, count), shard_->rank());
-    push_leaf(leaves[m], count, top, merges,
-              [&](int i) { return sums.stacks[m][i].data_ptr<float>() + at; });
+    const auto sum = [&](int i) { return sums.stacks[m][i].data_ptr<float>() + at; };
+    push_on_stack(
+        true, top, merges,
+        {.put = [&](int i) { widen(precision_.compute, leaves[m], count, sum(i)); },
+         .add = [&](int i) { widen_add(precision_.compute, leaves[m], count, sum(i)); },
+         .merge = [&](int i) { widen_add(at::kFloat, sum(i + 1), count, sum(i)); }});
     if (seals_) sums.stack_seals[m][top - merges].close(share, at, count);
   }
 }
@@ -148,6 +148,16 @@ void GradientSums::fold_group(BucketSums& sums, const Pointers& inputs, int64_t 
   const int64_t share = sums.partials.size(1);
   for (int64_t i = 0; i < sums.partials.size(0); ++i)
     sums.partials_seal.close(share, i * share + at, count);
+}
+
+// The same of whole shares.
+void GradientSums::fold_group(BucketSums& sums, const std::vector<Tensor>& inputs,
+                              const Tensor& out) {
+  const std::vector<Tensor> outputs =
+      replicate_ ? sums.partials.unbind(0) : std::vector<Tensor>{out};
+  home_.kernels->fold(*fold_, inputs, outputs);
+  if (seals_ && replicate_)
+    sums.partials_seal.close_all(sums.partials.size(1), sums.partials.size(0));
 }
 
 void GradientSums::keep(BucketSums& sums, int64_t at, int64_t count, const float* sum) {
@@ -220,24 +230,51 @@ void GradientSums::exchange_leaves(int bucket, int round) {
     rows += out_rows.back();
   }
   Tensor out = at::empty({rows}, in.options());
-  shard_->all_to_all(out, in, out_rows, in_rows).wait();
-  std::vector<const void*> leaves(shard_->size(), nullptr);
+  shard_->all_to_all(out, in, out_rows, in_rows).join();
+  std::vector<Tensor> leaves(shard_->size());
   int64_t at = 0;
   for (int m = 0; m < shard_->size(); ++m) {
-    if (out_rows[m] > 0) leaves[m] = element(out, at);
+    if (out_rows[m] > 0) leaves[m] = out.narrow(0, at, share);
     at += out_rows[m];
   }
-  const auto width = static_cast<int64_t>(out.element_size());
-  float* const result = sums.share.data_ptr<float>();
-  for (at = 0; at < share; at += kStretch) {
-    const int64_t count = std::min(kStretch, share - at);
-    std::vector<const void*> here = leaves;
-    for (auto& leaf : here)
-      if (leaf) leaf = static_cast<const std::byte*>(leaf) + at * width;
-    push_round(bucket, round, at, count, here);
-    if (round + 1 == rounds_) fold_stacks(bucket, at, count, result + at);
+  push_received(bucket, round, leaves);
+  if (round + 1 < rounds_) return;
+  std::vector<Tensor> stacked;
+  for (int m = 0; m < shard_->size(); ++m)
+    for (size_t i = 0; i < partials_[m]; ++i) {
+      if (seals_) look(sums.stack_seals[m][i].all_hold(share, 1), shard_->rank());
+      stacked.push_back(sums.stacks[m][i]);
+    }
+  fold_group(sums, stacked, sums.share);
+  sums.share_seal.close_all(share, 1);
+}
+
+void GradientSums::push_received(int bucket, int round,
+                                 const std::vector<Tensor>& leaves) {
+  BucketSums& sums = buckets_[bucket];
+  StateKernels& kernels = *home_.kernels;
+  const int64_t share = share_count(bucket);
+  for (int m = 0; m < shard_->size(); ++m) {
+    if (!leaves[m].defined()) continue;
+    const auto& stack = sums.stacks[m];
+    const auto [top, merges] = push_of(m, round);
+    for (int i = top - merges; seals_ && i < top; ++i)
+      look(sums.stack_seals[m][i].all_hold(share, 1), shard_->rank());
+    push_on_stack(true, top, merges,
+                  {.put = [&](int i) { kernels.widen(leaves[m], stack[i]); },
+                   .add = [&](int i) { kernels.widen_add(leaves[m], stack[i]); },
+                   .merge = [&](int i) { kernels.widen_add(stack[i + 1], stack[i]); }});
+    if (seals_) sums.stack_seals[m][top - merges].close_all(share, 1);
   }
-  if (round + 1 == rounds_) sums.share_seal.close_all(share, 1);
+}
+
+// Where a member's stack of sums is when its slice of that round comes.
+GradientSums::Push GradientSums::push_of(int member, int round) const {
+  const SliceRange range = slices_of_member(member);
+  SliceTree tree(slices_);
+  for (int s = 0; s < round; ++s) tree.push({0, range.begin + s});
+  const int top = static_cast<int>(tree.nodes().size());
+  return {top, tree.push({0, range.begin + round})};
 }
 
 // The partial sums of all ranks, each at the owner of its share; then, at level 0, the
@@ -246,7 +283,8 @@ void GradientSums::exchange_partials(int bucket) {
   BucketSums& sums = buckets_[bucket];
   const int64_t share = share_count(bucket);
   const auto own = static_cast<int64_t>(partials_[shard_->rank()]);
-  Tensor in = at::empty({shard_->size(), own, share});
+  const auto floats = at::TensorOptions(at::kFloat).device(home_.device());
+  Tensor in = at::empty({shard_->size(), own, share}, floats);
   for (int64_t i = 0; i < own; ++i) {
     if (seals_) look(sums.sum_seals[i].all_hold(share, shard_->size()), shard_->rank());
     in.select(1, i).copy_(sums.sums[i].view({shard_->size(), share}));
@@ -257,19 +295,12 @@ void GradientSums::exchange_partials(int bucket) {
     out_rows.push_back(static_cast<int64_t>(partials_[m]) * share);
     rows += out_rows.back();
   }
-  Tensor out = at::empty({rows});
-  shard_->all_to_all(out, in.view({-1}), out_rows, in_rows).wait();
-  Pointers inputs;
-  for (int64_t at = 0; at < rows; at += share) inputs.push_back(floats(out) + at);
-  Tensor result = level_ > 0 ? sums.share : at::empty({share});
-  for (int64_t at = 0; at < share; at += kStretch) {
-    const int64_t count = std::min(kStretch, share - at);
-    Pointers here = inputs;
-    for (auto& input : here) input += at;
-    fold_group(sums, here, at, count, result.data_ptr<float>() + at);
-  }
+  Tensor out = at::empty({rows}, floats);
+  shard_->all_to_all(out, in.view({-1}), out_rows, in_rows).join();
+  Tensor result = level_ > 0 ? sums.share : at::empty({share}, floats);
+  fold_group(sums, out.split(share), result);
   if (level_ > 0) return sums.share_seal.close_all(share, 1);
-  shard_->all_gather(sums.sums[0], result).wait();
+  shard_->all_gather(sums.sums[0], result).join();
   if (seals_) sums.sum_seals[0].close_all(share, shard_->size());
 }
 
@@ -281,16 +312,15 @@ PendingWork GradientSums::reduce_replicas(int bucket) {
   const auto most = static_cast<int64_t>(*std::max_element(left.begin(), left.end()));
   const int64_t share = share_count(bucket);
   look(sums.partials_seal.all_hold(share, sums.partials.size(0)), shard_->rank());
-  Tensor mine = at::zeros({most, share});
+  Tensor mine = at::zeros({most, share}, sums.partials.options());
   mine.narrow(0, 0, sums.partials.size(0)).copy_(sums.partials);
-  Tensor all = at::empty({replicate_->size(), most, share});
-  replicate_->all_gather(all, mine).wait();
-  Pointers inputs;
+  Tensor all = at::empty({replicate_->size(), most, share}, mine.options());
+  replicate_->all_gather(all, mine).join();
+  std::vector<Tensor> inputs;
   for (int g = 0; g < replicate_->size(); ++g)
     for (size_t i = 0; i < left[g]; ++i)
-      inputs.push_back(floats(all) + (g * most + static_cast<int64_t>(i)) * share);
-  float* const result = sums.share.data_ptr<float>();
-  (*fold_replicas_)(inputs, share, std::vector<float*>{result});
+      inputs.push_back(all[g][static_cast<int64_t>(i)]);
+  home_.kernels->fold(*fold_replicas_, inputs, std::span(&sums.share, 1));
   sums.share_seal.close_all(share, 1);
   return {};
 }

@@ -29,12 +29,13 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
       rounds_(mesh_.rounds(slices_)),
       precision_(schedule.precision),
       state_(state),
+      home_(state.home()),
       dp_(groups.dp),
       shard_(groups.shard),
       replicate_(groups.replicate),
       buckets_(state.buckets().size()) {
   const c10::NoGradGuard no_grad;
-  if (shard_->size() > 1) peers_ = dynamic_cast<PeerMemory*>(shard_);
+  if (shard_->size() > 1 && home_.on_host()) peers_ = dynamic_cast<PeerMemory*>(shard_);
   if (exact_) make_folds();
   for (int m = 0; m < shard_->size(); ++m)
     partials_.push_back(partials_of(slices_of_member(m), slices_).size());
@@ -50,8 +51,8 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
     for (auto& seals : sums.peer_seals)
       seals[0].close_as(share_count(bucket), begin, hash);
   };
-  for (const Buffer* slot : planned(schedule, Buffer::Holds::kSlot))
-    ring_.slots.push_back(shard_->allocate({slot->numel}, slot->dtype));
+  for (const Buffer* slot : planned(schedule, Buffer::Holds::kSlot, kNone, home_.place))
+    ring_.slots.push_back(home_.allocate(*shard_, *slot));
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (!state.buckets()[i].trained) continue;
     buckets_[i].tree = SliceTree(slices_);
@@ -80,16 +81,15 @@ void GradientSums::make_folds() {
 void GradientSums::allocate(const Schedule& schedule, int bucket, bool visits) {
   BucketSums& sums = buckets_[bucket];
   const auto all = [&](Buffer::Holds holds) {
-    return planned(schedule, holds, bucket);
+    return planned(schedule, holds, bucket, home_.place);
   };
   const auto first = [&](Buffer::Holds holds) {
     const auto found = all(holds);
-    return found.empty() ? Tensor()
-                         : shard_->allocate({found[0]->numel}, found[0]->dtype);
+    return found.empty() ? Tensor() : home_.allocate(*shard_, *found[0]);
   };
   sums.leaf = first(Buffer::Holds::kLeaf);
   for (const Buffer* partial : all(Buffer::Holds::kPartial))
-    sums.sums.push_back(shard_->allocate({partial->numel}, partial->dtype));
+    sums.sums.push_back(home_.allocate(*shard_, *partial));
   // As many as the group needs that needs most: others leave some of the last.
   const auto stacks = all(Buffer::Holds::kStack);
   for (size_t next = 0, m = 0; next < stacks.size(); ++m) {
@@ -98,21 +98,23 @@ void GradientSums::allocate(const Schedule& schedule, int bucket, bool visits) {
     auto& stack = sums.stacks.emplace_back();
     for (int i = stack_height(slices_of_member(member), slices_);
          next < stacks.size() && (last || i > 0); --i, ++next)
-      stack.push_back(shard_->allocate({stacks[next]->numel}, stacks[next]->dtype));
+      stack.push_back(home_.allocate(*shard_, *stacks[next]));
   }
   if (const auto nodes = all(Buffer::Holds::kNodes); !nodes.empty())
-    sums.partials = shard_->allocate({nodes[0]->numel}, nodes[0]->dtype)
+    sums.partials = home_.allocate(*shard_, *nodes[0])
                         .view({-1, share_count(bucket)})
                         .narrow(0, 0, static_cast<int64_t>(fold_->left().size()));
   sums.share = first(Buffer::Holds::kSum);
   // A step whose updates use sums as they are made, in an executor that does not.
   const bool needs = level_ > 0 && !visits && !sums.share.defined();
-  if (needs) sums.share = shard_->allocate({share_count(bucket)}, sum_type(schedule));
+  const Buffer share{.dtype = sum_type(schedule), .numel = share_count(bucket)};
+  if (needs) sums.share = home_.allocate(*shard_, share);
 }
 
 void GradientSums::allocate_mirror(const Schedule& schedule, int bucket) {
-  for (const Buffer* sum : planned(schedule, Buffer::Holds::kMirrorSum, bucket))
-    buckets_[bucket].mirrored = shard_->allocate({sum->numel}, sum->dtype);
+  for (const Buffer* sum :
+       planned(schedule, Buffer::Holds::kMirrorSum, bucket, home_.place))
+    buckets_[bucket].mirrored = home_.allocate(*shard_, *sum);
 }
 
 void GradientSums::take_mirrored(int bucket) {
@@ -292,30 +294,24 @@ void GradientSums::finish_slice(int bucket, int slice) {
     if (state_.places()[p].bucket == bucket) open_born(static_cast<int>(p), slice);
   if (seals_ && in_rounds()) ring_.seals[sums.slot].close_all(share, shares);
   if (in_rounds() || sums.sums.empty()) return;
-  const int64_t numel = state_.buckets()[bucket].numel;
-  const auto sum = [&](int i) { return sums.sums[i].data_ptr<float>(); };
-  const void* const leaf = sums.leaf.defined() ? sums.leaf.const_data_ptr() : nullptr;
   // As one sum, or one after another as the tree says.
-  if (!exact_) return push_leaf(leaf, numel, slice > 0 ? 1 : 0, slice > 0 ? 1 : 0, sum);
+  if (!exact_) return push_slice(sums, slice > 0 ? 1 : 0, slice > 0 ? 1 : 0);
   const int top = static_cast<int>(sums.tree.nodes().size());
   const int merges = sums.tree.push({0, mesh_.slices(rank_, slices_).begin + slice});
   for (int i = top - merges; seals_ && i < top; ++i)
     look(sums.sum_seals[i].all_hold(share, shares), shard_->rank());
-  push_leaf(leaf, numel, top, merges, sum);
+  push_slice(sums, top, merges);
   if (seals_) sums.sum_seals[top - merges].close_all(share, shares);
 }
 
-// Puts the gradient of a slice on top of a stack of sums, and adds the last of them to
-// the one before `merges` times. Null: it was born there.
-void GradientSums::push_leaf(const void* leaf, int64_t count, int top, int merges,
-                             const std::function<float*(int)>& sum) const {
-  if (leaf && merges == 0) return widen(precision_.compute, leaf, count, sum(top));
-  if (leaf) {
-    widen_add(precision_.compute, leaf, count, sum(--top));
-    --merges;
-  }
-  for (; merges > 0; --merges, --top)
-    widen_add(at::kFloat, sum(top), count, sum(top - 1));
+// The leaf, or what was born on top of the sums of this rank's slices.
+void GradientSums::push_slice(BucketSums& sums, int top, int merges) const {
+  StateKernels& kernels = *home_.kernels;
+  push_on_stack(
+      sums.leaf.defined(), top, merges,
+      {.put = [&](int i) { kernels.widen(sums.leaf, sums.sums[i]); },
+       .add = [&](int i) { kernels.widen_add(sums.leaf, sums.sums[i]); },
+       .merge = [&](int i) { kernels.widen_add(sums.sums[i + 1], sums.sums[i]); }});
 }
 
 }  // namespace cohort

@@ -140,11 +140,17 @@ class GradientSums {
   void push_round(int bucket, int round, int64_t at, int64_t count,
                   const std::vector<const void*>& leaves);
   void fold_stacks(int bucket, int64_t at, int64_t count, float* out);
-  void push_leaf(const void* leaf, int64_t count, int top, int merges,
-                 const std::function<float*(int)>& sum) const;
+  void push_slice(BucketSums& sums, int top, int merges) const;
   Pointers pointers(const Buffers& buffers, int64_t at) const;
   void fold_group(BucketSums& sums, const Pointers& inputs, int64_t at, int64_t count,
                   float* out);
+  void fold_group(BucketSums& sums, const std::vector<Tensor>& inputs,
+                  const Tensor& out);
+  struct Push {
+    int top = 0, merges = 0;
+  };
+  Push push_of(int member, int round) const;
+  void push_received(int bucket, int round, const std::vector<Tensor>& leaves);
   void keep(BucketSums& sums, int64_t at, int64_t count, const float* sum);
   const Tensor& own_sum(const BucketSums& sums) const;
 
@@ -162,6 +168,7 @@ class GradientSums {
   int rounds_;
   Precision precision_;
   const FlatState& state_;
+  const StateHome& home_;
   Communicator* dp_;
   Communicator* shard_;
   Communicator* replicate_;

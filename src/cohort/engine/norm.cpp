@@ -32,6 +32,17 @@ void add_squares(const Place& place, const BucketState& bucket, const Tensor& su
 
 }  // namespace
 
+// Where all of a rank's replicas have the same, one of them speaks for it. A mirror
+// along a pipeline is of another stage: there all must know of all.
+Sharers sharers_of(const Schedule& schedule, const RankGroups& groups,
+                   bool communicate) {
+  const bool cut = schedule.shard > 0 && communicate;
+  if (schedule.stages.empty() || !communicate)
+    return {.group = cut ? groups.shard : nullptr};
+  const Communicator* const others = cut ? groups.replicate : groups.dp;
+  return {.group = groups.world, .counts = !others || others->rank() == 0};
+}
+
 int64_t chunks_of(const Place& place) {
   return padded(place.parameter.numel()) / kChunk;
 }

@@ -4,6 +4,7 @@
 #include "cohort/comm/communicator.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
+#include "cohort/engine/rank_groups.h"
 
 namespace cohort {
 
@@ -13,6 +14,10 @@ struct Sharers {
   Communicator* group = nullptr;
   bool counts = true;
 };
+
+// `communicate`: else each is alone with what it has.
+Sharers sharers_of(const Schedule& schedule, const RankGroups& groups,
+                   bool communicate);
 
 // Which chunks of a parameter a share holds, counted from the parameter's start: all of
 // a chunk, or nothing of it (step/generator.h).

@@ -13,8 +13,9 @@ struct PendingWork {
   Work work;
   std::function<void()> then;
 
+  // On a device its later work waits, not the host.
   void finish() {
-    work.wait();
+    work.join();
     if (auto act = std::exchange(then, nullptr)) act();
   }
 };

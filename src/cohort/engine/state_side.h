@@ -1,82 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "cohort/engine/compute_side.h"
-#include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
-#include "cohort/engine/rank_groups.h"
-#include "cohort/engine/state_seal.h"
-#include "cohort/engine/step_in_flight.h"
+#include "cohort/engine/pending_work.h"
 #include "cohort/engine/step_runner.h"
-#include "cohort/engine/updates.h"
-#include "cohort/optim/loss_scale.h"
 
 namespace cohort {
 
 // The end of a step: sums of gradients are looked at and voted on, and change the
 // weights. Knows how far the step came, and can do what is missing of one that was
-// voted on. Borrows all it is given. Thread safety: none.
+// voted on. One for each place where state can be: decisions are made there.
 class StateSide {
  public:
-  StateSide(const Chain& chain, const Schedule& schedule, const Role& role,
-            const RankGroups& groups, FlatState& state, GradientSums& gradients,
-            Updates& updates, ComputeSide& compute, StepInFlight& step,
-            const ExecutorOptions& options);
+  virtual ~StateSide() = default;
+  StateSide(const StateSide&) = delete;
+  StateSide& operator=(const StateSide&) = delete;
 
-  // What the gradient of the loss is multiplied with.
-  double seed_scale() const;
+  virtual void begin_step(const StepInput& input) = 0;
+  // The gradient of the loss, a scalar where blocks compute.
+  virtual Tensor seed() = 0;
 
-  void begin_step();
-  void norm();
-  void fold_buffers();
-  // Error of our kind unless the ranks drew what `input` expects.
-  void check_samples(const StepInput& input);
-  PendingWork vote();
-  void update(int bucket);
-  void commit();
+  // Null where sums are kept: else what to do with one; and Error if one that it saw is
+  // no number.
+  virtual const GradientSums::Visitor* visitor() const { return nullptr; }
+  virtual void require_finite() const {}
 
-  Standing standing() const;
+  virtual void norm() = 0;
+  virtual void fold_buffers() = 0;
+  // Nobody votes, nor commits, unless the ranks drew what the input expects.
+  virtual PendingWork vote() = 0;
+  virtual void update(int bucket) = 0;
+  virtual void commit() = 0;
+  // Until the host knows what the step came to.
+  virtual void settle() {}
+
+  virtual Standing standing() const = 0;
   // Without peers, of a step that was voted on: what is missing.
-  void finish(bool skip);
+  virtual void finish(bool skip) = 0;
 
-  // The state is what it should be from here on; what of it is not, as one line.
-  void close_seals();
-  std::string damage() const;
+  // The state was written from outside, and is what it should be from here on; what of
+  // it is not any more, as one line.
+  virtual void close_seals() {}
+  virtual std::string damage() const { return ""; }
 
-  LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
+  // As in StepRunner.
+  virtual std::string small_state() = 0;
+  virtual void set_small_state(const std::string& text) = 0;
 
   // What a damaged memory would do: a bit of some kind of memory is another. At each
   // action it is another bit, or a second flip would undo the first.
-  void strike(int64_t index);
+  virtual void strike(int64_t) {}
 
- private:
-  void require_sound(const std::string& broken) const;
-  void require_sound_gradients() const;
-
-  const Schedule& schedule_;
-  const Role& role_;
-  const RankGroups& groups_;
-  const ExecutorOptions& options_;
-  std::vector<NamedTensor> buffers_;  // of the blocks
-  FlatState& state_;
-  GradientSums& gradients_;
-  Updates& updates_;
-  ComputeSide& compute_;
-  StepInFlight& step_;
-  std::unique_ptr<StateSeal> seal_;      // null: nobody looks for flipped bits
-  std::optional<LossScale> loss_scale_;  // of float16
-  Tensor votes_;
-
-  // What is known of the step in flight.
-  bool as_expected_ = false;  // what the ranks drew was compared
-  std::vector<Statistic> statistics_;
-  Standing standing_;
-  std::vector<bool> updated_;  // by bucket
+ protected:
+  StateSide() = default;
 };
 
 }  // namespace cohort

@@ -11,7 +11,8 @@ namespace cohort {
 
 // What the parts of an executor know of the step that they make together.
 struct StepInFlight {
-  StepInFlight(Communicator& comm, int64_t listed) : sums(comm, listed) {}
+  StepInFlight(Communicator& comm, int64_t listed, at::Device device)
+      : sums(comm, listed, device) {}
 
   void begin(int64_t number, double learning_rate) {
     step = number;

@@ -24,7 +24,10 @@ std::unique_ptr<StepRunner> make_step_runner(Chain& chain, Schedule schedule,
                                              const ExecutorOptions& options) {
   if (is_whole_step(schedule, options))
     return make_cuda_runner(chain, schedule, update, options);
-  return std::make_unique<Executor>(chain, std::move(schedule), rule, comm, options);
+  ExecutorOptions with_update = options;
+  with_update.update = update;
+  return std::make_unique<Executor>(chain, std::move(schedule), rule, comm,
+                                    with_update);
 }
 
 }  // namespace cohort

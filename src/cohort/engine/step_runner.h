@@ -35,6 +35,7 @@ enum class ComputeOn {
 };
 
 struct ExecutorOptions {
+  UpdateOptions update;  // what the rule was made of, for the kernels of a device
   DecayOptions decay;
   double clip = 0;  // largest norm of the gradient of the mean loss; 0: any
   uint64_t seed = 0;

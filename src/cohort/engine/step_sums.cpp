@@ -2,22 +2,73 @@
 #include "cohort/engine/step_sums.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
 
 #include "cohort/core/error.h"
 #include "cohort/step/generator.h"
 
 namespace cohort {
+namespace {
 
-StepSums::StepSums(Communicator& comm, int64_t listed)
-    : comm_(comm),
-      room_(listed),
-      values_(comm.allocate({kFields + listed * comm.size()}, at::kDouble)) {
+double low_half(uint64_t sum) { return static_cast<double>(sum & 0xffffffffu); }
+double high_half(uint64_t sum) { return static_cast<double>(sum >> 32); }
+
+}  // namespace
+
+StepSums::StepSums(Communicator& comm, int64_t listed, at::Device device)
+    : comm_(comm), room_(listed) {
   static_assert(kFields * sizeof(double) == kLossBytes);
+  const int64_t count = kFields + listed * comm.size();
+  const auto doubles = at::TensorOptions(at::kDouble);
+  values_ = device.is_cpu() ? comm.allocate({count}, at::kDouble)
+                            : at::zeros({count}, doubles.device(device));
+  host_ = device.is_cpu() ? values_ : at::zeros({count}, doubles);
+  constexpr int64_t kDrawn = kFields - kLowHalf;
+  host_expected_ = at::full({kDrawn}, -1.0, doubles);
+  expected_ = host_expected_.to(device, at::kDouble, /*non_blocking=*/false,
+                                /*copy=*/true);
 }
 
 void StepSums::clear() {
-  values_.zero_();
+  host_.zero_();
   mine_ = {};
+}
+
+void StepSums::send() {
+  if (host_.is_same(values_)) {
+    expected_.copy_(host_expected_);
+    return;
+  }
+  // LibTorch uses pinned memory again when the transfer from it is done.
+  values_.copy_(host_.pin_memory(), /*non_blocking=*/true);
+  expected_.copy_(host_expected_.pin_memory(), /*non_blocking=*/true);
+}
+
+void StepSums::expect(const std::optional<SampleSum>& samples) {
+  auto* const fields = host_expected_.mutable_data_ptr<double>();
+  std::fill_n(fields, host_expected_.numel(), -1.0);
+  if (!samples) return;
+  fields[0] = low_half(samples->sum);
+  fields[1] = high_half(samples->sum);
+  fields[2] = static_cast<double>(samples->count);
+}
+
+Tensor StepSums::is_unexpected() const {
+  const Tensor drawn = values_.narrow(0, kLowHalf, expected_.numel());
+  return (drawn != expected_).logical_and_(expected_ >= 0).any();
+}
+
+void StepSums::settle() {
+  if (!host_.is_same(values_)) host_.copy_(values_);
+}
+
+void StepSums::add_loss(const Tensor& sum, double count) {
+  if (host_.is_same(values_)) return add_loss(sum.item<double>(), count);
+  const c10::NoGradGuard no_grad;
+  values_.select(0, kLoss).add_(sum.detach());
+  values_.select(0, kCount).add_(count);
 }
 
 void StepSums::add_loss(double sum, double count) {
@@ -34,8 +85,8 @@ void StepSums::draw(uint64_t key, std::span<const int64_t> ids) {
     for (int64_t i = 0; i < more; ++i) at(first + i) = static_cast<double>(ids[i] + 1);
   }
   mine_ += sum_samples(key, ids);
-  at(kLowHalf) = static_cast<double>(mine_.sum & 0xffffffffu);
-  at(kHighHalf) = static_cast<double>(mine_.sum >> 32);
+  at(kLowHalf) = low_half(mine_.sum);
+  at(kHighHalf) = high_half(mine_.sum);
   at(kSamples) = static_cast<double>(mine_.count);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,20 +19,33 @@ using DrawnSamples = std::vector<std::vector<int64_t>>;
 // doubles: whole numbers below 2^53 add up exactly in any order.
 //
 // Use: clear(), then the additions of this rank, then reduce(); once that is waited for
-// all ranks read the same. Thread safety: none.
+// all ranks read the same. Where they are summed in the memory of a device, send()
+// comes behind all but losses, and settle() before anything is read.
+// Thread safety: none.
 class StepSums {
  public:
   // `listed`: the most samples of a rank in one step, if their ids are to be told to
   // all ranks; 0: only their sum is.
-  StepSums(Communicator& comm, int64_t listed);
+  StepSums(Communicator& comm, int64_t listed, at::Device device = at::kCPU);
 
   void clear();
   void add_loss(double sum, double count);
+  void add_loss(const Tensor& sum, double count);  // a scalar, on the device
   void ask_to_stop() { at(kStop) = 1; }
   // Samples that this rank computes with, under the key of their epoch.
   void draw(uint64_t key, std::span<const int64_t> ids);
 
+  // Starts the transfer to the device; nothing is waited for. On the host they are
+  // there.
+  void send();
   Work reduce();  // collective
+  void settle();  // waits for the device
+
+  // The same as values where they are summed: what the loss is a mean over, and one
+  // bool, that all ranks together drew something else than was sent as expected.
+  Tensor count_value() const { return values_.select(0, kCount); }
+  void expect(const std::optional<SampleSum>& samples);
+  Tensor is_unexpected() const;
 
   double loss_sum() const { return at(kLoss); }
   double count() const { return at(kCount); }  // what the loss is a mean over
@@ -43,12 +57,14 @@ class StepSums {
   // A sum of samples travels in two halves, so that no rank's part is rounded.
   enum Field { kLoss, kCount, kStop, kLowHalf, kHighHalf, kSamples, kFields };
 
-  double& at(int64_t field) { return values_.data_ptr<double>()[field]; }
-  double at(int64_t field) const { return values_.const_data_ptr<double>()[field]; }
+  double& at(int64_t field) { return host_.data_ptr<double>()[field]; }
+  double at(int64_t field) const { return host_.const_data_ptr<double>()[field]; }
 
   Communicator& comm_;
   int64_t room_;   // for the ids of a rank, each as id + 1; 0: none
-  Tensor values_;  // the fields, then that room for each rank
+  Tensor values_;  // the fields, then that room for each rank; where they are summed
+  Tensor host_;    // the same memory, or its copy on the host
+  Tensor expected_, host_expected_;  // fields from kLowHalf on; -1: anything
   SampleSum mine_;
 };
 

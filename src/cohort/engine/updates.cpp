@@ -155,23 +155,14 @@ void Updates::stop_for_bad_sum() {
   throw Error(ErrorKind::kBug, step_.not_finite);
 }
 
-// Where all of a rank's replicas have the same, one of them speaks for it. A mirror
-// along a pipeline is of another stage: there all must know of all.
-Sharers Updates::sharers(bool communicate) const {
-  const bool cut = schedule_.shard > 0 && communicate;
-  if (schedule_.stages.empty() || !communicate)
-    return {.group = cut ? groups_.shard : nullptr};
-  const Communicator* const others = cut ? groups_.replicate : groups_.dp;
-  return {.group = groups_.world, .counts = !others || others->rank() == 0};
-}
-
 // What tensors are asked for depends on the factor of clipping.
 void Updates::norm(bool communicate) {
   const bool sums = rule_.reductions() > 0;
+  const Sharers sharers = sharers_of(schedule_, groups_, communicate);
   if (options_.clip > 0 || !sums)
-    step_.norm = gradient_norm(state_, gradients_, sharers(communicate),
+    step_.norm = gradient_norm(state_, gradients_, sharers,
                                1 / (step_.sums.count() * step_.seed_scale));
-  if (sums) totals_.add_up(gradients_, scalars(), sharers(communicate));
+  if (sums) totals_.add_up(gradients_, scalars(), sharers);
 }
 
 bool Updates::are_finite(int part, int parts) const {

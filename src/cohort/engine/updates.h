@@ -48,7 +48,6 @@ class Updates {
  private:
   void require_norm() const;
   StepScalars scalars() const;
-  Sharers sharers(bool communicate) const;
   void visit(int bucket, int64_t begin, int64_t count, float* sum);
   void apply_to(int bucket, ShareState& share, const Tensor& sum, bool voted);
   void check_sum(int bucket, int64_t begin, int64_t count, const float* sum);

@@ -42,6 +42,15 @@ bool SliceTree::complete() const {
   return nodes_.size() == 1 && nodes_[0].index == 0 && 1 << nodes_[0].level >= slices_;
 }
 
+void push_on_stack(bool comes, int top, int merges, const StackSteps& steps) {
+  if (comes && merges == 0) return steps.put(top);
+  if (comes) {
+    steps.add(--top);
+    --merges;
+  }
+  for (; merges > 0; --merges) steps.merge(--top);
+}
+
 std::vector<TreeNode> partials_of(SliceRange range, int slices) {
   SliceTree tree(slices);
   for (int s = range.begin; s < range.end; ++s) tree.push({0, s});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "cohort/step/slices.h"
@@ -38,6 +39,17 @@ class SliceTree {
   int slices_;
   std::vector<TreeNode> nodes_;
 };
+
+// How a stack of sums follows a tree, wherever it lies.
+struct StackSteps {
+  std::function<void(int)> put;    // what comes becomes sum i
+  std::function<void(int)> add;    // it is added to sum i
+  std::function<void(int)> merge;  // sum i + 1 is added to sum i
+};
+
+// Puts a sum on top of `top` others and merges the last two so many times. Unless it
+// `comes` it lies there already.
+void push_on_stack(bool comes, int top, int merges, const StackSteps& steps);
 
 // The sums a rank is left with that adds up slices `range` alone.
 std::vector<TreeNode> partials_of(SliceRange range, int slices);

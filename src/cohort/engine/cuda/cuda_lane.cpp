@@ -98,6 +98,11 @@ class Lane final : public CudaLane {
     up_.synchronize();
   }
 
+  void wait_for_device() override {
+    const c10::cuda::CUDAGuard guard(stream_.device());
+    c10::cuda::device_synchronize();
+  }
+
   int64_t download(const Tensor& host, const Tensor& device) override {
     CUDAEvent made;
     made.record(stream_);

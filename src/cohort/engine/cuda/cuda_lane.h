@@ -44,8 +44,9 @@ class CudaLane {
   // Starts what was captured, as one.
   virtual void replay(int graph) = 0;
 
-  // Blocks until all is done.
+  // Blocks until all is done; and until all of the device is, other streams' too.
   virtual void wait() = 0;
+  virtual void wait_for_device() = 0;
 
   // Copies to the host what earlier work of the lane makes, beside later work. Returns
   // a ticket; wait_for() blocks until that copy, and all before it, are done.

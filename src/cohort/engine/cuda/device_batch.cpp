@@ -12,7 +12,8 @@ namespace {
 
 // In pinned memory a copy needs not wait for the device.
 Tensor pinned(const Tensor& tensor, at::Device device) {
-  return device.is_cuda() && !tensor.is_pinned() ? tensor.pin_memory() : tensor;
+  const bool moves = device.is_cuda() && tensor.is_cpu();
+  return moves && !tensor.is_pinned() ? tensor.pin_memory() : tensor;
 }
 
 bool same_shapes(const Batch& a, const Batch& b) {

@@ -78,13 +78,13 @@ void DeviceCompute::cut_segments() {
   }
 }
 
-void DeviceCompute::begin_step(const StepInput& input, double seed_scale) {
+void DeviceCompute::begin_step(const StepInput& input, const Tensor&) {
   launched_ = 0;
   loss_settled_ = false;
   slot_taken_.assign(schedule_.buckets.size(), false);
   blocks_.begin(input.step, Phase::kTrain);
   batches_.assign(role_.slices, {});
-  side_.set_seed(seed_scale);
+  side_.set_seed(step_.seed_scale);
   for (int slice = 0; slice < role_.slices; ++slice) {
     const Batch given = input.batch(first_slice_ + slice);
     step_.sums.draw(input.sample_key, given.ids);
@@ -214,7 +214,7 @@ DeviceRandom* DeviceCompute::random(int slice) {
 // Where nothing may wait, the host adds the loss up later.
 void DeviceCompute::keep_loss(int slice, const WeightedLoss& loss) {
   if (!evaluates_) return side_.keep_loss(slice, loss);
-  step_.sums.add_loss(loss.sum.item<double>(), loss.count);
+  step_.sums.add_loss(loss.sum, loss.count);
   correct_ += loss.correct;
 }
 

@@ -21,7 +21,7 @@ class DeviceCompute final : public ComputeSide, private Surroundings {
                 const Schedule& schedule, const Role& role, int first_slice,
                 const ExecutorOptions& options, StepInFlight& step);
 
-  void begin_step(const StepInput& input, double seed_scale) override;
+  void begin_step(const StepInput& input, const Tensor& seed) override;
   void reach(int index, Interpreter& interpreter) override;
   void compute(const Action& action) override;
   double evaluate(const StepInput& input, const std::function<void()>& run) override;

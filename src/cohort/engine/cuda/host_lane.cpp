@@ -18,6 +18,7 @@ class HostLane final : public CudaLane {
   }
   void replay(int) override { throw BugError("[engine] nothing was captured"); }
   void wait() override {}
+  void wait_for_device() override {}
   int64_t download(const Tensor& host, const Tensor& device) override {
     return copy(host, device);
   }

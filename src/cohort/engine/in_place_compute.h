@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -9,18 +9,22 @@
 #include "cohort/engine/compute_side.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
+#include "cohort/engine/step_batches.h"
 #include "cohort/engine/step_in_flight.h"
 
 namespace cohort {
 
-// Blocks compute in the memory of the state, when their turn comes.
-class HostCompute final : public ComputeSide, private Surroundings {
+// Blocks compute in the memory of the state, when their turn comes: of the host, or of
+// a device that has the state.
+class InPlaceCompute final : public ComputeSide, private Surroundings {
  public:
-  HostCompute(const Chain& chain, const FlatState& state, GradientSums& gradients,
-              const Schedule& schedule, const Role& role, int first_slice,
-              uint64_t seed, CheckedCalls& calls, StepInFlight& step);
+  // Borrows all it is given but the batches.
+  InPlaceCompute(const Chain& chain, const FlatState& state, GradientSums& gradients,
+                 const Schedule& schedule, const Role& role,
+                 const BlockRunner::Options& options,
+                 std::unique_ptr<StepBatches> batches, StepInFlight& step);
 
-  void begin_step(const StepInput& input, double seed_scale) override;
+  void begin_step(const StepInput& input, const Tensor& seed) override;
   void compute(const Action& action) override;
   double evaluate(const StepInput& input, const std::function<void()>& run) override;
   void abandon() override;
@@ -30,9 +34,10 @@ class HostCompute final : public ComputeSide, private Surroundings {
   int64_t rows(int slice) override { return batch(slice).count; }
 
  private:
-  const Batch& batch(int slice) override;
+  const Batch& batch(int slice) override { return batches_->at(slice); }
+  DeviceRandom* random(int slice) override { return batches_->random(slice); }
   void keep_loss(int slice, const WeightedLoss& loss) override;
-  Tensor seed() override;
+  Tensor seed() override { return seed_; }
   GradTarget home(int place, int slice) override;
   void open(int place, int slice) override;
   void close(int place, int slice) override;
@@ -42,18 +47,17 @@ class HostCompute final : public ComputeSide, private Surroundings {
   const FlatState& state_;
   GradientSums& gradients_;
   StepInFlight& step_;
-  at::ScalarType compute_;
-  int first_slice_;
   std::set<std::pair<int, int>> recomputed_;  // blocks and slices
   std::vector<int> last_to_add_;              // by bucket: block
-  std::vector<std::string> block_fields_;     // computed with in that dtype
-  bool draws_;                                // of the ranks with a slice one does
+  std::unique_ptr<StepBatches> batches_;
   BlockRunner blocks_;
 
-  const StepInput* input_ = nullptr;
+  Tensor seed_;
   bool evaluates_ = false;
-  double seed_scale_ = 1, correct_ = 0;
-  std::map<int, Batch> batches_;  // by slice; fields while it is under way
+  double correct_ = 0;
 };
+
+// Along a pipeline all have the same samples; they count where they come in.
+bool has_first_block(const Role& role);
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/engine/state_side.h"
+#include "cohort/engine/host_state.h"
 
+#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -12,10 +13,10 @@
 
 namespace cohort {
 
-StateSide::StateSide(const Chain& chain, const Schedule& schedule, const Role& role,
-                     const RankGroups& groups, FlatState& state,
-                     GradientSums& gradients, Updates& updates, ComputeSide& compute,
-                     StepInFlight& step, const ExecutorOptions& options)
+HostState::HostState(const Chain& chain, const Schedule& schedule, const Role& role,
+                     const RankGroups& groups, const UpdateRule& rule, FlatState& state,
+                     GradientSums& gradients, ComputeSide& compute, StepInFlight& step,
+                     const ExecutorOptions& options, bool updates_at_once)
     : schedule_(schedule),
       role_(role),
       groups_(groups),
@@ -23,9 +24,10 @@ StateSide::StateSide(const Chain& chain, const Schedule& schedule, const Role& r
       buffers_(chain.buffers()),
       state_(state),
       gradients_(gradients),
-      updates_(updates),
       compute_(compute),
       step_(step),
+      updates_(schedule, groups, rule, state, gradients, step,
+               {.clip = options.clip, .at_once = updates_at_once}),
       votes_(groups.world->allocate({1}, at::kLong)) {
   if (schedule_.precision.compute == at::kHalf) loss_scale_.emplace(options.loss_scale);
   if (gradients_.seals())
@@ -33,11 +35,12 @@ StateSide::StateSide(const Chain& chain, const Schedule& schedule, const Role& r
   if (!options.takes_over) close_seals();
 }
 
-double StateSide::seed_scale() const {
-  return loss_scale_ ? loss_scale_->value() * mean_scale(options_.usual_count) : 1;
-}
+Tensor HostState::seed() { return at::full({}, step_.seed_scale); }
 
-void StateSide::begin_step() {
+void HostState::begin_step(const StepInput& input) {
+  input_ = &input;
+  step_.seed_scale =
+      loss_scale_ ? loss_scale_->value() * mean_scale(options_.usual_count) : 1;
   standing_ = {.phase = Standing::Phase::kBefore};
   updated_.assign(schedule_.buckets.size(), false);
   as_expected_ = false;
@@ -45,14 +48,14 @@ void StateSide::begin_step() {
   gradients_.begin_step();
 }
 
-void StateSide::norm() {
+void HostState::norm() {
   Timed timed(step_.split.update);
   compute_.settle_loss();
   compute_.settle_all();
   updates_.norm(options_.communicate);
 }
 
-void StateSide::fold_buffers() {
+void HostState::fold_buffers() {
   Timed timed(step_.split.update);
   statistics_ = compute_.statistics();
   if (options_.communicate)
@@ -62,9 +65,9 @@ void StateSide::fold_buffers() {
 
 // Their sum came with the loss, so every rank finds the same, before it votes: nothing
 // has changed, and whoever finishes a step that was voted on knows what was drawn.
-void StateSide::check_samples(const StepInput& input) {
+void HostState::check_samples() {
   if (!options_.communicate || std::exchange(as_expected_, true)) return;
-  require_expected(input, step_.sums.drawn());
+  require_expected(*input_, step_.sums.drawn());
 }
 
 // From the call on peers may know of this vote; so whoever is cut off in it has voted.
@@ -72,7 +75,8 @@ void StateSide::check_samples(const StepInput& input) {
 // What a rank computed from memory that had changed is in everyone's sums. So before
 // anybody votes, each has looked at the memory it computed with: whoever finds damage,
 // or dies before it has looked, leaves a step that nobody voted on.
-PendingWork StateSide::vote() {
+PendingWork HostState::vote() {
+  check_samples();
   Communicator& world = *groups_.world;
   compute_.settle_loss();
   compute_.settle_all();
@@ -102,7 +106,7 @@ PendingWork StateSide::vote() {
   return {world.all_reduce(votes_, ReduceOp::kSum), count};
 }
 
-void StateSide::update(int bucket) {
+void HostState::update(int bucket) {
   if (step_.skipped) return;
   Timed timed(step_.split.update);
   compute_.settle_loss();
@@ -119,7 +123,8 @@ void StateSide::update(int bucket) {
     compute_.take_changes(bucket);
 }
 
-void StateSide::commit() {
+void HostState::commit() {
+  check_samples();  // of a step without a vote: it is not told of
   const c10::NoGradGuard no_grad;
   Timed timed(step_.split.update);
   compute_.settle_loss();
@@ -134,7 +139,7 @@ void StateSide::commit() {
 
 // Who does not know the outcome of a vote looks at everything: whoever looked at the
 // rest may be gone.
-Standing StateSide::standing() const {
+Standing HostState::standing() const {
   Standing now = standing_;
   if (now.phase == Standing::Phase::kVoted && !now.against)
     now.against = !updates_.are_finite();
@@ -142,7 +147,7 @@ Standing StateSide::standing() const {
 }
 
 // All that the step needs of others came before its vote (law 2).
-void StateSide::finish(bool skip) {
+void HostState::finish(bool skip) {
   COHORT_CHECK(schedule_.elastic && standing_.phase != Standing::Phase::kBefore,
                "a step that was not voted on cannot be finished alone");
   if (standing_.phase == Standing::Phase::kCommitted) return;
@@ -153,13 +158,19 @@ void StateSide::finish(bool skip) {
   commit();
 }
 
+std::string HostState::small_state() { return loss_scale_ ? loss_scale_->saved() : ""; }
+
+void HostState::set_small_state(const std::string& text) {
+  if (loss_scale_ && !text.empty()) loss_scale_->restore(text);
+}
+
 // ---- memory that changes by itself ----
 
-void StateSide::close_seals() {
+void HostState::close_seals() {
   if (seal_) seal_->close_all();
 }
 
-void StateSide::require_sound(const std::string& broken) const {
+void HostState::require_sound(const std::string& broken) const {
   if (broken.empty()) return;
   throw DamagedMemory(text("[engine] step ", step_.step + 1, ": the memory of ", broken,
                            " has changed by itself on rank ", groups_.world->rank(),
@@ -167,7 +178,7 @@ void StateSide::require_sound(const std::string& broken) const {
 }
 
 // Nobody has voted on them, and the state is as it was: the step is made again.
-void StateSide::require_sound_gradients() const {
+void HostState::require_sound_gradients() const {
   std::string broken = gradients_.broken();
   for (int i = 0; broken.empty() && i < static_cast<int>(updated_.size()); ++i)
     if (state_.buckets()[i].trained) broken = gradients_.broken_sum(i);
@@ -178,7 +189,7 @@ void StateSide::require_sound_gradients() const {
 }
 
 // Who has voted owes the step, and cannot make it of sums that have changed.
-std::string StateSide::damage() const {
+std::string HostState::damage() const {
   const bool owes = standing_.phase == Standing::Phase::kVoted ||
                     standing_.phase == Standing::Phase::kDecided;
   try {
@@ -192,7 +203,7 @@ std::string StateSide::damage() const {
   return "";
 }
 
-void StateSide::strike(int64_t index) {
+void HostState::strike(int64_t index) {
   // Lies in a float32's fraction; 16 actions later it is another element's.
   const uint32_t bit = 1u << (22 - index % 16);
   const auto flips = [&](std::string_view point) {

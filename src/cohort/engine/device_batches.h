@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/engine/cuda/device_batch.h"
+#include "cohort/engine/step_batches.h"
+
+namespace cohort {
+
+// In the memory of a device: all slices of a step are on their way before it begins.
+class DeviceBatches final : public StepBatches {
+ public:
+  struct Options {
+    int first_slice = 0;  // of this rank, in the global batch
+    int slices = 1;       // of this rank
+    bool draws = true;    // of the ranks with a slice one does
+    at::ScalarType compute = at::kFloat;
+    std::vector<std::string> rounded = {};  // fields that are computed with in that
+    uint64_t seed = 0;
+  };
+  // Borrows lane and step.
+  DeviceBatches(const Options& options, CudaLane& lane, StepInFlight& step);
+
+  void begin(const StepInput& input) override;
+  void begin_evaluation(const StepInput& input) override;
+  const Batch& at(int slice) override;
+  DeviceRandom* random(int slice) override;
+  void clear() override { evaluated_.reset(); }
+
+  // The slices of the step have the shapes that came first, and lie where these lay.
+  bool is_usual() const { return batch_.is_usual(); }
+
+ private:
+  DeviceBatch make(int slices) const;
+
+  const Options options_;
+  CudaLane& lane_;
+  StepInFlight& step_;
+  DeviceBatch batch_;
+  std::optional<DeviceBatch> evaluated_;
+};
+
+}  // namespace cohort

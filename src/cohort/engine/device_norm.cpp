@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/device_norm.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/step/generator.h"
+
+namespace cohort {
+
+DeviceNorm::DeviceNorm(const FlatState& state, const StateHome& home,
+                       const UpdateRule& rule)
+    : state_(state), home_(home), chunks_(state.buckets().size()) {
+  const auto doubles = at::TensorOptions(at::kDouble).device(home.device());
+  std::vector<std::vector<kernels::Chunk>> tables(chunks_.size());
+  int64_t row = 0;
+  for (const auto& place : state.places()) {
+    const BucketState& bucket = state.buckets()[place.bucket];
+    const auto [first, last] = held_chunks(place, bucket);
+    for (int64_t c = first; bucket.trained && bucket.own && c < last; ++c)
+      tables[place.bucket].push_back(
+          {.begin = place.offset + c * kChunk - bucket.begin,
+           .count = std::min(kChunk, place.parameter.numel() - c * kChunk),
+           .slot = row + c});
+    row += chunks_of(place);
+  }
+  for (size_t b = 0; b < tables.size(); ++b)
+    if (!tables[b].empty()) chunks_[b] = home_.kernels->chunk_table(tables[b]);
+  squares_ = at::zeros({row}, doubles);
+
+  const int64_t width = rule.reductions();
+  if (width == 0) return;
+  std::vector<kernels::TensorChunks> tensors;
+  row = 0;
+  for (const auto& bucket : state.buckets())
+    for (const auto& range : bucket.ranges) {
+      if (!range.traits.adapts) continue;
+      const int64_t count = chunks_of(state.places()[range.place]);
+      adapting_.push_back({range.place, row});
+      tensors.push_back({row, count});
+      row += count;
+    }
+  if (tensors.empty()) return;
+  tensors_ = home_.kernels->tensor_table(tensors);
+  sums_ = at::zeros({row, width}, doubles);
+  totals_ = at::zeros({static_cast<int64_t>(tensors.size()), width}, doubles);
+}
+
+std::vector<UpdateRange> DeviceNorm::ranges_of(int index) const {
+  const BucketState& bucket = state_.buckets()[index];
+  std::vector<UpdateRange> ranges;
+  for (const auto& range : bucket.ranges) {
+    int64_t end = range.end;
+    UpdateRange mine{.traits = range.traits};
+    if (range.traits.adapts) {
+      const Place& place = state_.places()[range.place];
+      const auto found = std::ranges::find(adapting_, range.place, &Adapting::place);
+      COHORT_CHECK(found != adapting_.end(), place.name, " has no sums");
+      end = place.offset + place.parameter.numel();
+      mine.place = found - adapting_.begin();
+      mine.slot = found->first + held_chunks(place, bucket).begin;
+    }
+    mine.begin = std::max(range.begin, bucket.begin) - bucket.begin;
+    mine.end = std::min(end, bucket.begin + bucket.count) - bucket.begin;
+    if (mine.begin < mine.end) ranges.push_back(mine);
+  }
+  return ranges;
+}
+
+// Others have zeros.
+void DeviceNorm::measure(const GradientSums& gradients, const Sharers& sharers,
+                         double limit, const Tensor& numbers) {
+  if (sharers.group) squares_.zero_();
+  for (size_t b = 0; b < chunks_.size(); ++b)
+    if (chunks_[b].defined() && sharers.counts)
+      home_.kernels->square_sums(gradients.sum(static_cast<int>(b)), chunks_[b],
+                                 squares_);
+  if (sharers.group) sharers.group->all_reduce(squares_, ReduceOp::kSum).join();
+  home_.kernels->norm(squares_, limit, numbers);
+}
+
+void DeviceNorm::add_up(const Sharers& sharers, const Reduce& reduce) {
+  if (!tensors_.defined()) return;
+  if (sharers.group) sums_.zero_();
+  for (size_t b = 0; b < chunks_.size(); ++b)
+    if (chunks_[b].defined() && sharers.counts) reduce(static_cast<int>(b), sums_);
+  if (sharers.group) sharers.group->all_reduce(sums_, ReduceOp::kSum).join();
+  home_.kernels->add_chunks(sums_, tensors_, totals_);
+}
+
+}  // namespace cohort

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/running_statistics.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+RunningStatistics::RunningStatistics(const Chain& chain, at::Device device)
+    : buffers_(chain.buffers()) {
+  const c10::NoGradGuard no_grad;
+  int64_t count = 0;
+  for (const auto& [name, tensor] : buffers_) {
+    COHORT_CHECK(tensor.scalar_type() == at::kFloat && tensor.is_contiguous(), name,
+                 " is no float32 buffer");
+    count += tensor.numel();
+  }
+  running_ = at::empty({count}, at::TensorOptions(at::kFloat).device(device));
+  int64_t offset = 0;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    Tensor& buffer = buffers_[i].tensor;
+    const Tensor view = running_.narrow(0, offset, buffer.numel()).view(buffer.sizes());
+    view.copy_(buffer);
+    index_.emplace(buffer.unsafeGetTensorImpl(), i);
+    offset += buffer.numel();
+    buffer.set_data(view);
+  }
+}
+
+// In the order of the buffers.
+Tensor RunningStatistics::row_of(const std::vector<const Statistic*>& found) const {
+  std::vector<Tensor> values;
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    values.push_back((found[i] ? found[i]->value : buffers_[i].tensor)
+                         .detach()
+                         .to(at::kFloat)
+                         .reshape({-1}));
+  return at::cat(values);
+}
+
+// Made once for what a slice usually says.
+const Tensor& RunningStatistics::weights_of(
+    int slice, const std::vector<const Statistic*>& found) {
+  std::vector<double> momenta;
+  for (const auto* statistic : found)
+    momenta.push_back(statistic ? statistic->momentum : 0);
+  Weights& known = weights_[slice];
+  if (known.each.defined() && known.momenta == momenta) return known.each;
+  std::vector<Tensor> each;
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    each.push_back(
+        at::full({buffers_[i].tensor.numel()}, momenta[i], running_.options()));
+  known = {momenta, at::cat(each)};
+  return known.each;
+}
+
+void RunningStatistics::fold(const std::vector<Statistic>& learned, int rows,
+                             Communicator* comm) {
+  if (buffers_.empty()) return;
+  const c10::NoGradGuard no_grad;
+  std::vector<std::vector<const Statistic*>> found(
+      rows, std::vector<const Statistic*>(buffers_.size()));
+  for (const auto& statistic : learned)
+    found[statistic.slice][index_.at(statistic.buffer.unsafeGetTensorImpl())] =
+        &statistic;
+  std::vector<Tensor> each;  // weights and values, in turn
+  for (int slice = 0; slice < rows; ++slice) {
+    each.push_back(weights_of(slice, found[slice]));
+    each.push_back(row_of(found[slice]));
+  }
+  if (comm) {
+    const Tensor mine = at::stack(each);
+    Tensor all = at::empty({comm->size() * mine.size(0), mine.size(1)}, mine.options());
+    comm->all_gather(all, mine).join();
+    each = all.unbind(0);
+  }
+  folded_ = running_;
+  for (size_t i = 0; i < each.size(); i += 2)
+    folded_ = at::lerp(folded_, each[i + 1], each[i]);
+}
+
+void RunningStatistics::commit(const Tensor& gate) {
+  if (!folded_.defined()) return;
+  const c10::NoGradGuard no_grad;
+  running_.copy_(at::where(gate != 0, folded_, running_));
+  folded_ = Tensor();
+}
+
+}  // namespace cohort

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/step/block.h"
+
+namespace cohort {
+
+// The running statistics of a chain on a device, as one memory that its buffers become
+// views of. What slices learned is folded in order, beside them, and taken over if a
+// word in the device's memory says so: nothing is waited for. Thread safety: none.
+class RunningStatistics {
+ public:
+  RunningStatistics(const Chain& chain, at::Device device);
+
+  // One slice after another, as if each had been a step. `rows`: slices of the rank
+  // that has most. `comm`: all that learned something; null: this rank alone.
+  void fold(const std::vector<Statistic>& learned, int rows, Communicator* comm);
+  // The buffers become what was folded, where `gate` (an int32) is not 0.
+  void commit(const Tensor& gate);
+
+ private:
+  Tensor row_of(const std::vector<const Statistic*>& found) const;
+  const Tensor& weights_of(int slice, const std::vector<const Statistic*>& found);
+
+  std::vector<NamedTensor> buffers_;
+  std::unordered_map<const void*, size_t> index_;
+  Tensor running_, folded_;
+  // By slice: how fast each element follows; 0 where the slice has nothing to say.
+  struct Weights {
+    std::vector<double> momenta;
+    Tensor each;
+  };
+  std::map<int, Weights> weights_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cohort/engine/step_in_flight.h"
+#include "cohort/engine/step_runner.h"
+
+namespace cohort {
+
+// The samples of a rank's slices in the step at hand, where blocks compute with them.
+class StepBatches {
+ public:
+  virtual ~StepBatches() = default;
+
+  virtual void begin(const StepInput& input) = 0;
+  // Of one batch that is evaluated, as slice 0.
+  virtual void begin_evaluation(const StepInput& input) = 0;
+
+  virtual const Batch& at(int slice) = 0;
+  // Null: the host draws.
+  virtual DeviceRandom* random(int) { return nullptr; }
+  // Nobody computes with that slice any more; how many samples it had is still asked.
+  virtual void drop(int) {}
+  virtual void clear() {}
+
+ protected:
+  StepBatches() = default;
+};
+
+// In the memory they were loaded to, each when it is first asked for.
+class HostBatches final : public StepBatches {
+ public:
+  struct Options {
+    int first_slice = 0;                  // of this rank, in the global batch
+    bool draws = true;                    // of the ranks with a slice one does
+    at::ScalarType compute = at::kFloat;  // that dtype, for these fields
+    std::vector<std::string> rounded = {};
+  };
+  HostBatches(Options options, StepInFlight& step);
+
+  void begin(const StepInput& input) override;
+  void begin_evaluation(const StepInput& input) override;
+  const Batch& at(int slice) override;
+  void drop(int slice) override { batches_[slice].fields.clear(); }
+  void clear() override { batches_.clear(); }
+
+ private:
+  const Options options_;
+  StepInFlight& step_;
+  const StepInput* input_ = nullptr;
+  bool evaluates_ = false;
+  std::map<int, Batch> batches_;  // by slice
+};
+
+}  // namespace cohort
