@@ -15,7 +15,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
-#include "cohort/engine/cuda/cuda_step.h"
+#include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
 #include "cohort/step/generator.h"
@@ -27,7 +27,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kCudaRounds = 3;  // the variants take turns
 constexpr int kSteps = 20;      // a round and variant
 constexpr int kWarmup = 3;      // before the capture
-constexpr double kRate = 0.01, kDecay = 1e-4;
+constexpr double kRate = 0.01;
+const UpdateOptions kUpdate{.momentum = 0.9};
 
 struct CudaCase {
   std::string_view name;
@@ -59,98 +60,38 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// What runs the steps: the batch lies on the GPU already, and is taken from there.
-class StepUnderTest {
+// One way of running the same steps.
+class CudaVariant {
  public:
-  virtual ~StepUnderTest() = default;
-  virtual void start(int64_t number) = 0;
-  virtual void wait() = 0;
-  virtual double loss() = 0;
-  virtual int64_t peak_bytes() const = 0;
-};
-
-class WholeStep final : public StepUnderTest {
- public:
-  WholeStep(const CudaCase& bench, const BenchTrainArgs& args, Batch batch,
-            bool capture)
-      : chain_(bench.make()), batch_(std::move(batch)) {
-    CudaStepOptions options;
-    options.compute = dtype_of(args.precision);
-    options.update.momentum = 0.9;
-    options.decay.weight_decay = kDecay;
-    options.capture = capture;
-    options.warmup = kWarmup;
-    step_ = std::make_unique<CudaStep>(chain_, options);
-  }
-  void start(int64_t number) override {
-    step_->load(number, batch_);
-    step_->start(number, kRate);
-  }
-  void wait() override { step_->wait(); }
-  double loss() override { return step_->result().loss; }
-  int64_t peak_bytes() const override { return step_->peak_bytes(); }
-
- private:
-  Chain chain_;
-  Batch batch_;
-  std::unique_ptr<CudaStep> step_;
-};
-
-class ListedStep final : public StepUnderTest {
- public:
-  ListedStep(const CudaCase& bench, const BenchTrainArgs& args, Batch batch,
-             bool capture)
+  CudaVariant(const CudaCase& bench, const BenchTrainArgs& args, const Batch& batch,
+              bool capture)
       : chain_(bench.make()),
-        batch_(std::move(batch)),
+        batch_(batch),
         store_(join(world_, {})),
-        comm_(connect(world_, *store_, {.backend = "local"})) {
-    const UpdateOptions update{.momentum = 0.9};
-    rule_ = make_update_rule(update);
-    GeneratorOptions step{.precision = {.compute = dtype_of(args.precision)},
-                          .memory = MemoryIn::kDevice,
-                          .optimizer_states = 1};
-    ExecutorOptions options{.update = update, .decay = {.weight_decay = kDecay}};
-    options.usual_count = static_cast<double>(batch_.count);
+        comm_(connect(world_, *store_, {.backend = "local"})),
+        rule_(make_update_rule(kUpdate)) {
+    const GeneratorOptions step{.precision = {.compute = dtype_of(args.precision)},
+                                .memory = MemoryIn::kDevice,
+                                .optimizer_states = 1};
+    ExecutorOptions options{.update = kUpdate, .decay = {.weight_decay = 1e-4}};
+    options.usual_count = static_cast<double>(batch.count);
     options.compute_on = ComputeOn::kCuda;
     options.capture = capture;
     executor_ = std::make_unique<Executor>(
         chain_, generate(specs_of(chain_), Layout{}, step), *rule_, *comm_, options);
-  }
-  void start(int64_t number) override {
-    executor_->start(
-        {.step = number, .rate = kRate, .batch = [&](int) { return batch_; }});
-  }
-  void wait() override { executor_->result(); }
-  double loss() override { return executor_->result().loss; }
-  int64_t peak_bytes() const override { return executor_->device_peak_bytes(); }
-
- private:
-  Chain chain_;
-  Batch batch_;
-  World world_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<Communicator> comm_;
-  std::unique_ptr<UpdateRule> rule_;
-  std::unique_ptr<Executor> executor_;
-};
-
-// One way of running the same steps.
-class CudaVariant {
- public:
-  explicit CudaVariant(std::unique_ptr<StepUnderTest> step) : step_(std::move(step)) {
     first_s_ = seconds_of([this] {
       start();
-      step_->wait();
+      executor_->result();
     });
     for (int i = 0; i < kWarmup + 2; ++i) start();
-    step_->wait();
+    executor_->result();
   }
 
   // Steps behind one another, as training runs them.
   void take_turn() {
     step_s_.push_back(seconds_of([this] {
                         for (int i = 0; i < kSteps; ++i) start();
-                        step_->wait();
+                        executor_->result();
                       }) /
                       kSteps);
   }
@@ -160,20 +101,30 @@ class CudaVariant {
     std::vector<double> times;
     for (int i = 0; i < kSteps; ++i) {
       times.push_back(seconds_of([this] { start(); }));
-      step_->wait();
+      executor_->result();
     }
     return median(times);
   }
 
   double step_s() const { return median(step_s_); }
   double first_s() const { return first_s_; }
-  double loss() { return step_->loss(); }
-  int64_t peak_bytes() const { return step_->peak_bytes(); }
+  double loss() { return executor_->result().loss; }
+  int64_t peak_bytes() const { return executor_->device_peak_bytes(); }
 
  private:
-  void start() { step_->start(number_++); }
+  // The batch lies on the GPU already, and is taken from there.
+  void start() {
+    executor_->start(
+        {.step = number_++, .rate = kRate, .batch = [&](int) { return batch_; }});
+  }
 
-  std::unique_ptr<StepUnderTest> step_;
+  Chain chain_;
+  Batch batch_;
+  World world_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Communicator> comm_;
+  std::unique_ptr<UpdateRule> rule_;
+  std::unique_ptr<Executor> executor_;
   std::vector<double> step_s_;
   double first_s_ = 0;
   int64_t number_ = 0;
@@ -182,7 +133,6 @@ class CudaVariant {
 struct CudaRow {
   int64_t batch = 0;
   double step_s = 0, host_s = 0, uncaptured_s = 0, uncaptured_host_s = 0, first_s = 0;
-  double whole_s = 0, whole_host_s = 0, whole_loss = 0;
   double loss = 0;
   int64_t peak_bytes = 0;
 };
@@ -193,18 +143,13 @@ CudaRow measure(const CudaCase& bench, const BenchTrainArgs& args) {
   const Tensor target = at::arange(row.batch).remainder(bench.classes);
   const Batch batch =
       Batch::of({{"input", input.to(at::kCUDA)}, {"target", target.to(at::kCUDA)}});
-  CudaVariant captured(std::make_unique<ListedStep>(bench, args, batch, true));
+  CudaVariant captured(bench, args, batch, true);
   row.peak_bytes = captured.peak_bytes();  // before there are two of them
-  CudaVariant uncaptured(std::make_unique<ListedStep>(bench, args, batch, false));
-  CudaVariant whole(std::make_unique<WholeStep>(bench, args, batch, true));
+  CudaVariant uncaptured(bench, args, batch, false);
   for (int round = 0; round < kCudaRounds; ++round) {
     captured.take_turn();
-    whole.take_turn();
     uncaptured.take_turn();
   }
-  row.whole_s = whole.step_s();
-  row.whole_host_s = whole.host_s();
-  row.whole_loss = whole.loss();
   row.step_s = captured.step_s();
   row.uncaptured_s = uncaptured.step_s();
   row.host_s = captured.host_s();
@@ -227,9 +172,6 @@ std::string cuda_json_row(const CudaRow& row, const CudaCase& bench,
       .add("host_share", row.host_s / row.step_s)
       .add("uncaptured_step_ms", 1e3 * row.uncaptured_s)
       .add("uncaptured_host_ms", 1e3 * row.uncaptured_host_s)
-      .add("whole_step_ms", 1e3 * row.whole_s)
-      .add("whole_host_ms", 1e3 * row.whole_host_s)
-      .add("whole_loss", row.whole_loss)
       .add("first_step_s", row.first_s)
       .add("peak_memory_bytes", row.peak_bytes)
       .add("loss", row.loss);
@@ -248,8 +190,7 @@ std::string cuda_text_row(const CudaRow& row, const CudaCase& bench,
               format_fixed(100 * row.host_s / row.step_s, 2), " % of the step",
               "\n  kernel by kernel     ", ms(row.uncaptured_s), ", ",
               rate(row.uncaptured_s), ", host ", ms(row.uncaptured_host_s),
-              "\n  as one written step  ", ms(row.whole_s), ", ", rate(row.whole_s),
-              ", host ", ms(row.whole_host_s), "\n  memory, first step   ",
+              "\n  memory, first step   ",
               format_bytes(static_cast<double>(row.peak_bytes)), ", ",
               format_duration(row.first_s));
 }

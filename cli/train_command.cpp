@@ -124,19 +124,6 @@ void settle_slices(TrainPlan& plan, const LaunchOptions& options) {
   if (slices > 0) plan.config.set_assignment(text("slices=", slices));
 }
 
-// A rank alone on a GPU updates there, where not every rule is.
-void check_rule(const TrainPlan& plan, const Layout& layout,
-                const GeneratorOptions& step) {
-  const auto rule = make_update_rule(update_options(plan.config));
-  if (rule->reductions() == 0 || plan.args.device != "cuda") return;
-  if (memory_for(layout, step, {.compute_on = ComputeOn::kCuda}) != MemoryIn::kDevice)
-    return;
-  throw ConfigError(text("[train] optim.name=", rule->name(),
-                         " with one rank on a GPU; legal: sgd, adam, adamw, or an "
-                         "update by the host, as with several ranks, --exact or "
-                         "step.offload=optimizer"));
-}
-
 // What depends on the number of ranks, where it is known before they start.
 void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   if (options.min_nodes != options.max_nodes)
@@ -147,7 +134,7 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   step.slices = slices_for(step.slices, layout, plan.config.get_int("batch"));
   if (plan.args.device == "cuda") step.memory = MemoryIn::kBoth;
   generate({}, layout, step);
-  check_rule(plan, layout, step);
+  make_update_rule(update_options(plan.config));  // refuses what there is not
   require_slices(plan.config.get_int("batch"), step.slices);
   require_blocks(*plan.recipe, plan.config, layout.pp);
 }

@@ -27,7 +27,7 @@
 #include "cohort/elastic/membership.h"
 #include "cohort/elastic/watched_store.h"
 #include "cohort/engine/cuda/cuda_lane.h"
-#include "cohort/engine/cuda/cuda_step.h"
+#include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/nn/first_value.h"
 #include "cohort/train/agent_pages.h"
 #include "cohort/train/compute_threads.h"

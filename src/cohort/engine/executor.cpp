@@ -89,6 +89,7 @@ std::unique_ptr<StepBatches> Executor::make_batches(int first) {
                              .compute = compute,
                              .rounded = chain_.block_fields()},
         step_);
+  require_no_calls(schedule_);
   auto batches = std::make_unique<DeviceBatches>(
       DeviceBatches::Options{.first_slice = first,
                              .slices = role_.slices,

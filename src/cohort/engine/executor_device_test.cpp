@@ -141,8 +141,10 @@ class ExecutorDeviceTest : public testing::TestWithParam<Way> {
  protected:
   // A device's state is summed by collectives, and so is the host's over gloo.
   test::World world() const {
-    const bool resident = GetParam().memory == MemoryIn::kDevice;
-    return {.backend = resident ? "gloo" : "local", .size = GetParam().ranks};
+    if (GetParam().memory != MemoryIn::kDevice)
+      return {.backend = "local", .size = GetParam().ranks};
+    return {
+        .backend = "gloo", .size = GetParam().ranks, .kind = test::Kind::kProcesses};
   }
 };
 

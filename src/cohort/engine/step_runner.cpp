@@ -5,7 +5,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
-#include "cohort/engine/cuda/cuda_runner.h"
 #include "cohort/engine/executor.h"
 
 namespace cohort {
@@ -22,8 +21,6 @@ std::unique_ptr<StepRunner> make_step_runner(Chain& chain, Schedule schedule,
                                              const UpdateOptions& update,
                                              const UpdateRule& rule, Communicator& comm,
                                              const ExecutorOptions& options) {
-  if (is_whole_step(schedule, options))
-    return make_cuda_runner(chain, schedule, update, options);
   ExecutorOptions with_update = options;
   with_update.update = update;
   return std::make_unique<Executor>(chain, std::move(schedule), rule, comm,

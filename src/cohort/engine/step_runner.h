@@ -46,6 +46,8 @@ struct ExecutorOptions {
 
   ComputeOn compute_on = ComputeOn::kHost;
   int gpu = 0;          // number of this rank's, on its node
+  // Ranks exchange memory of their GPUs: so the state of several may lie there, too.
+  bool exchanges_on_gpu = false;
   bool capture = true;  // off: every kernel of a GPU is started by the host
 
   // Off: no bucket leaves the rank. For measuring what communication costs.
@@ -186,8 +188,7 @@ inline void require_sound(const StepRunner& runner) {
   if (!damage.empty()) throw DamagedMemory(damage);
 }
 
-// Collective. On one GPU with nobody to talk to the whole step is a graph (CudaStep);
-// everywhere else an Executor runs the schedule. ConfigError where there is no GPU.
+// Collective: an Executor. ConfigError where there is no GPU.
 std::unique_ptr<StepRunner> make_step_runner(Chain& chain, Schedule schedule,
                                              const UpdateOptions& update,
                                              const UpdateRule& rule, Communicator& comm,

@@ -26,9 +26,10 @@ std::string PlacedMemory::text() const {
 MemoryIn memory_for(const Layout& layout, const GeneratorOptions& step,
                     const ExecutorOptions& options) {
   if (options.compute_on == ComputeOn::kHost) return MemoryIn::kHost;
-  const bool whole_step =
-      layout.world() == 1 && !step.exact && !step.offload && !step.offload_parameters;
-  return whole_step ? MemoryIn::kDevice : MemoryIn::kBoth;
+  if (step.offload || step.offload_parameters) return MemoryIn::kBoth;
+  const bool alone = layout.world() == 1;
+  const bool together = options.exchanges_on_gpu && layout.pp == 1;
+  return alone || together ? MemoryIn::kDevice : MemoryIn::kBoth;
 }
 
 PlacedMemory available_to_rank(int ranks, const ExecutorOptions& options) {

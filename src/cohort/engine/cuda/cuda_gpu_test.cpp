@@ -2,19 +2,15 @@
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <limits>
-
-#include "cohort/core/error.h"
-#include "cohort/engine/cuda/train_steps_test.h"
+#include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/cuda/cuda_math.h"
+#include "cohort/engine/cuda/resident_test.h"
 #include "cohort/nn/batch_norm_function.h"
-#include "support/gathered_weights.h"
 
 namespace cohort {
 namespace {
 
 using test::batch_of;
-using test::train_by_executor;
-using test::train_by_step;
 
 class CudaGpuTest : public testing::Test {
  protected:
@@ -24,64 +20,6 @@ class CudaGpuTest : public testing::Test {
     set_cuda_math({.tf32 = false, .search = false, .exact = true});
   }
 };
-
-CudaStepOptions options_of(bool capture, at::ScalarType dtype = at::kFloat) {
-  CudaStepOptions options;
-  options.decay.weight_decay = 0.01;
-  options.compute = dtype;
-  options.capture = capture;
-  options.warmup = 2;
-  return options;
-}
-
-TEST_F(CudaGpuTest, CapturedStepsGiveTheBitsOfUncapturedOnes) {
-  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    const auto captured = train_by_step(options_of(true, dtype), 7);
-    const auto plain = train_by_step(options_of(false, dtype), 7);
-    EXPECT_EQ(captured.losses, plain.losses) << dtype;
-    test::expect_near(captured, plain, 0, 0);
-  }
-}
-
-TEST_F(CudaGpuTest, AgreesWithTheExecutorOnTheHost) {
-  for (const std::string name : {"sgd", "adamw"}) {
-    CudaStepOptions options = options_of(true);
-    options.update.name = name;
-    options.update.eps = 1e-3;  // else Adam makes much of the rounding of tiny ones
-    test::expect_near(train_by_step(options, 7), train_by_executor(options, 7), 1e-3,
-                      1e-2);
-  }
-}
-
-// The rate of a replay is that of its own step, not of the capture.
-TEST_F(CudaGpuTest, AReplayUsesTheRateItIsGiven) {
-  Chain chain = test::small_resnet();
-  CudaStep step(chain, options_of(true));
-  step.load(0, batch_of(0));
-  for (int64_t i = 0; i < 3; ++i) step.start(i, test::kRate);
-  ASSERT_TRUE(step.captured());
-  const Tensor before = step.weights()[0].tensor;
-  step.start(3, 0);
-  EXPECT_TRUE(step.weights()[0].tensor.equal(before));
-  step.start(4, test::kRate);
-  EXPECT_FALSE(step.weights()[0].tensor.equal(before));
-}
-
-TEST_F(CudaGpuTest, ABadStepLeavesNoTraceInAReplay) {
-  Chain chain = test::small_resnet();
-  CudaStep step(chain, options_of(true));
-  step.load(0, batch_of(0));
-  for (int64_t i = 0; i < 3; ++i) step.start(i, test::kRate);
-  const auto before = step.weights();
-  Batch bad = batch_of(1);
-  bad.at("input").fill_(std::numeric_limits<float>::quiet_NaN());
-  step.load(1, bad);
-  step.start(3, test::kRate);
-  EXPECT_TRUE(step.result().skipped);
-  const auto after = step.weights();
-  for (size_t i = 0; i < before.size(); ++i)
-    EXPECT_TRUE(before[i].tensor.equal(after[i].tensor)) << before[i].name;
-}
 
 // Against float64 and LibTorch's own formula; channels that are far from zero.
 TEST_F(CudaGpuTest, BatchNormBySumsGivesTheNormAndItsGradients) {
@@ -116,49 +54,6 @@ TEST_F(CudaGpuTest, BatchNormBySumsGivesTheNormAndItsGradients) {
       EXPECT_LT((error.norm() / gradients[0][i].norm()).item<double>(), bound) << i;
     }
   }
-}
-
-// The mask of a replay is that of its own step and samples: as the host draws it.
-TEST_F(CudaGpuTest, DropoutOfAReplayIsThatOfTheHost) {
-  const auto losses = [](bool on_host) {
-    Chain chain = make_mlp({.inputs = 24, .width = 64, .depth = 2, .dropout = 0.5}, {});
-    CudaStepOptions options = options_of(true);
-    options.on_host = on_host;
-    options.seed = 5;
-    CudaStep step(chain, options);
-    std::vector<double> all;
-    for (int64_t i = 0; i < 8; ++i) {
-      const Batch batch = Batch::of(
-          {{"input", at::ones({2, 24})}, {"target", at::zeros({2}, at::kLong)}},
-          {3 * i, 3 * i + 1});
-      step.load(i, batch);
-      step.start(i, 0);  // only the mask changes
-      all.push_back(step.result().loss);
-    }
-    EXPECT_EQ(step.captured(), !on_host);
-    return all;
-  };
-  const auto gpu = losses(false), host = losses(true);
-  for (size_t i = 0; i < gpu.size(); ++i) EXPECT_NEAR(gpu[i], host[i], 1e-5) << i;
-  EXPECT_NE(gpu[6], gpu[7]);
-}
-
-// Random numbers that come from anywhere but the keys would be the same at each replay.
-TEST_F(CudaGpuTest, RefusesToCaptureABlockThatWaits) {
-  Chain chain = make_mlp({.inputs = 4, .width = 8, .depth = 1}, {});
-  chain.loss.function = [inner = chain.loss](const Values& outputs,
-                                             const Values& fields) {
-    WeightedLoss loss = inner(outputs, fields);
-    loss.count = loss.sum.item<double>() > 1e9 ? 1 : 2;
-    return loss;
-  };
-  CudaStep step(chain, options_of(true));
-  step.load(
-      0, Batch::of({{"input", at::ones({2, 4})}, {"target", at::zeros({2}, at::kLong)}},
-                   {0, 1}));
-  step.start(0, test::kRate);
-  step.start(1, test::kRate);
-  EXPECT_THROW(step.start(2, test::kRate), ConfigError);
 }
 
 // State on the host, computation on the GPU: segments as graphs beside kernel by
