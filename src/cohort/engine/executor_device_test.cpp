@@ -84,13 +84,20 @@ DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
                      .usual_count = 11,
                      .compute_on = compute_on});
   DeviceOutcome outcome;
-  for (int64_t i = 0; i < kSteps; ++i)
-    outcome.losses.push_back(
-        executor
-            .run({.step = i,
-                  .rate = 0.01,
-                  .batch = [&](int slice) { return slice_of(i, slice, shape); }})
-            .loss);
+  constexpr uint64_t kKey = 77;
+  for (int64_t i = 0; i < kSteps; ++i) {
+    SampleSum expected;
+    for (int slice = 0; slice < kDeviceSlices; ++slice)
+      expected += sum_samples(kKey, slice_of(i, slice, shape).ids);
+    const StepResult result = executor.run(
+        {.step = i,
+         .rate = 0.01,
+         .batch = [&](int slice) { return slice_of(i, slice, shape); },
+         .sample_key = kKey,
+         .expected = expected});
+    EXPECT_FALSE(result.skipped);
+    outcome.losses.push_back(result.loss);
+  }
   const Schedule forward = generate(specs_of(chain), layout,
                                     {.slices = comm.size(),
                                      .offload_parameters = step.offload_parameters,

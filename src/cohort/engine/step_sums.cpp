@@ -4,19 +4,10 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
-
 #include "cohort/core/error.h"
 #include "cohort/step/generator.h"
 
 namespace cohort {
-namespace {
-
-double low_half(uint64_t sum) { return static_cast<double>(sum & 0xffffffffu); }
-double high_half(uint64_t sum) { return static_cast<double>(sum >> 32); }
-
-}  // namespace
-
 StepSums::StepSums(Communicator& comm, int64_t listed, at::Device device)
     : comm_(comm), room_(listed) {
   static_assert(kFields * sizeof(double) == kLossBytes);
@@ -25,10 +16,8 @@ StepSums::StepSums(Communicator& comm, int64_t listed, at::Device device)
   values_ = device.is_cpu() ? comm.allocate({count}, at::kDouble)
                             : at::zeros({count}, doubles.device(device));
   host_ = device.is_cpu() ? values_ : at::zeros({count}, doubles);
-  constexpr int64_t kDrawn = kFields - kLowHalf;
-  host_expected_ = at::full({kDrawn}, -1.0, doubles);
-  expected_ = host_expected_.to(device, at::kDouble, /*non_blocking=*/false,
-                                /*copy=*/true);
+  host_expected_ = at::zeros({kExpected}, at::kLong);
+  expected_ = at::zeros({kExpected}, host_expected_.options().device(device));
 }
 
 void StepSums::clear() {
@@ -47,17 +36,19 @@ void StepSums::send() {
 }
 
 void StepSums::expect(const std::optional<SampleSum>& samples) {
-  auto* const fields = host_expected_.mutable_data_ptr<double>();
-  std::fill_n(fields, host_expected_.numel(), -1.0);
-  if (!samples) return;
-  fields[0] = low_half(samples->sum);
-  fields[1] = high_half(samples->sum);
-  fields[2] = static_cast<double>(samples->count);
+  auto* const fields = host_expected_.mutable_data_ptr<int64_t>();
+  fields[kAsks] = samples.has_value();
+  fields[kSum] = samples ? static_cast<int64_t>(samples->sum) : 0;
+  fields[kNumber] = samples ? samples->count : 0;
 }
 
+// As drawn() has it: the halves that ranks add up may be larger than 32 bits.
 Tensor StepSums::is_unexpected() const {
-  const Tensor drawn = values_.narrow(0, kLowHalf, expected_.numel());
-  return (drawn != expected_).logical_and_(expected_ >= 0).any();
+  const Tensor drawn = values_.narrow(0, kLowHalf, kFields - kLowHalf).to(at::kLong);
+  const Tensor sum = drawn[0] + at::bitwise_left_shift(drawn[1], 32);
+  const Tensor other =
+      (sum != expected_[kSum]).logical_or_(drawn[2] != expected_[kNumber]);
+  return other.logical_and_(expected_[kAsks] != 0);
 }
 
 void StepSums::settle() {
@@ -85,8 +76,8 @@ void StepSums::draw(uint64_t key, std::span<const int64_t> ids) {
     for (int64_t i = 0; i < more; ++i) at(first + i) = static_cast<double>(ids[i] + 1);
   }
   mine_ += sum_samples(key, ids);
-  at(kLowHalf) = low_half(mine_.sum);
-  at(kHighHalf) = high_half(mine_.sum);
+  at(kLowHalf) = static_cast<double>(mine_.sum & 0xffffffffu);
+  at(kHighHalf) = static_cast<double>(mine_.sum >> 32);
   at(kSamples) = static_cast<double>(mine_.count);
 }
 

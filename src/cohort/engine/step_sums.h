@@ -57,6 +57,9 @@ class StepSums {
   // A sum of samples travels in two halves, so that no rank's part is rounded.
   enum Field { kLoss, kCount, kStop, kLowHalf, kHighHalf, kSamples, kFields };
 
+  // What is expected: whether anything is, and which samples.
+  enum Expected { kAsks, kSum, kNumber, kExpected };
+
   double& at(int64_t field) { return host_.data_ptr<double>()[field]; }
   double at(int64_t field) const { return host_.const_data_ptr<double>()[field]; }
 
@@ -64,7 +67,7 @@ class StepSums {
   int64_t room_;   // for the ids of a rank, each as id + 1; 0: none
   Tensor values_;  // the fields, then that room for each rank; where they are summed
   Tensor host_;    // the same memory, or its copy on the host
-  Tensor expected_, host_expected_;  // fields from kLowHalf on; -1: anything
+  Tensor expected_, host_expected_;
   SampleSum mine_;
 };
 

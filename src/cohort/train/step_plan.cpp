@@ -29,8 +29,9 @@ Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& option
   step.tensor_sums = rule.reductions() > 0;
   step.optimizer_states = static_cast<int>(rule.states().size());
   step.memory = memory_for(options.layout, step, options.execute);
-  step.shares_memory = options.shares_memory && step.memory != MemoryIn::kDevice;
-  step.joins_at = options.joins_at;
+  const bool reaches = step.memory != MemoryIn::kDevice;  // into peers' memory
+  step.shares_memory = options.shares_memory && reaches;
+  step.joins_at = reaches ? options.joins_at : 0;
   set_bytes(measures, slice_samples(options, batch), step.precision.compute, specs);
   return generate(specs, options.layout, step);
 }
