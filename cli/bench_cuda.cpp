@@ -15,6 +15,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
@@ -70,7 +71,8 @@ class CudaVariant {
         store_(join(world_, {})),
         comm_(connect(world_, *store_, {.backend = "local"})),
         rule_(make_update_rule(kUpdate)) {
-    const GeneratorOptions step{.precision = {.compute = dtype_of(args.precision)},
+    const GeneratorOptions step{.vote = true,
+                                .precision = {.compute = dtype_of(args.precision)},
                                 .memory = MemoryIn::kDevice,
                                 .optimizer_states = 1};
     ExecutorOptions options{.update = kUpdate, .decay = {.weight_decay = 1e-4}};
@@ -203,6 +205,8 @@ int run_bench_cuda(const BenchTrainArgs& args) {
     throw ConfigError(
         "[bench] --device cuda with --layout, --exact or more than one "
         "rank; a step on a GPU has one rank: -n 1");
+  if (const std::string why = why_no_cuda(); !why.empty())
+    throw ConfigError(text("[bench] --device cuda: ", why, "; legal here: cpu"));
   set_cuda_math({.tf32 = true, .search = true});
   const CudaRow row = measure(bench, args);
   const auto format = args.json ? &cuda_json_row : &cuda_text_row;

@@ -143,6 +143,24 @@ TEST(NcclGpu, ALateRankIsGivenUpAndHearsOfIt) {
   });
 }
 
+TEST(NcclGpu, WhatALaneWasGivenHasADeadline) {
+  test::run_ranks(nccl_world(2, 1s), [](Communicator& comm, Store& store) {
+    auto x = at::ones({1000}, on_gpu());
+    comm.so_far().wait();
+    comm.all_reduce(x, ReduceOp::kSum).join();
+    const Tensor after = x.add(1);
+    comm.so_far().wait();
+    EXPECT_EQ(first(after), 3);
+    if (comm.rank() == 1) {
+      store.get("given up", 20s);
+      return;
+    }
+    comm.all_reduce(x, ReduceOp::kSum).join();
+    EXPECT_NE(comm_error([&] { comm.so_far().wait(); }), "");
+    store.set("given up", "");
+  });
+}
+
 TEST(NcclGpu, AnAbortOfAnotherThreadEndsAWait) {
   test::run_ranks(nccl_world(2), [](Communicator& comm, Store& store) {
     auto x = at::ones({1000}, on_gpu());

@@ -103,6 +103,12 @@ class Communicator {
   // Finishes when every rank has called it.
   virtual Work barrier() = 0;
 
+  // All that the calling thread's current lane has been given so far, joined calls and
+  // other work: nothing is sent for it, and only this rank calls it. wait() tells of
+  // lost peers and has a deadline: ten times that of a call. Finished already where no
+  // lane is.
+  virtual Work so_far() { return {}; }
+
   // Collective. Ranks that pass the same `color` form a new group, in their order
   // here. A negative color joins none and gets a null pointer.
   virtual std::unique_ptr<Communicator> split(int color) = 0;

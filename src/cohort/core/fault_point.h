@@ -57,10 +57,13 @@ class FaultPlan {
 
   enum class Ask { kNothing, kFlip, kDrop };
   Ask reach(std::string_view name, int rank, int64_t index = -1) {
-    if (armed_.load(std::memory_order_acquire)) [[unlikely]]
+    if (is_armed()) [[unlikely]]
       return pass(name, rank, index);
     return Ask::kNothing;
   }
+
+  // Whether anything may happen at some point.
+  bool is_armed() const { return armed_.load(std::memory_order_acquire); }
 
   // Hears of every pass from now on, before its faults fire, on the thread that passes:
   // a test that strikes at each of them finds them so.

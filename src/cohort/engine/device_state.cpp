@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstddef>
 
 #include "cohort/core/error.h"
@@ -20,9 +21,15 @@ Tensor double_of(const Tensor& numbers, size_t offset) {
       .view(at::kDouble);
 }
 
+bool has_vote(const Role& role) {
+  return std::ranges::any_of(role.actions, [](const Action& action) {
+    return action.kind == ActionKind::kVote;
+  });
+}
+
 }  // namespace
 
-DeviceState::DeviceState(const Chain& chain, const Schedule& schedule,
+DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Role& role,
                          const RankGroups& groups, const StateHome& home,
                          const UpdateRule& rule, FlatState& state,
                          GradientSums& gradients, ComputeSide& compute,
@@ -36,6 +43,7 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule,
       compute_(compute),
       step_(step),
       rounds_(schedule.mesh.rounds(schedule.slices)),
+      may_skip_(options.leaves_out && has_vote(role)),
       norm_(state, home, rule),
       statistics_(chain, home.device()),
       updates_(state.buckets().size()),
@@ -49,6 +57,7 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule,
   against_ = at::zeros({1}, on.dtype(at::kLong));
   unexpected_ = at::zeros({1}, on.dtype(at::kBool));
   const bool half = schedule.precision.compute == at::kHalf;
+  if (half) LossScale{options.loss_scale};  // refuses what cannot be
   scale_ = at::full({1}, half ? options.loss_scale.initial : 1.0, on.dtype(at::kFloat));
   good_steps_ = at::zeros({1}, on.dtype(at::kInt));
   seed_ = at::ones({}, on.dtype(at::kFloat));
@@ -122,6 +131,7 @@ void DeviceState::open_gate(const Tensor& against) {
 
 PendingWork DeviceState::vote() {
   const c10::NoGradGuard no_grad;
+  if (options_.faults) options_.faults->reach("engine.vote", groups_.world->rank());
   set_scale();
   for (size_t i = 0; i < updates_.size(); ++i)
     if (updates_[i]) look_at(static_cast<int>(i));
@@ -154,14 +164,16 @@ void DeviceState::commit() {
                          options_.loss_scale.backoff, options_.loss_scale.growth_steps);
 }
 
+// A copy to the host would wait for a lost peer without end.
 void DeviceState::settle() {
+  groups_.world->so_far().wait();
   step_.sums.settle();
   const StepNumbers numbers = read_step_numbers(numbers_);
   step_.norm = numbers.norm;
   step_.skipped = numbers.gate == 0;
   standing_ = {.phase = Standing::Phase::kCommitted, .against = step_.skipped};
   require_expected({.step = step_.step, .expected = expected_}, step_.sums.drawn());
-  if (!step_.skipped || options_.leaves_out) return;
+  if (!step_.skipped || may_skip_) return;
   const std::string name = bad_gradient();
   throw Error(
       ErrorKind::kBug,
@@ -187,6 +199,11 @@ std::string DeviceState::bad_gradient() const {
       return place.name;
   }
   return "";
+}
+
+// Nobody looks for flipped bits here.
+void DeviceState::strike(int64_t index) {
+  options_.faults->reach("engine.action", groups_.world->rank(), index);
 }
 
 void DeviceState::finish(bool) {

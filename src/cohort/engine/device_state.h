@@ -26,10 +26,10 @@ namespace cohort {
 // Borrows all it is given. Thread safety: none.
 class DeviceState final : public StateSide {
  public:
-  DeviceState(const Chain& chain, const Schedule& schedule, const RankGroups& groups,
-              const StateHome& home, const UpdateRule& rule, FlatState& state,
-              GradientSums& gradients, ComputeSide& compute, StepInFlight& step,
-              const ExecutorOptions& options);
+  DeviceState(const Chain& chain, const Schedule& schedule, const Role& role,
+              const RankGroups& groups, const StateHome& home, const UpdateRule& rule,
+              FlatState& state, GradientSums& gradients, ComputeSide& compute,
+              StepInFlight& step, const ExecutorOptions& options);
 
   void begin_step(const StepInput& input) override;
   Tensor seed() override { return seed_; }
@@ -41,6 +41,7 @@ class DeviceState final : public StateSide {
   void settle() override;
   Standing standing() const override { return standing_; }
   void finish(bool skip) override;
+  void strike(int64_t index) override;
   std::string small_state() override;
   void set_small_state(const std::string& text) override;
 
@@ -60,7 +61,8 @@ class DeviceState final : public StateSide {
   GradientSums& gradients_;
   ComputeSide& compute_;
   StepInFlight& step_;
-  const int rounds_;  // slices of the rank that has most
+  const int rounds_;     // slices of the rank that has most
+  const bool may_skip_;  // else a bad step ends the run: some of it has changed
   DeviceNorm norm_;
   RunningStatistics statistics_;
   std::vector<std::unique_ptr<ShareUpdate>> updates_;  // by bucket

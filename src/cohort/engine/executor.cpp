@@ -8,12 +8,7 @@
 #include "cohort/core/error.h"
 #include "cohort/engine/action_watch.h"
 #include "cohort/engine/agreement.h"
-#include "cohort/engine/cuda/device_compute.h"
 #include "cohort/engine/cuda/kernel_search.h"
-#include "cohort/engine/device_batches.h"
-#include "cohort/engine/device_state.h"
-#include "cohort/engine/host_state.h"
-#include "cohort/engine/in_place_compute.h"
 #include "cohort/engine/timed.h"
 
 namespace cohort {
@@ -65,64 +60,6 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
   if (lane_) lane_->wait_for_device();
 }
 
-std::unique_ptr<ComputeSide> Executor::make_compute() {
-  if (!options_.takes_over) start_buffers_equal();
-  const int first = schedule_.mesh.slices(comm_.rank(), schedule_.slices).begin;
-  if (options_.compute_on != ComputeOn::kHost && home_.on_host())
-    return std::make_unique<DeviceCompute>(chain_, state_, gradients_, schedule_, role_,
-                                           first, options_, step_);
-  return std::make_unique<InPlaceCompute>(
-      chain_, state_, gradients_, schedule_, role_,
-      BlockRunner::Options{.seed = options_.seed,
-                           .first_slice = first,
-                           .may_wait = home_.on_host(),
-                           .calls = &calls_},
-      make_batches(first), step_);
-}
-
-std::unique_ptr<StepBatches> Executor::make_batches(int first) {
-  const auto compute = schedule_.precision.compute;
-  if (home_.on_host())
-    return std::make_unique<HostBatches>(
-        HostBatches::Options{.first_slice = first,
-                             .draws = has_first_block(role_),
-                             .compute = compute,
-                             .rounded = chain_.block_fields()},
-        step_);
-  require_no_calls(schedule_);
-  auto batches = std::make_unique<DeviceBatches>(
-      DeviceBatches::Options{.first_slice = first,
-                             .slices = role_.slices,
-                             .draws = has_first_block(role_),
-                             .compute = compute,
-                             .rounded = chain_.block_fields(),
-                             .seed = options_.seed},
-      *lane_, step_);
-  // What ranks exchange is captured when all of them know that all of them do.
-  const bool captures = options_.capture && lane_->can_capture() && comm_.size() == 1 &&
-                        !options_.faults && !options_.watch;
-  graph_ = std::make_unique<StepGraph>(*lane_, *batches, captures);
-  return batches;
-}
-
-std::unique_ptr<StateSide> Executor::make_end(const UpdateRule& rule) {
-  if (!home_.on_host())
-    return std::make_unique<DeviceState>(chain_, schedule_, channels_.groups(), home_,
-                                         rule, state_, gradients_, *compute_, step_,
-                                         options_);
-  return std::make_unique<HostState>(chain_, schedule_, role_, channels_.groups(), rule,
-                                     state_, gradients_, *compute_, step_, options_,
-                                     updates_at_once_);
-}
-
-// Rank 0's buffers are everyone's.
-void Executor::start_buffers_equal() {
-  for (auto& [name, tensor] : chain_.buffers()) {
-    Tensor buffer = tensor;
-    comm_.broadcast(buffer, 0).wait();
-  }
-}
-
 StepResult Executor::run(const StepInput& input) {
   start(input);
   return result();
@@ -142,8 +79,12 @@ void Executor::start(const StepInput& input) {
 }
 
 StepResult Executor::result() {
-  or_abandon([&] { in_lane([&] { end_->settle(); }); });
-  step_.split.wait += interpreter_.waited();
+  or_abandon([&] {
+    if (!lane_) return end_->settle();
+    Timed timed(step_.split.forward);
+    lane_->run([&] { end_->settle(); });
+  });
+  if (!lane_) step_.split.wait += interpreter_.waited();
   return sums_of_step();
 }
 
@@ -166,9 +107,11 @@ void Executor::in_lane(const std::function<void()>& work) {
 
 void Executor::run_list(const StepInput& input) {
   if (!graph_) return interpreter_.run(*this, input.in_turn);
-  // The device does forward and backward as one; the host sees only their end.
-  Timed timed(step_.split.forward);
+  // The device does forward and backward as one; the host sees only their end. How
+  // long it took to start each says nothing.
+  const StepSplit before = step_.split;
   graph_->run([&] { interpreter_.run(*this, input.in_turn); });
+  step_.split = before;
 }
 
 // Whoever recovers has use for the state alone.
@@ -286,8 +229,12 @@ class Executor::Evaluation final : public Performer {
       case ActionKind::kForward:
         executor_.compute_->compute(action);
         break;
-      case ActionKind::kGather:
-        return executor_.transfers_.gather(action, interpreter_);
+      case ActionKind::kGather: {
+        PendingWork work = executor_.transfers_.gather(action, interpreter_);
+        // Blocks of an evaluation wait for the device, and that has no deadline.
+        if (executor_.lane_) work.work.wait();
+        return work;
+      }
       case ActionKind::kFree:
         executor_.transfers_.free_parameters(action.buckets[0]);
         break;
@@ -309,7 +256,16 @@ class Executor::Evaluation final : public Performer {
   Interpreter interpreter_;
 };
 
-Executor::~Executor() = default;
+// What the lane still does with the state is over before its memory goes. A rank that
+// has lost a peer has ended that already.
+Executor::~Executor() {
+  if (!lane_) return;
+  try {
+    comm_.so_far().wait();
+    lane_->wait();
+  } catch (const std::exception&) {
+  }
+}
 
 WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
   const StepInput input{.step = step_.step, .batch = [&](int) { return batch; }};
@@ -322,6 +278,7 @@ WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
       const NoKernelSearch rare(true);
       step_.sums.send();
       correct = compute_->evaluate(input, [&] { evaluation_->run(); });
+      comm_.so_far().wait();
       step_.sums.settle();
     });
     return {.sum = at::full({}, step_.sums.loss_sum(), at::kDouble),
@@ -372,13 +329,17 @@ std::vector<Tensor> Executor::memory_of(const Value& value) const {
 std::chrono::duration<double> Executor::time_communication() {
   comm_.barrier().wait();
   const GradientSums::Visitor nothing = [](int, int64_t, int64_t, float*) {};
+  if (lane_) lane_->wait();
   const auto start = SteadyClock::now();
-  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
-    if (state_.buckets()[i].trained && state_.buckets()[i].own)
-      gradients_
-          .reduce(i, schedule_.shard >= 2 ? 0 : kNone,
-                  updates_at_once_ ? &nothing : nullptr)
-          .finish();
+  in_lane([&] {
+    for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
+      if (state_.buckets()[i].trained && state_.buckets()[i].own)
+        gradients_
+            .reduce(i, schedule_.shard >= 2 ? 0 : kNone,
+                    updates_at_once_ ? &nothing : nullptr)
+            .finish();
+    comm_.so_far().wait();
+  });
   return SteadyClock::now() - start;
 }
 

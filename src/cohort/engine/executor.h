@@ -43,7 +43,7 @@ class Executor final : public StepRunner, private Performer {
 
   StepResult run(const StepInput& input) override;
   // The same in two: on a device start() waits for nothing. After several of them
-  // result() is that of the last.
+  // result() is that of the last, and an error is told of only if that step has it.
   void start(const StepInput& input);
   StepResult result();
   // Whether steps of the usual shapes are replayed as one graph.

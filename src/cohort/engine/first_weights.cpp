@@ -15,8 +15,8 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kNarrowedAtOnce =
-    1 << 16;  // elements on their way to another dtype or device
+// Elements on their way to another dtype or device.
+constexpr int64_t kNarrowedAtOnce = 1 << 16;
 
 // Covers all parameters; 0 if one has no such value.
 uint64_t first_values_hash(const std::vector<Place>& places) {

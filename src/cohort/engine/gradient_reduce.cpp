@@ -133,7 +133,7 @@ GradientSums::Pointers GradientSums::pointers(const Buffers& buffers,
   return pointers;
 }
 
-// Of one group alone that is the sum; of several, what the replicas will add up.
+// With one group that is the sum; with several, what the replicas will add up.
 void GradientSums::fold_group(BucketSums& sums, const Pointers& inputs, int64_t at,
                               int64_t count, float* out) {
   std::vector<float*> outputs{out};

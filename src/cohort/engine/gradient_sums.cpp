@@ -64,10 +64,14 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
   if (seals_) make_seals();
 }
 
-// Of the shard group, and of what the groups of a hybrid run are left with.
+// One for the shard group, and one for what the groups of a hybrid run are left with.
 void GradientSums::make_folds() {
-  fold_ = std::make_unique<TreeFold>(
-      slices_, nodes_of_group(mesh_.coordinate(rank_, Axis::kReplicate)));
+  const auto mine = nodes_of_group(mesh_.coordinate(rank_, Axis::kReplicate));
+  if (!home_.on_host() && mine.size() > kernels::kMostNodes)
+    throw ConfigError(text("[engine] --exact on GPUs with ", mine.size(),
+                           " partial sums of slices in a group; legal: at most ",
+                           kernels::kMostNodes, ", as with fewer slices"));
+  fold_ = std::make_unique<TreeFold>(slices_, mine);
   if (!replicate_) return;
   std::vector<TreeNode> nodes;
   for (int g = 0; g < replicate_->size(); ++g) {

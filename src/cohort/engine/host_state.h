@@ -18,8 +18,8 @@
 
 namespace cohort {
 
-// State in memory of the host, which looks at sums itself and decides. Borrows all it
-// is given. Thread safety: none.
+// State in memory of the host: it reads the sums, and knows at once whether a step
+// counts. Borrows all it is given. Thread safety: none.
 class HostState final : public StateSide {
  public:
   HostState(const Chain& chain, const Schedule& schedule, const Role& role,

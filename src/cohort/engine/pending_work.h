@@ -13,9 +13,9 @@ struct PendingWork {
   Work work;
   std::function<void()> then;
 
-  // On a device its later work waits, not the host.
+  // On a device its later work waits, not the host; the tensors of the call may go.
   void finish() {
-    work.join();
+    std::exchange(work, {}).join();
     if (auto act = std::exchange(then, nullptr)) act();
   }
 };

@@ -41,19 +41,20 @@ Tensor RunningStatistics::row_of(const std::vector<const Statistic*>& found) con
 }
 
 // Made once for what a slice usually says.
-const Tensor& RunningStatistics::weights_of(
+const RunningStatistics::Weights& RunningStatistics::weights_of(
     int slice, const std::vector<const Statistic*>& found) {
   std::vector<double> momenta;
   for (const auto* statistic : found)
     momenta.push_back(statistic ? statistic->momentum : 0);
   Weights& known = weights_[slice];
-  if (known.each.defined() && known.momenta == momenta) return known.each;
-  std::vector<Tensor> each;
-  for (size_t i = 0; i < buffers_.size(); ++i)
-    each.push_back(
-        at::full({buffers_[i].tensor.numel()}, momenta[i], running_.options()));
-  known = {momenta, at::cat(each)};
-  return known.each;
+  if (known.kept.defined() && known.momenta == momenta) return known;
+  std::vector<Tensor> kept, taken;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const int64_t count = buffers_[i].tensor.numel();
+    kept.push_back(at::full({count}, 1 - momenta[i], running_.options()));
+    taken.push_back(at::full({count}, momenta[i], running_.options()));
+  }
+  return known = {momenta, at::cat(kept), at::cat(taken)};
 }
 
 void RunningStatistics::fold(const std::vector<Statistic>& learned, int rows,
@@ -65,10 +66,10 @@ void RunningStatistics::fold(const std::vector<Statistic>& learned, int rows,
   for (const auto& statistic : learned)
     found[statistic.slice][index_.at(statistic.buffer.unsafeGetTensorImpl())] =
         &statistic;
-  std::vector<Tensor> each;  // weights and values, in turn
+  std::vector<Tensor> each;  // kept, taken and values, in turn
   for (int slice = 0; slice < rows; ++slice) {
-    each.push_back(weights_of(slice, found[slice]));
-    each.push_back(row_of(found[slice]));
+    const Weights& weights = weights_of(slice, found[slice]);
+    each.insert(each.end(), {weights.kept, weights.taken, row_of(found[slice])});
   }
   if (comm) {
     const Tensor mine = at::stack(each);
@@ -76,9 +77,10 @@ void RunningStatistics::fold(const std::vector<Statistic>& learned, int rows,
     comm->all_gather(all, mine).join();
     each = all.unbind(0);
   }
+  // As apply_statistics(): so the bits do not depend on where the state is.
   folded_ = running_;
-  for (size_t i = 0; i < each.size(); i += 2)
-    folded_ = at::lerp(folded_, each[i + 1], each[i]);
+  for (size_t i = 0; i < each.size(); i += 3)
+    folded_ = at::addcmul(folded_ * each[i], each[i + 2], each[i + 1]);
 }
 
 void RunningStatistics::commit(const Tensor& gate) {

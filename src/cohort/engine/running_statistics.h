@@ -24,17 +24,19 @@ class RunningStatistics {
   void commit(const Tensor& gate);
 
  private:
+  // By slice: how much of each element stays, and what it takes of the slice; all, and
+  // nothing, where that has nothing to say.
+  struct Weights {
+    std::vector<double> momenta;
+    Tensor kept, taken;
+  };
+
   Tensor row_of(const std::vector<const Statistic*>& found) const;
-  const Tensor& weights_of(int slice, const std::vector<const Statistic*>& found);
+  const Weights& weights_of(int slice, const std::vector<const Statistic*>& found);
 
   std::vector<NamedTensor> buffers_;
   std::unordered_map<const void*, size_t> index_;
   Tensor running_, folded_;
-  // By slice: how fast each element follows; 0 where the slice has nothing to say.
-  struct Weights {
-    std::vector<double> momenta;
-    Tensor each;
-  };
   std::map<int, Weights> weights_;
 };
 

@@ -46,15 +46,17 @@ class DeviceFlight final : public Flight {
 class DeviceOperation final : public Operation {
  public:
   DeviceOperation(std::shared_ptr<NcclGroup> group, std::string what,
-                  std::shared_ptr<DeviceFlight> flight, std::vector<Tensor> tensors)
+                  std::shared_ptr<DeviceFlight> flight, std::vector<Tensor> tensors,
+                  int times = 1)
       : group_(std::move(group)),
         what_(std::move(what)),
         flight_(std::move(flight)),
-        tensors_(std::move(tensors)) {}
+        tensors_(std::move(tensors)),
+        times_(times) {}
 
   void wait() override {
     refuse_captured("waited for");
-    group_->wait(what_, *flight_);
+    group_->wait(what_, *flight_, times_);
   }
 
   bool poll() override {
@@ -79,7 +81,11 @@ class DeviceOperation final : public Operation {
   std::string what_;
   std::shared_ptr<DeviceFlight> flight_;
   std::vector<Tensor> tensors_;
+  int times_;  // as long as a call it may take
 };
+
+// The work of a lane may be many calls, and what a rank computes between them.
+constexpr int kLanePatience = 10;
 
 }  // namespace
 
@@ -192,6 +198,17 @@ Work NcclCommunicator::exchange(std::span<const Transfer> sends,
     return host_->exchange(sends, receives);
   return launch("exchange", std::move(tensors),
                 [&](DeviceCall& call) { call.exchange(sends, receives); });
+}
+
+Work NcclCommunicator::so_far() {
+  if (!group_) return {};  // nothing of NCCL's is there to wait for
+  const c10::cuda::CUDAGuard guard(*device_);
+  auto flight =
+      std::make_shared<DeviceFlight>(c10::cuda::getCurrentCUDAStream(device_->index()));
+  if (!flight->captured) group_->watch(flight);
+  return Work(std::make_unique<DeviceOperation>(group_, "the work of a lane",
+                                                std::move(flight),
+                                                std::vector<Tensor>(), kLanePatience));
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color) {

@@ -50,6 +50,7 @@ class NcclCommunicator : public Communicator {
   Work exchange(std::span<const Transfer> sends,
                 std::span<const Transfer> receives) override;
   Work barrier() override { return host_->barrier(); }
+  Work so_far() override;
   std::unique_ptr<Communicator> split(int color) override;
   Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype,
                   at::Device device) override;

@@ -160,13 +160,14 @@ void NcclGroup::watch(const std::shared_ptr<Flight>& flight) {
   flights_.push_back(flight);
 }
 
-void NcclGroup::wait(const std::string& what, Flight& flight) {
-  const auto deadline = Clock::now() + options_.timeout;
+void NcclGroup::wait(const std::string& what, Flight& flight, int times) {
+  const auto limit = options_.timeout * times;
+  const auto deadline = Clock::now() + limit;
   Pause pause;
   Seldom seldom;
   while (!poll(flight)) {
     if (Clock::now() > deadline)
-      fail(what, text("not done after ", seconds_text(options_.timeout)));
+      fail(what, text("not done after ", seconds_text(limit)));
     if (const Result result = async_error();
         result != kSuccess && result != kInProgress)
       fail(what, describe(result));

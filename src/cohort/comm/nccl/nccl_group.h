@@ -63,8 +63,9 @@ class NcclGroup {
   // From now on an abort() asks for `flight` before it is too late.
   void watch(const std::shared_ptr<Flight>& flight);
 
-  // Blocks until it is done. Throws CommError.
-  void wait(const std::string& what, Flight& flight);
+  // Blocks until it is done. Throws CommError, also where that takes `times` as long as
+  // a call may.
+  void wait(const std::string& what, Flight& flight, int times = 1);
   // True also when wait() would throw.
   bool poll(Flight& flight);
 

@@ -78,10 +78,10 @@ class Resident {
                             .seed = way.seed,
                             .loss_scale = way.loss_scale,
                             .usual_count = kBatch,
-                            .leaves_out = way.vote,
                             .compute_on = way.on,
                             .capture = way.capture,
-                            .listed_samples = way.listed};
+                            .listed_samples = way.listed,
+                            .faults = &faults_};
     executor_ = std::make_unique<Executor>(
         chain_, generate(specs_of(chain_), Layout{.shard = way.shard}, step), *rule_,
         *comm_, options);
@@ -115,6 +115,7 @@ class Resident {
   World world_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Communicator> comm_;
+  FaultPlan faults_;  // with none
   std::unique_ptr<Executor> executor_;
   int slices_ = 1;
 };

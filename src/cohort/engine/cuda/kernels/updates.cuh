@@ -10,11 +10,14 @@
 namespace cohort::kernels {
 
 // A rule has
-//   kStates                          as many as the parameter has elements
-//   Numbers numbers(...)             of a range, once; `totals`: null if it does not
-//   adapt void apply(p, g, s, numbers)     one element; s are its states float
-//   reduced(p, g, s, numbers)  of what adapts: whose squares are the second sum;
-//                                    those of p are the first
+//
+//   kStates         how many states, each as long as the parameter
+//   numbers(...)    what is alike in a range, worked out once; `totals` is null if the
+//                   range does not adapt
+//   apply(...)      one element: parameter p, gradient g, states s
+//   reduced(...)    where it adapts: what is squared for the second sum; the first is
+//                   of p
+//
 // as the rules of the same names in optim/ put their numbers together.
 
 __device__ inline arithmetic::SgdNumbers<float> sgd_numbers_of(const RuleNumbers& rule,

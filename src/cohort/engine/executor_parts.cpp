@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an executor is put together: who computes, and who ends a step, where its state
+// lies.
+#include <utility>
+
+#include "cohort/engine/cuda/device_compute.h"
+#include "cohort/engine/device_batches.h"
+#include "cohort/engine/device_state.h"
+#include "cohort/engine/executor.h"
+#include "cohort/engine/host_state.h"
+#include "cohort/engine/in_place_compute.h"
+
+namespace cohort {
+
+std::unique_ptr<ComputeSide> Executor::make_compute() {
+  if (!options_.takes_over) start_buffers_equal();
+  const int first = schedule_.mesh.slices(comm_.rank(), schedule_.slices).begin;
+  if (options_.compute_on != ComputeOn::kHost && home_.on_host())
+    return std::make_unique<DeviceCompute>(chain_, state_, gradients_, schedule_, role_,
+                                           first, options_, step_);
+  return std::make_unique<InPlaceCompute>(
+      chain_, state_, gradients_, schedule_, role_,
+      BlockRunner::Options{.seed = options_.seed,
+                           .first_slice = first,
+                           .may_wait = home_.on_host(),
+                           .calls = &calls_},
+      make_batches(first), step_);
+}
+
+std::unique_ptr<StepBatches> Executor::make_batches(int first) {
+  const auto compute = schedule_.precision.compute;
+  if (home_.on_host())
+    return std::make_unique<HostBatches>(
+        HostBatches::Options{.first_slice = first,
+                             .draws = has_first_block(role_),
+                             .compute = compute,
+                             .rounded = chain_.block_fields()},
+        step_);
+  require_no_calls(schedule_);
+  auto batches = std::make_unique<DeviceBatches>(
+      DeviceBatches::Options{.first_slice = first,
+                             .slices = role_.slices,
+                             .draws = has_first_block(role_),
+                             .compute = compute,
+                             .rounded = chain_.block_fields(),
+                             .seed = options_.seed},
+      *lane_, step_);
+  // What ranks exchange is captured when all of them know that all of them do.
+  const bool is_disturbed = options_.faults && options_.faults->is_armed();
+  const bool captures = options_.capture && lane_->can_capture() && comm_.size() == 1 &&
+                        !is_disturbed && !options_.watch;
+  graph_ = std::make_unique<StepGraph>(*lane_, *batches, captures);
+  return batches;
+}
+
+std::unique_ptr<StateSide> Executor::make_end(const UpdateRule& rule) {
+  if (!home_.on_host())
+    return std::make_unique<DeviceState>(chain_, schedule_, role_, channels_.groups(),
+                                         home_, rule, state_, gradients_, *compute_,
+                                         step_, options_);
+  return std::make_unique<HostState>(chain_, schedule_, role_, channels_.groups(), rule,
+                                     state_, gradients_, *compute_, step_, options_,
+                                     updates_at_once_);
+}
+
+// Rank 0's buffers are everyone's.
+void Executor::start_buffers_equal() {
+  for (auto& [name, tensor] : chain_.buffers()) {
+    Tensor buffer = tensor;
+    comm_.broadcast(buffer, 0).wait();
+  }
+}
+
+}  // namespace cohort
