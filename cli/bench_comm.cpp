@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cli/exit_code.h"
+#include "cli/rank_gpu.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
@@ -27,14 +28,12 @@ std::string format(const char* pattern, Numbers... numbers) {
   return buffer;
 }
 
-// Ranks take the GPUs in turn; NCCL must be told where they share one.
+// NCCL must be told where ranks share a GPU.
 void choose_gpu_for_bench(const World& world, BenchCommArgs& args,
                           ConnectOptions& options) {
   if (args.device != "cuda") return;
-  const std::string why = why_no_cuda();
-  if (!why.empty())
-    throw ConfigError(text("[bench.comm] --device cuda: ", why, "; legal here: cpu"));
-  args.gpu = world.local_rank % cuda_device_count();
+  require_cuda("bench.comm");
+  args.gpu = gpu_of(world);
   options.nccl_share_gpu = world.local_size > cuda_device_count();
 }
 

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "cli/bench_parts.h"
+#include "cli/rank_gpu.h"
 #include "cli/step_options.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
-#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
@@ -205,8 +205,7 @@ int run_bench_cuda(const BenchTrainArgs& args) {
     throw ConfigError(
         "[bench] --device cuda with --layout, --exact or more than one "
         "rank; a step on a GPU has one rank: -n 1");
-  if (const std::string why = why_no_cuda(); !why.empty())
-    throw ConfigError(text("[bench] --device cuda: ", why, "; legal here: cpu"));
+  require_cuda("bench");
   set_cuda_math({.tf32 = true, .search = true});
   const CudaRow row = measure(bench, args);
   const auto format = args.json ? &cuda_json_row : &cuda_text_row;

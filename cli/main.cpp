@@ -113,7 +113,6 @@ void add_launch(CLI::App& app, LaunchArgs& args, Command& command) {
   sub->add_option("program", args.program, "Program and its arguments, behind --");
   sub->positionals_at_end();
   sub->footer(kLaunchHelp);
-
   sub->callback([&] { command = [&] { return run_launch(args); }; });
 }
 
@@ -150,7 +149,8 @@ void add_bench_comm(CLI::App& app, BenchArgs& args, Command& command) {
   sub->add_flag("--json", args.comm.json, "One JSON object a row");
   sub->add_option("--costs-out", args.comm.costs_out,
                   "Write them as links of a table of costs");
-  sub->add_option("--link", args.comm.link, "Their name there")->capture_default_str();
+  sub->add_option("--link", args.comm.link, "With --costs-out: their name, such as tp")
+      ->capture_default_str();
   sub->footer(kBenchCommHelp);
   sub->callback([&] {
     command = [&] {

@@ -13,6 +13,7 @@
 #include "cli/exit_code.h"
 #include "cli/json_reporter.h"
 #include "cli/model_counts.h"
+#include "cli/rank_gpu.h"
 #include "cli/step_options.h"
 #include "cli/stop_signals.h"
 #include "cli/text_reporter.h"
@@ -26,7 +27,6 @@
 #include "cohort/core/process.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/elastic/watched_store.h"
-#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/nn/first_value.h"
 #include "cohort/train/agent_pages.h"
@@ -145,14 +145,11 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world, int ra
           .begun = plan.begun};
 }
 
-// Ranks of a node take its GPUs in turn.
 void choose_gpu(const TrainPlan& plan, const World& world, ExecutorOptions& options) {
   if (plan.args.device != "cuda") return;
-  const std::string why = why_no_cuda();
-  if (!why.empty())
-    throw ConfigError(text("[train] --device cuda: ", why, "; legal here: cpu"));
+  require_cuda("train");
   options.compute_on = ComputeOn::kCuda;
-  options.gpu = world.local_rank % cuda_device_count();
+  options.gpu = gpu_of(world);
   set_cuda_math({.tf32 = plan.config.get_bool("tf32"),
                  .search = !plan.args.exact,
                  .exact = plan.args.exact});
