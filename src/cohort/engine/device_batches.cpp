@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/device_batches.h"
 
+#include <utility>
+
 #include "cohort/engine/timed.h"
 
 namespace cohort {
 
-DeviceBatches::DeviceBatches(const Options& options, CudaLane& lane, StepInFlight& step)
-    : options_(options), lane_(lane), step_(step), batch_(make(options.slices)) {}
+DeviceBatches::DeviceBatches(BatchOptions options, CudaLane& lane, StepInFlight& step)
+    : options_(std::move(options)),
+      lane_(lane),
+      step_(step),
+      batch_(make(options_.slices)) {}
 
 DeviceBatch DeviceBatches::make(int slices) const {
   return DeviceBatch(lane_, options_.compute, options_.rounded, options_.seed, slices);

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "cohort/engine/cuda/device_batch.h"
 #include "cohort/engine/step_batches.h"
@@ -13,16 +11,8 @@ namespace cohort {
 // In the memory of a device: all slices of a step are on their way before it begins.
 class DeviceBatches final : public StepBatches {
  public:
-  struct Options {
-    int first_slice = 0;  // of this rank, in the global batch
-    int slices = 1;       // of this rank
-    bool draws = true;    // of the ranks with a slice one does
-    at::ScalarType compute = at::kFloat;
-    std::vector<std::string> rounded = {};  // fields that are computed with in that
-    uint64_t seed = 0;
-  };
   // Borrows lane and step.
-  DeviceBatches(const Options& options, CudaLane& lane, StepInFlight& step);
+  DeviceBatches(BatchOptions options, CudaLane& lane, StepInFlight& step);
 
   void begin(const StepInput& input) override;
   void begin_evaluation(const StepInput& input) override;
@@ -36,7 +26,7 @@ class DeviceBatches final : public StepBatches {
  private:
   DeviceBatch make(int slices) const;
 
-  const Options options_;
+  const BatchOptions options_;
   CudaLane& lane_;
   StepInFlight& step_;
   DeviceBatch batch_;

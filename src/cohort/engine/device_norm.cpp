@@ -13,11 +13,19 @@ namespace cohort {
 DeviceNorm::DeviceNorm(const FlatState& state, const StateHome& home,
                        const UpdateRule& rule)
     : state_(state), home_(home), chunks_(state.buckets().size()) {
-  const auto doubles = at::TensorOptions(at::kDouble).device(home.device());
+  lay_out_squares();
+  if (rule.reductions() > 0) lay_out_sums(rule.reductions());
+}
+
+Tensor DeviceNorm::zeros(at::IntArrayRef shape) const {
+  return at::zeros(shape, at::TensorOptions(at::kDouble).device(home_.device()));
+}
+
+void DeviceNorm::lay_out_squares() {
   std::vector<std::vector<kernels::Chunk>> tables(chunks_.size());
   int64_t row = 0;
-  for (const auto& place : state.places()) {
-    const BucketState& bucket = state.buckets()[place.bucket];
+  for (const auto& place : state_.places()) {
+    const BucketState& bucket = state_.buckets()[place.bucket];
     const auto [first, last] = held_chunks(place, bucket);
     for (int64_t c = first; bucket.trained && bucket.own && c < last; ++c)
       tables[place.bucket].push_back(
@@ -28,24 +36,24 @@ DeviceNorm::DeviceNorm(const FlatState& state, const StateHome& home,
   }
   for (size_t b = 0; b < tables.size(); ++b)
     if (!tables[b].empty()) chunks_[b] = home_.kernels->chunk_table(tables[b]);
-  squares_ = at::zeros({row}, doubles);
+  squares_ = zeros({row});
+}
 
-  const int64_t width = rule.reductions();
-  if (width == 0) return;
+void DeviceNorm::lay_out_sums(int64_t width) {
   std::vector<kernels::TensorChunks> tensors;
-  row = 0;
-  for (const auto& bucket : state.buckets())
+  int64_t row = 0;
+  for (const auto& bucket : state_.buckets())
     for (const auto& range : bucket.ranges) {
       if (!range.traits.adapts) continue;
-      const int64_t count = chunks_of(state.places()[range.place]);
+      const int64_t count = chunks_of(state_.places()[range.place]);
       adapting_.push_back({range.place, row});
       tensors.push_back({row, count});
       row += count;
     }
   if (tensors.empty()) return;
   tensors_ = home_.kernels->tensor_table(tensors);
-  sums_ = at::zeros({row, width}, doubles);
-  totals_ = at::zeros({static_cast<int64_t>(tensors.size()), width}, doubles);
+  sums_ = zeros({row, width});
+  totals_ = zeros({static_cast<int64_t>(tensors.size()), width});
 }
 
 std::vector<UpdateRange> DeviceNorm::ranges_of(int index) const {

@@ -41,6 +41,10 @@ class DeviceNorm {
     int64_t first = 0;  // row of its first chunk
   };
 
+  void lay_out_squares();
+  void lay_out_sums(int64_t width);
+  Tensor zeros(at::IntArrayRef shape) const;
+
   const FlatState& state_;
   StateHome home_;
   std::vector<Tensor> chunks_;  // by bucket: table; undefined where nothing is held

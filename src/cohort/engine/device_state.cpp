@@ -8,7 +8,6 @@
 #include <cstddef>
 
 #include "cohort/core/error.h"
-#include "cohort/engine/timed.h"
 #include "cohort/optim/loss_scale.h"
 
 namespace cohort {

@@ -28,23 +28,15 @@ std::unique_ptr<ComputeSide> Executor::make_compute() {
 }
 
 std::unique_ptr<StepBatches> Executor::make_batches(int first) {
-  const auto compute = schedule_.precision.compute;
-  if (home_.on_host())
-    return std::make_unique<HostBatches>(
-        HostBatches::Options{.first_slice = first,
-                             .draws = has_first_block(role_),
-                             .compute = compute,
-                             .rounded = chain_.block_fields()},
-        step_);
-  require_no_calls(schedule_);
-  auto batches = std::make_unique<DeviceBatches>(
-      DeviceBatches::Options{.first_slice = first,
+  const BatchOptions options{.first_slice = first,
                              .slices = role_.slices,
                              .draws = has_first_block(role_),
-                             .compute = compute,
+                             .compute = schedule_.precision.compute,
                              .rounded = chain_.block_fields(),
-                             .seed = options_.seed},
-      *lane_, step_);
+                             .seed = options_.seed};
+  if (home_.on_host()) return std::make_unique<HostBatches>(options, step_);
+  require_no_calls(schedule_);
+  auto batches = std::make_unique<DeviceBatches>(options, *lane_, step_);
   // What ranks exchange is captured when all of them know that all of them do.
   const bool is_disturbed = options_.faults && options_.faults->is_armed();
   const bool captures = options_.capture && lane_->can_capture() && comm_.size() == 1 &&

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "cohort/engine/cuda/device_table.h"
 #include "cohort/optim/adam.h"
 #include "cohort/optim/gradient_norm.h"
 
@@ -17,15 +18,6 @@ static_assert(kernels::kNormChunk == kNormChunk && kernels::kClipEps == kClipEps
 Tensor int_view(const Tensor& numbers, size_t offset) {
   return numbers.narrow(0, static_cast<int64_t>(offset), sizeof(int32_t))
       .view(at::kInt);
-}
-
-template <typename Row>
-Tensor table_of(std::span<const Row> rows, at::Device device) {
-  constexpr auto kColumns = static_cast<int64_t>(sizeof(Row) / sizeof(int64_t));
-  const Tensor host =
-      at::empty({static_cast<int64_t>(rows.size()), kColumns}, at::kLong);
-  if (!rows.empty()) std::memcpy(host.data_ptr(), rows.data(), rows.size_bytes());
-  return host.to(device);
 }
 
 }  // namespace
@@ -75,12 +67,12 @@ Tensor not_finite_of(const Tensor& numbers) {
 }
 
 Tensor StateKernels::chunk_table(std::span<const kernels::Chunk> chunks) const {
-  return table_of(chunks, device());
+  return device_table(chunks, device());
 }
 
 Tensor StateKernels::tensor_table(
     std::span<const kernels::TensorChunks> tensors) const {
-  return table_of(tensors, device());
+  return device_table(tensors, device());
 }
 
 }  // namespace cohort

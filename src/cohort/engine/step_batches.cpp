@@ -9,7 +9,7 @@
 
 namespace cohort {
 
-HostBatches::HostBatches(Options options, StepInFlight& step)
+HostBatches::HostBatches(BatchOptions options, StepInFlight& step)
     : options_(std::move(options)), step_(step) {}
 
 void HostBatches::begin(const StepInput& input) {

@@ -16,7 +16,7 @@ class StepBatches {
   virtual ~StepBatches() = default;
 
   virtual void begin(const StepInput& input) = 0;
-  // Of one batch that is evaluated, as slice 0.
+  // One batch is evaluated, as slice 0.
   virtual void begin_evaluation(const StepInput& input) = 0;
 
   virtual const Batch& at(int slice) = 0;
@@ -30,16 +30,19 @@ class StepBatches {
   StepBatches() = default;
 };
 
+struct BatchOptions {
+  int first_slice = 0;  // of this rank, in the global batch
+  int slices = 1;       // it has so many
+  bool draws = true;    // of the ranks with a slice one does
+  at::ScalarType compute = at::kFloat;
+  std::vector<std::string> rounded = {};  // fields that are computed with in that
+  uint64_t seed = 0;
+};
+
 // In the memory they were loaded to, each when it is first asked for.
 class HostBatches final : public StepBatches {
  public:
-  struct Options {
-    int first_slice = 0;                  // of this rank, in the global batch
-    bool draws = true;                    // of the ranks with a slice one does
-    at::ScalarType compute = at::kFloat;  // that dtype, for these fields
-    std::vector<std::string> rounded = {};
-  };
-  HostBatches(Options options, StepInFlight& step);
+  HostBatches(BatchOptions options, StepInFlight& step);
 
   void begin(const StepInput& input) override;
   void begin_evaluation(const StepInput& input) override;
@@ -48,7 +51,7 @@ class HostBatches final : public StepBatches {
   void clear() override { batches_.clear(); }
 
  private:
-  const Options options_;
+  const BatchOptions options_;
   StepInFlight& step_;
   const StepInput* input_ = nullptr;
   bool evaluates_ = false;

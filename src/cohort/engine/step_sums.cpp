@@ -17,7 +17,7 @@ StepSums::StepSums(Communicator& comm, int64_t listed, at::Device device)
                             : at::zeros({count}, doubles.device(device));
   host_ = device.is_cpu() ? values_ : at::zeros({count}, doubles);
   host_expected_ = at::zeros({kExpected}, at::kLong);
-  expected_ = at::zeros({kExpected}, host_expected_.options().device(device));
+  expected_ = host_expected_.to(device);
 }
 
 void StepSums::clear() {
@@ -26,10 +26,7 @@ void StepSums::clear() {
 }
 
 void StepSums::send() {
-  if (host_.is_same(values_)) {
-    expected_.copy_(host_expected_);
-    return;
-  }
+  if (host_.is_same(values_)) return;
   // LibTorch uses pinned memory again when the transfer from it is done.
   values_.copy_(host_.pin_memory(), /*non_blocking=*/true);
   expected_.copy_(host_expected_.pin_memory(), /*non_blocking=*/true);

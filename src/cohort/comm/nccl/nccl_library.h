@@ -85,7 +85,7 @@ struct Library {
   Result (*Recv)(void* out, size_t count, DataType, int peer, Handle, Stream) = nullptr;
 };
 
-// Of a dtype that communicators carry.
+// What NCCL calls a dtype that communicators carry.
 DataType data_type(at::ScalarType dtype);
 
 std::string version_text(int version);  // "2.28.9"

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "cohort/engine/cuda/cuda_lane.h"
-#include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/engine/cuda/resident_test.h"
 #include "cohort/nn/batch_norm_function.h"
 
@@ -12,14 +10,7 @@ namespace {
 
 using test::batch_of;
 
-class CudaGpuTest : public testing::Test {
- protected:
-  void SetUp() override {
-    const std::string why = why_no_cuda();
-    if (!why.empty()) GTEST_SKIP() << why;
-    set_cuda_math({.tf32 = false, .search = false, .exact = true});
-  }
-};
+using CudaGpuTest = test::ExactGpuTest;
 
 // Against float64 and LibTorch's own formula; channels that are far from zero.
 TEST_F(CudaGpuTest, BatchNormBySumsGivesTheNormAndItsGradients) {

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "cohort/core/error.h"
-#include "cohort/engine/cuda/cuda_lane.h"
-#include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/engine/cuda/resident_test.h"
 
 namespace cohort {
@@ -16,14 +14,7 @@ using test::train;
 
 constexpr auto kCuda = ComputeOn::kCuda;
 
-class ResidentGpuTest : public testing::Test {
- protected:
-  void SetUp() override {
-    const std::string why = why_no_cuda();
-    if (!why.empty()) GTEST_SKIP() << why;
-    set_cuda_math({.tf32 = false, .search = false, .exact = true});
-  }
-};
+using ResidentGpuTest = test::ExactGpuTest;
 
 TEST_F(ResidentGpuTest, TrainsAsAnExecutorOnTheHost) {
   for (const char* rule : {"sgd", "adam", "adamw", "lars", "lamb"})

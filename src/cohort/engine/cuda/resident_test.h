@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "cohort/comm/world.h"
+#include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
 #include "cohort/step/generator.h"
@@ -35,6 +37,16 @@ inline Batch batch_of(int64_t step) {
   return Batch::of(
       {{"input", pixels}, {"target", at::arange(kBatch).add(step).remainder(10)}});
 }
+
+// Kernels that give the same bits every time; skips where there is no GPU.
+class ExactGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string why = why_no_cuda();
+    if (!why.empty()) GTEST_SKIP() << why;
+    set_cuda_math({.tf32 = false, .search = false, .exact = true});
+  }
+};
 
 // How one rank alone trains. On the host, or with its state on a GPU; kStaged: with
 // the host in the GPU's place.

@@ -4,10 +4,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/device_kernels.h"
+#include "cohort/engine/cuda/device_table.h"
 
 namespace cohort {
 namespace {
@@ -29,14 +30,6 @@ std::string device_rule(const UpdateOptions& rule) {
   const std::string family = rule.name == "sgd" ? "Sgd" : "Lars";
   if (rule.momentum == 0) return family + "Plain";
   return family + (rule.nesterov ? "Nesterov" : "Momentum");
-}
-
-template <typename Row>
-Tensor rows_on(at::Device device, const std::vector<Row>& rows) {
-  const auto bytes = static_cast<int64_t>(rows.size() * sizeof(Row));
-  const Tensor host = at::empty({bytes}, at::kByte);
-  if (bytes > 0) std::memcpy(host.data_ptr(), rows.data(), static_cast<size_t>(bytes));
-  return host.to(device);
 }
 
 // Tiles end at multiples of `size`: so that all but the first of a range are aligned as
@@ -89,9 +82,10 @@ DeviceShareUpdate::DeviceShareUpdate(KernelLauncher& launcher, int kernel,
     if (adapts) add_tiles(range, index, range.begin, kernels::kNormChunk, chunks);
     end_ = std::max(end_, range.end);
   }
-  ranges_ = rows_on(launcher.device(), ranges);
-  tiles_ = rows_on(launcher.device(), tiles);
-  chunks_ = rows_on(launcher.device(), chunks);
+  ranges_ =
+      device_table(std::span<const kernels::RangeTraits>(ranges), launcher.device());
+  tiles_ = device_table(std::span<const Tile>(tiles), launcher.device());
+  chunks_ = device_table(std::span<const Tile>(chunks), launcher.device());
 }
 
 void DeviceShareUpdate::reduce(const ShareMemory& share, const Tensor& gradient,
@@ -99,7 +93,7 @@ void DeviceShareUpdate::reduce(const ShareMemory& share, const Tensor& gradient,
   if (!reduces_) return;
   kernels::UpdateArguments given = arguments(share, gradient, numbers);
   given.tiles = static_cast<const Tile*>(chunks_.const_data_ptr());
-  given.num_tiles = chunks_.numel() / static_cast<int64_t>(sizeof(Tile));
+  given.num_tiles = chunks_.size(0);
   given.sums = sums.data_ptr<double>();
   constexpr int64_t kAtOnce = kernels::kThreads / 8;  // lanes of a chunk
   launcher_.launch(kernel_ + 1, (given.num_tiles + kAtOnce - 1) / kAtOnce, &given);
@@ -109,7 +103,7 @@ void DeviceShareUpdate::apply(const ShareMemory& share, const Tensor& gradient,
                               const Tensor& numbers, const Tensor& totals) {
   kernels::UpdateArguments given = arguments(share, gradient, numbers);
   given.tiles = static_cast<const Tile*>(tiles_.const_data_ptr());
-  given.num_tiles = tiles_.numel() / static_cast<int64_t>(sizeof(Tile));
+  given.num_tiles = tiles_.size(0);
   if (reduces_ && totals.defined()) given.totals = totals.const_data_ptr<double>();
   launcher_.launch(kernel_, given.num_tiles, &given);
 }
