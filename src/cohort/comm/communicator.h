@@ -72,6 +72,12 @@ class Communicator {
   // Whether tensors of this rank's GPU may be given, too. Their operations are part of
   // the lane (CUDA stream) that is current at the call.
   virtual bool takes_cuda() const { return false; }
+  // Whether such calls may be captured. Then all ranks capture, and replay, alike.
+  virtual bool is_capturable() const { return false; }
+  // One int32 of the host that kernels of the GPU may read: 0 until this group, or one
+  // made of the same world, is aborted; it changes before any work on a GPU ends early.
+  // Undefined where tensors of a GPU are not taken. Collective.
+  virtual Tensor stop_word() { return {}; }
 
   // Replaces `tensor` on every rank by its reduction over the group.
   virtual Work all_reduce(Tensor& tensor, ReduceOp op) = 0;

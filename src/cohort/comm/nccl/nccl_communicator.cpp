@@ -13,6 +13,7 @@
 #include "cohort/comm/arguments.h"
 #include "cohort/comm/dtype.h"
 #include "cohort/comm/nccl/device_call.h"
+#include "cohort/comm/nccl/nccl_family.h"
 #include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 
@@ -92,9 +93,26 @@ constexpr int kLanePatience = 10;
 NcclCommunicator::NcclCommunicator(std::shared_ptr<const Library> library,
                                    std::shared_ptr<Communicator> host,
                                    const NcclGroupOptions& options)
-    : library_(std::move(library)), host_(std::move(host)), options_(options) {}
+    : library_(std::move(library)),
+      host_(std::move(host)),
+      options_(options),
+      is_world_(!options.family) {
+  if (is_world_) options_.family = std::make_shared<NcclFamily>(*host_);
+}
 
-NcclCommunicator::~NcclCommunicator() = default;
+NcclCommunicator::~NcclCommunicator() {
+  if (is_pinned_) cudaHostUnregister(options_.family->word().mutable_data_ptr());
+}
+
+Tensor NcclCommunicator::stop_word() {
+  const Tensor word = options_.family->word();
+  if (!is_world_ || std::exchange(is_pinned_, true)) return word;
+  // Memory that shares a page with it may be pinned already.
+  const auto result = cudaHostRegister(word.mutable_data_ptr(), word.nbytes(), 0);
+  if (result != cudaErrorHostMemoryAlreadyRegistered) C10_CUDA_CHECK(result);
+  cudaGetLastError();
+  return word;
+}
 
 std::shared_ptr<NcclGroup> NcclCommunicator::group_on(const char* op,
                                                       at::Device device) {
@@ -108,6 +126,7 @@ std::shared_ptr<NcclGroup> NcclCommunicator::group_on(const char* op,
     throw BugError(text("[comm.nccl] ", op, ": the first call of a group is captured"));
   auto group = std::make_shared<NcclGroup>(library_, host_, options_);
   device_ = device;
+  options_.family->add(group);
   const std::lock_guard lock(mutex_);
   group_ = group;
   if (!aborted_.empty()) group->abort(aborted_);
@@ -235,6 +254,7 @@ void NcclCommunicator::abort(std::string_view reason) {
     group->abort(std::string(reason));
   else
     host_->abort(reason);
+  if (is_world_) options_.family->abort(std::string(reason));
 }
 
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Library> library,

@@ -29,8 +29,12 @@ class DeviceCall;
 // A call may wait for its peers to make theirs (NCCL connects ranks when they first
 // meet), as long as the timeout. Its Work counts the timeout from wait() on. Under
 // capture a Work can only be joined.
+//
+// Parts end with their world, on the GPU too: abort() of a world is that of all of
+// them.
 class NcclCommunicator : public Communicator {
  public:
+  // Without a family it is a world, and has one of its own.
   NcclCommunicator(std::shared_ptr<const Library> library,
                    std::shared_ptr<Communicator> host, const NcclGroupOptions& options);
   ~NcclCommunicator() override;
@@ -40,6 +44,8 @@ class NcclCommunicator : public Communicator {
   int size() const override { return host_->size(); }
   int generation() const override { return host_->generation(); }
   bool takes_cuda() const override { return true; }
+  bool is_capturable() const override { return true; }
+  Tensor stop_word() override;
 
   Work all_reduce(Tensor& tensor, ReduceOp op) override;
   Work reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) override;
@@ -69,6 +75,8 @@ class NcclCommunicator : public Communicator {
   std::shared_ptr<const Library> library_;
   std::shared_ptr<Communicator> host_;
   NcclGroupOptions options_;
+  const bool is_world_;
+  bool is_pinned_ = false;  // the stop word
 
   std::mutex mutex_;  // guards what abort() looks at
   std::shared_ptr<NcclGroup> group_;

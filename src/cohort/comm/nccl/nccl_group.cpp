@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <future>
 #include <system_error>
 #include <thread>
 
+#include "cohort/comm/nccl/nccl_family.h"
 #include "cohort/core/error.h"
 
 namespace cohort::nccl_backend {
@@ -18,8 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 using SteadyClock = std::chrono::steady_clock;
 
-// How long the end of an ncclComm may hold its rank up. One whose captured graphs are
-// still alive ends only with them, on a thread of its own.
+// How long the end of an ncclComm may hold its rank up when its group goes.
 constexpr auto kEndPatience = 5s;
 // For peers to say over the host why they are not there.
 constexpr auto kCausePatience = 1s;
@@ -52,20 +51,20 @@ class Seldom {
   SteadyClock::time_point next_ = SteadyClock::now() + 20ms;
 };
 
-// Runs `work` on another thread; false where it is not done in time, and goes on alone.
-bool run_apart(const std::function<void()>& work) {
+// Runs `work` on another thread, which nobody has to wait for.
+std::future<void> run_apart(const std::function<void()>& work) {
   auto done = std::make_shared<std::promise<void>>();
   auto ended = done->get_future();
+  const auto act = [work, done] {
+    work();
+    done->set_value();
+  };
   try {
-    std::thread([work, done] {
-      work();
-      done->set_value();
-    }).detach();
+    std::thread(act).detach();
   } catch (const std::system_error&) {
-    work();  // no thread is to be had
-    return true;
+    act();  // no thread is to be had
   }
-  return ended.wait_for(kEndPatience) == std::future_status::ready;
+  return ended;
 }
 
 std::string first_line_of(const char* message) {
@@ -87,12 +86,14 @@ NcclGroup::NcclGroup(std::shared_ptr<const Library> library,
     connect();
   } catch (...) {
     end_comm();  // no destructor runs
+    wait_for_end();
     throw;
   }
 }
 
 NcclGroup::~NcclGroup() {
   if (broken_ || std::uncaught_exceptions() > 0 || !farewell()) end_comm();
+  wait_for_end();
 }
 
 void NcclGroup::connect() {
@@ -207,6 +208,7 @@ void NcclGroup::check_host(const std::string& what) {
 }
 
 void NcclGroup::abort(const std::string& reason) {
+  if (options_.family) options_.family->stop();
   {
     const std::lock_guard lock(flights_mutex_);
     if (broken_) return;
@@ -271,7 +273,7 @@ bool NcclGroup::farewell() {
     return false;
   }
   const Handle handle = std::exchange(handle_, nullptr);
-  run_apart([library = library_, handle] { library->CommDestroy(handle); });
+  ended_ = run_apart([library = library_, handle] { library->CommDestroy(handle); });
   return true;
 }
 
@@ -282,7 +284,14 @@ void NcclGroup::end_comm() {
     handle = std::exchange(handle_, nullptr);
   }
   if (!handle) return;
-  run_apart([library = library_, handle] { library->CommAbort(handle); });
+  auto ended = run_apart([library = library_, handle] { library->CommAbort(handle); });
+  const std::lock_guard lock(calls_);
+  ended_ = std::move(ended);
+}
+
+void NcclGroup::wait_for_end() {
+  const std::lock_guard lock(calls_);
+  if (ended_.valid()) ended_.wait_for(kEndPatience);
 }
 
 std::string NcclGroup::describe(Result result) const {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,9 +32,12 @@ class Flight {
   Flight() = default;
 };
 
+class NcclFamily;
+
 struct NcclGroupOptions {
   std::chrono::milliseconds timeout{30'000};       // for calls and waits
   std::chrono::milliseconds join_timeout{60'000};  // for all ranks to come
+  std::shared_ptr<NcclFamily> family;              // of its world
 };
 
 // One ncclComm over the ranks of a communicator of the host: its start, its failure and
@@ -41,7 +45,8 @@ struct NcclGroupOptions {
 //
 // The ncclComm does not block: a call that NCCL has not settled is asked about until it
 // has, so that every wait has a deadline and hears of an abort. After the first failure
-// the group is broken for good, and its ncclComm is gone.
+// the group is broken for good, and its ncclComm ends on a thread of its own: that of
+// captured work ends only with the graphs, which their owner drops when it hears of it.
 //
 // Thread safety: as Communicator: one thread at a time, but for abort().
 class NcclGroup {
@@ -84,6 +89,7 @@ class NcclGroup {
   void check_host(const std::string& what);
   bool farewell();
   void end_comm();
+  void wait_for_end();
   [[noreturn]] void fail(const std::string& what, const std::string& why);
   std::string cause_by_host();
   std::string describe(Result result) const;
@@ -95,6 +101,7 @@ class NcclGroup {
 
   std::mutex calls_;  // of NCCL; held for moments only
   Handle handle_ = nullptr;
+  std::future<void> ended_;
 
   std::mutex flights_mutex_;  // guards what follows
   std::vector<std::shared_ptr<Flight>> flights_;
