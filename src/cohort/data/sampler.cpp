@@ -43,6 +43,10 @@ int64_t Sampler::batch_size(Position position) const {
   return std::min(options_.batch, options_.size - position.step * options_.batch);
 }
 
+bool Sampler::is_whole(Position position) const {
+  return batch_size(position) == std::min(options_.batch, options_.size);
+}
+
 SampleSum Sampler::batch_sum(Position position) const {
   const Permutation order(options_.seed, position.epoch, options_.size);
   std::vector<int64_t> ids(static_cast<size_t>(batch_size(position)));

@@ -49,6 +49,8 @@ class Sampler {
 
   // Number of samples in the global batch.
   int64_t batch_size(Position position) const;
+  // As many as batches usually have.
+  bool is_whole(Position position) const;
 
   // What all ranks together must draw for it, whatever its slices are.
   SampleSum batch_sum(Position position) const;

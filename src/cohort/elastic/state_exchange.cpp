@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <sstream>
 #include <unordered_map>
@@ -138,16 +137,18 @@ class Plan {
   std::string missing_;
 };
 
-char* bytes_at(const StatePiece& piece, int64_t element) {
-  return static_cast<char*>(piece.data.data_ptr()) +
-         element * static_cast<int64_t>(piece.data.element_size());
+// From that element of a piece on, wherever it lies.
+Tensor bytes_at(const StatePiece& piece, int64_t element, int64_t bytes) {
+  const auto width = static_cast<int64_t>(piece.data.element_size());
+  return piece.data.detach().view({-1}).view(at::kByte).narrow(0, element * width,
+                                                               bytes);
 }
 
 // One message for, or from, each peer that has one: the bytes of its moves, in their
 // order. All are added before the messages are opened, and then taken one by one.
 class Letters {
  public:
-  explicit Letters(int peers) : sizes_(peers, 0), next_(peers, nullptr) {}
+  explicit Letters(int peers) : sizes_(peers, 0), letters_(peers), next_(peers, 0) {}
 
   void add(int peer, int64_t bytes) { sizes_[peer] += bytes; }
 
@@ -155,19 +156,21 @@ class Letters {
     std::vector<Transfer> all;
     for (size_t peer = 0; peer < sizes_.size(); ++peer) {
       if (sizes_[peer] == 0) continue;
-      all.push_back({static_cast<int>(peer), at::empty({sizes_[peer]}, at::kByte)});
-      next_[peer] = static_cast<char*>(all.back().tensor.data_ptr());
+      letters_[peer] = at::empty({sizes_[peer]}, at::kByte);
+      all.push_back({static_cast<int>(peer), letters_[peer]});
     }
     return all;
   }
 
-  char* take(int peer, int64_t bytes) {
-    return std::exchange(next_[peer], next_[peer] + bytes);
+  Tensor take(int peer, int64_t bytes) {
+    const int64_t at = std::exchange(next_[peer], next_[peer] + bytes);
+    return letters_[peer].narrow(0, at, bytes);
   }
 
  private:
   std::vector<int64_t> sizes_;
-  std::vector<char*> next_;
+  std::vector<Tensor> letters_;
+  std::vector<int64_t> next_;
 };
 
 // One batch of moves between this rank and its peers.
@@ -188,23 +191,21 @@ class Mail {
     auto sends = out.open(), receives = in.open();
     for (const auto& move : moves)
       if (move.from == self && move.to != self)
-        std::memcpy(out.take(move.to, move.bytes), source(move), move.bytes);
+        out.take(move.to, move.bytes).copy_(source(move));
     comm_.exchange(sends, receives).wait();
     for (const auto& move : moves) {
       if (move.to != self) continue;
-      if (move.from == self)
-        std::memmove(target(move), source(move), move.bytes);
-      else
-        std::memcpy(target(move), in.take(move.from, move.bytes), move.bytes);
+      target(move).copy_(move.from == self ? source(move)
+                                           : in.take(move.from, move.bytes));
     }
   }
 
  private:
-  const char* source(const Move& move) const {
-    return bytes_at(have_[move.from_piece], move.from_at);
+  Tensor source(const Move& move) const {
+    return bytes_at(have_[move.from_piece], move.from_at, move.bytes);
   }
-  char* target(const Move& move) const {
-    return bytes_at(want_[move.to_piece], move.to_at);
+  Tensor target(const Move& move) const {
+    return bytes_at(want_[move.to_piece], move.to_at, move.bytes);
   }
 
   Communicator& comm_;

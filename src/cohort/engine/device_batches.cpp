@@ -23,7 +23,7 @@ void DeviceBatches::begin(const StepInput& input) {
   for (int slice = 0; slice < options_.slices; ++slice) {
     const Batch given = input.batch(options_.first_slice + slice);
     if (options_.draws) step_.sums.draw(input.sample_key, given.ids);
-    batch_.load(slice, input.step, given);
+    batch_.load(slice, input.step, given, input.whole);
   }
 }
 

@@ -20,7 +20,8 @@ class DeviceBatches final : public StepBatches {
   DeviceRandom* random(int slice) override;
   void clear() override { evaluated_.reset(); }
 
-  // The slices of the step have the shapes that came first, and lie where these lay.
+  // The slices of the step have the shapes of the first whole batch, and lie where its
+  // slices lay.
   bool is_usual() const { return batch_.is_usual(); }
 
  private:

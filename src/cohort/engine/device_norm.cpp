@@ -56,7 +56,8 @@ void DeviceNorm::lay_out_sums(int64_t width) {
   totals_ = zeros({static_cast<int64_t>(tensors.size()), width});
 }
 
-std::vector<UpdateRange> DeviceNorm::ranges_of(int index) const {
+std::vector<UpdateRange> DeviceNorm::ranges_of(int index,
+                                               const ShareState& share) const {
   const BucketState& bucket = state_.buckets()[index];
   std::vector<UpdateRange> ranges;
   for (const auto& range : bucket.ranges) {
@@ -68,10 +69,10 @@ std::vector<UpdateRange> DeviceNorm::ranges_of(int index) const {
       COHORT_CHECK(found != adapting_.end(), place.name, " has no sums");
       end = place.offset + place.parameter.numel();
       mine.place = found - adapting_.begin();
-      mine.slot = found->first + held_chunks(place, bucket).begin;
+      mine.slot = found->first + held_chunks(place, share).begin;
     }
-    mine.begin = std::max(range.begin, bucket.begin) - bucket.begin;
-    mine.end = std::min(end, bucket.begin + bucket.count) - bucket.begin;
+    mine.begin = std::max(range.begin, share.begin) - share.begin;
+    mine.end = std::min(end, share.begin + share.count) - share.begin;
     if (mine.begin < mine.end) ranges.push_back(mine);
   }
   return ranges;

@@ -20,9 +20,9 @@ class DeviceNorm {
  public:
   DeviceNorm(const FlatState& state, const StateHome& home, const UpdateRule& rule);
 
-  // How a rule updates this rank's share of that bucket: the rows of its sums are those
-  // below.
-  std::vector<UpdateRange> ranges_of(int bucket) const;
+  // How a rule updates a share of that bucket, this rank's or one that it mirrors: the
+  // rows of its sums are those below.
+  std::vector<UpdateRange> ranges_of(int bucket, const ShareState& share) const;
 
   // Writes norm and grad_scale to the numbers of the step (kernels/arguments.h), and
   // marks them if the norm is no number. Collective.

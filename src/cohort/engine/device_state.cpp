@@ -13,11 +13,20 @@
 namespace cohort {
 namespace {
 
-constexpr auto kBeforeVote = Standing::Phase::kBefore;
+using namespace std::chrono_literals;
+
+// For a device whose peers were left to come to its end: kernels that are told to stop
+// do so in a moment, and nothing else that a step starts takes longer.
+constexpr auto kDrainTime = 20s;
 
 Tensor double_of(const Tensor& numbers, size_t offset) {
   return numbers.narrow(0, static_cast<int64_t>(offset), sizeof(double))
       .view(at::kDouble);
+}
+
+Tensor decided_of(const Tensor& numbers) {
+  return numbers.narrow(0, offsetof(StepNumbers, decided), sizeof(int64_t))
+      .view(at::kLong);
 }
 
 bool has_vote(const Role& role) {
@@ -30,30 +39,36 @@ bool has_vote(const Role& role) {
 
 DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Role& role,
                          const RankGroups& groups, const StateHome& home,
-                         const UpdateRule& rule, FlatState& state,
+                         CudaLane& lane, const UpdateRule& rule, FlatState& state,
                          GradientSums& gradients, ComputeSide& compute,
                          StepInFlight& step, const ExecutorOptions& options)
     : schedule_(schedule),
       groups_(groups),
       options_(options),
       home_(home),
+      lane_(lane),
       state_(state),
       gradients_(gradients),
       compute_(compute),
       step_(step),
       rounds_(schedule.mesh.rounds(schedule.slices)),
-      may_skip_(options.leaves_out && has_vote(role)),
+      has_vote_(has_vote(role)),
+      may_skip_(options.leaves_out && has_vote_),
       norm_(state, home, rule),
       statistics_(chain, home.device()),
       updates_(state.buckets().size()),
+      stop_(groups.world->stop_word()),
       numbers_(make_step_numbers(home.device())) {
   COHORT_CHECK(options.update.name == rule.name(), "a rule '", rule.name(),
                "' with the kernels of '", options.update.name, "'");
-  for (size_t i = 0; i < updates_.size(); ++i)
-    if (const BucketState& bucket = state.buckets()[i]; bucket.trained && bucket.own)
-      updates_[i] = home_.kernels->make_share_update(update_of(static_cast<int>(i)));
+  for (int i = 0; i < static_cast<int>(updates_.size()); ++i) {
+    const BucketState& bucket = state.buckets()[i];
+    if (!bucket.trained) continue;
+    if (bucket.own) updates_[i].own = update_of(i, bucket);
+    if (bucket.mirror) updates_[i].mirror = update_of(i, *bucket.mirror);
+  }
   const auto on = at::TensorOptions().device(home.device());
-  against_ = at::zeros({1}, on.dtype(at::kLong));
+  votes_ = at::zeros({groups.world->size()}, on.dtype(at::kLong));
   unexpected_ = at::zeros({1}, on.dtype(at::kBool));
   const bool half = schedule.precision.compute == at::kHalf;
   if (half) LossScale{options.loss_scale};  // refuses what cannot be
@@ -62,29 +77,38 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
   seed_ = at::ones({}, on.dtype(at::kFloat));
 }
 
-ShareUpdateOptions DeviceState::update_of(int bucket) const {
+std::unique_ptr<ShareUpdate> DeviceState::update_of(int bucket,
+                                                    const ShareState& share) const {
+  const bool own = &share == &state_.buckets()[bucket];
+  const Tensor sum = own ? gradients_.sum(bucket) : gradients_.mirrored_sum(bucket);
   ShareUpdateOptions update{.rule = options_.update,
-                            .ranges = norm_.ranges_of(bucket),
-                            .gradient = gradients_.sum(bucket).scalar_type()};
-  if (const Tensor published = memory_of(bucket).published; published.defined())
-    update.published = published.scalar_type();
-  return update;
+                            .ranges = norm_.ranges_of(bucket, share),
+                            .gradient = sum.scalar_type()};
+  if (const Tensor seen = own ? published(bucket) : Tensor(); seen.defined())
+    update.published = seen.scalar_type();
+  return home_.kernels->make_share_update(update);
 }
 
-ShareMemory DeviceState::memory_of(int bucket) const {
+// What blocks compute with of the share; undefined: its master.
+Tensor DeviceState::published(int bucket) const {
   const BucketState& state = state_.buckets()[bucket];
   const Tensor visible = state.travels.defined()
                              ? state.travels
                              : state.whole.narrow(0, state.begin, state.count);
-  const bool apart = visible.data_ptr() != state.master.data_ptr();
-  return {state.master, state.states, apart ? visible : Tensor()};
+  return visible.data_ptr() != state.master.data_ptr() ? visible : Tensor();
+}
+
+ShareMemory DeviceState::memory_of(int bucket) const {
+  const BucketState& state = state_.buckets()[bucket];
+  return {state.master, state.states, published(bucket)};
 }
 
 void DeviceState::begin_step(const StepInput& input) {
   const c10::NoGradGuard no_grad;
   expected_ = options_.communicate ? input.expected : std::nullopt;
   is_scaled_ = is_voted_ = false;
-  standing_ = {.phase = kBeforeVote};
+  forget_started();
+  standing_.reset();
   gradients_.begin_step();
   step_.sums.expect(expected_);
   send_step_numbers(
@@ -109,7 +133,8 @@ void DeviceState::norm() {
   const Sharers sharers = sharers_of(schedule_, groups_, options_.communicate);
   norm_.measure(gradients_, sharers, options_.clip, numbers_);
   norm_.add_up(sharers, [&](int bucket, const Tensor& sums) {
-    updates_[bucket]->reduce(memory_of(bucket), gradients_.sum(bucket), numbers_, sums);
+    updates_[bucket].own->reduce(memory_of(bucket), gradients_.sum(bucket), numbers_,
+                                 sums);
   });
 }
 
@@ -123,55 +148,82 @@ void DeviceState::look_at(int bucket) {
   home_.kernels->mark_not_finite(gradients_.sum(bucket), not_finite_of(numbers_));
 }
 
-// What the ranks drew all of them know.
-void DeviceState::open_gate(const Tensor& against) {
-  gate_of(numbers_).copy_((against == 0).logical_and_(unexpected_.logical_not()));
+// Without a vote: each rank for itself.
+void DeviceState::open_gate() {
+  const Tensor good = not_finite_of(numbers_) == 0;
+  gate_of(numbers_).copy_(good.logical_and(unexpected_.logical_not()));
 }
 
+// Nobody votes on a step whose ranks drew other samples: all of them know.
 PendingWork DeviceState::vote() {
   const c10::NoGradGuard no_grad;
-  if (options_.faults) options_.faults->reach("engine.vote", groups_.world->rank());
+  Communicator& world = *groups_.world;
+  if (options_.faults) options_.faults->reach("engine.vote", world.rank());
   set_scale();
   for (size_t i = 0; i < updates_.size(); ++i)
-    if (updates_[i]) look_at(static_cast<int>(i));
-  against_.copy_(not_finite_of(numbers_));
-  if (groups_.world->size() > 1 && options_.communicate)
-    groups_.world->all_reduce(against_, ReduceOp::kSum).join();
-  open_gate(against_);
+    if (updates_[i].own) look_at(static_cast<int>(i));
+  const bool several = world.size() > 1 && options_.communicate;
+  const Tensor mine = votes_.narrow(0, world.rank(), 1);
+  home_.kernels->cast_vote(numbers_, unexpected_, stop_, mine);
+  if (several) world.all_gather(votes_, mine).join();
+  home_.kernels->count_votes(several ? votes_ : mine, numbers_);
   is_voted_ = true;
   return {};
 }
 
 void DeviceState::update(int bucket) {
-  if (!updates_[bucket]) return;
+  const auto& [own, mirror] = updates_[bucket];
+  if (!own && !mirror) return;
   const c10::NoGradGuard no_grad;
   set_scale();
-  if (!is_voted_) {
+  if (!is_voted_ && own) {
     look_at(bucket);
-    open_gate(not_finite_of(numbers_));
+    open_gate();
   }
-  updates_[bucket]->apply(memory_of(bucket), gradients_.sum(bucket), numbers_,
-                          norm_.totals());
+  if (own)
+    own->apply(memory_of(bucket), gradients_.sum(bucket), numbers_, norm_.totals());
+  if (mirror) {
+    const ShareState& copy = *state_.buckets()[bucket].mirror;
+    mirror->apply({copy.master, copy.states, Tensor()}, gradients_.mirrored_sum(bucket),
+                  numbers_, norm_.totals());
+  }
+  updated_[bucket] = true;
 }
 
+// A gate that is closed because votes are missing says nothing about the loss scale.
 void DeviceState::commit() {
   const c10::NoGradGuard no_grad;
+  is_committed_ = true;
   statistics_.commit(gate_of(numbers_));
   if (schedule_.precision.compute != at::kHalf) return;
+  Tensor scale = scale_.clone(), good_steps = good_steps_.clone();
   const Tensor skipped = (gate_of(numbers_) == 0).to(at::kFloat);
-  at::_amp_update_scale_(scale_, good_steps_, skipped, options_.loss_scale.growth,
+  at::_amp_update_scale_(scale, good_steps, skipped, options_.loss_scale.growth,
                          options_.loss_scale.backoff, options_.loss_scale.growth_steps);
+  const Tensor counts =
+      has_vote_ ? decided_of(numbers_) != 0 : at::ones_like(skipped, at::kBool);
+  scale_.copy_(at::where(counts, scale, scale_));
+  good_steps_.copy_(at::where(counts, good_steps, good_steps_));
+}
+
+void DeviceState::has_replayed() {
+  is_scaled_ = is_voted_ = is_committed_ = true;
+  updated_.assign(updates_.size(), true);
 }
 
 // A copy to the host would wait for a lost peer without end.
 void DeviceState::settle() {
   groups_.world->so_far().wait();
   step_.sums.settle();
+  require_expected({.step = step_.step, .expected = expected_}, step_.sums.drawn());
+  conclude();
+}
+
+void DeviceState::conclude() {
   const StepNumbers numbers = read_step_numbers(numbers_);
   step_.norm = numbers.norm;
   step_.skipped = numbers.gate == 0;
   standing_ = {.phase = Standing::Phase::kCommitted, .against = step_.skipped};
-  require_expected({.step = step_.step, .expected = expected_}, step_.sums.drawn());
   if (!step_.skipped || may_skip_) return;
   const std::string name = bad_gradient();
   throw Error(
@@ -182,10 +234,33 @@ void DeviceState::settle() {
            name.empty() ? " is no number" : " is not finite", kNotFiniteAdvice));
 }
 
+// Behind a closed gate updates that were started changed nothing.
+Standing DeviceState::standing() {
+  if (standing_) return *standing_;
+  if (!lane_.wait_at_most(kDrainTime))
+    throw Error(ErrorKind::kBug,
+                text("[engine] step ", step_.step + 1, ": the GPU of rank ",
+                     groups_.world->rank(),
+                     " does not come to an end; its state is taken from elsewhere"));
+  using Phase = Standing::Phase;
+  StepNumbers numbers;
+  lane_.run([&] { numbers = read_step_numbers(numbers_); });
+  const int64_t step = step_.step + 1;
+  standing_ = {.phase = Phase::kBefore};
+  if (numbers.voted == step) {
+    standing_ = {.phase = Phase::kVoted, .against = numbers.not_finite != 0};
+    if (numbers.decided == step)
+      standing_ = {.phase = Phase::kDecided, .against = numbers.gate == 0};
+    else
+      forget_started();
+  }
+  return *standing_;
+}
+
 std::string DeviceState::bad_gradient() const {
   for (const auto& place : state_.places()) {
     const BucketState& bucket = state_.buckets()[place.bucket];
-    if (!updates_[place.bucket]) continue;
+    if (!updates_[place.bucket].own) continue;
     const int64_t from = std::max(place.offset, bucket.begin) - bucket.begin;
     const int64_t to =
         std::min(place.offset + place.parameter.numel(), bucket.begin + bucket.count) -
@@ -205,8 +280,26 @@ void DeviceState::strike(int64_t index) {
   options_.faults->reach("engine.action", groups_.world->rank(), index);
 }
 
-void DeviceState::finish(bool) {
-  throw BugError("[engine] a step on a device is committed as a whole");
+void DeviceState::forget_started() {
+  updated_.assign(updates_.size(), false);
+  is_committed_ = false;
+}
+
+// All that the step needs of others came before its vote (law 2).
+void DeviceState::finish(bool skip) {
+  const c10::NoGradGuard no_grad;
+  const Standing now = standing();
+  COHORT_CHECK(schedule_.elastic && now.phase != Standing::Phase::kBefore,
+               "a step that was not voted on cannot be finished alone");
+  if (now.phase == Standing::Phase::kCommitted) return;
+  is_scaled_ = is_voted_ = true;
+  gate_of(numbers_).fill_(skip ? 0 : 1);
+  decided_of(numbers_).fill_(step_.step + 1);
+  for (int i = 0; i < static_cast<int>(updates_.size()); ++i)
+    if (!updated_[i]) update(i);
+  if (!is_committed_) commit();
+  step_.sums.settle();
+  conclude();
 }
 
 std::string DeviceState::small_state() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/engine/compute_side.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/device_norm.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
@@ -23,13 +24,18 @@ namespace cohort {
 // step counts is a word there, the gate, that updates obey. So the host starts all of
 // it without knowing any result, and a captured step is never out of date.
 //
+// A vote is a word of each rank that names the step, so that what is left of another
+// step, or of an exchange that was cut off, is no vote. A rank whose peers are being
+// left casts none. How far a step came that was cut off is read from the device, when
+// that has come to an end.
+//
 // Borrows all it is given. Thread safety: none.
 class DeviceState final : public StateSide {
  public:
   DeviceState(const Chain& chain, const Schedule& schedule, const Role& role,
-              const RankGroups& groups, const StateHome& home, const UpdateRule& rule,
-              FlatState& state, GradientSums& gradients, ComputeSide& compute,
-              StepInFlight& step, const ExecutorOptions& options);
+              const RankGroups& groups, const StateHome& home, CudaLane& lane,
+              const UpdateRule& rule, FlatState& state, GradientSums& gradients,
+              ComputeSide& compute, StepInFlight& step, const ExecutorOptions& options);
 
   void begin_step(const StepInput& input) override;
   Tensor seed() override { return seed_; }
@@ -38,46 +44,59 @@ class DeviceState final : public StateSide {
   PendingWork vote() override;
   void update(int bucket) override;
   void commit() override;
+  void has_replayed() override;
   void settle() override;
-  Standing standing() const override { return standing_; }
+  Standing standing() override;
   void finish(bool skip) override;
   void strike(int64_t index) override;
   std::string small_state() override;
   void set_small_state(const std::string& text) override;
 
  private:
-  ShareUpdateOptions update_of(int bucket) const;
+  // Of a bucket: for this rank's share, and the one that it mirrors; null: none.
+  struct Update {
+    std::unique_ptr<ShareUpdate> own, mirror;
+  };
+
+  std::unique_ptr<ShareUpdate> update_of(int bucket, const ShareState& share) const;
+  Tensor published(int bucket) const;
   ShareMemory memory_of(int bucket) const;
   void set_scale();
   void look_at(int bucket);
-  void open_gate(const Tensor& against);
+  void open_gate();
+  void conclude();
+  void forget_started();
   std::string bad_gradient() const;
 
   const Schedule& schedule_;
   const RankGroups& groups_;
   const ExecutorOptions& options_;
   StateHome home_;
+  CudaLane& lane_;
   FlatState& state_;
   GradientSums& gradients_;
   ComputeSide& compute_;
   StepInFlight& step_;
-  const int rounds_;     // slices of the rank that has most
+  const int rounds_;  // slices of the rank that has most
+  const bool has_vote_;
   const bool may_skip_;  // else a bad step ends the run: some of it has changed
   DeviceNorm norm_;
   RunningStatistics statistics_;
-  std::vector<std::unique_ptr<ShareUpdate>> updates_;  // by bucket
+  std::vector<Update> updates_;  // by bucket
+  Tensor stop_;                  // of the host; undefined: nobody stops this rank
 
   // In the memory of the device.
   Tensor numbers_;             // StepNumbers
-  Tensor against_;             // votes
+  Tensor votes_;               // words, by rank
   Tensor unexpected_;          // a bool: other samples were drawn than the step has
   Tensor seed_;                // of backward
   Tensor scale_, good_steps_;  // of the loss, for float16
 
-  // What is known of the step in flight.
+  // What was started of the step in flight, and what is known of it.
   std::optional<SampleSum> expected_;
-  bool is_scaled_ = false, is_voted_ = false;
-  Standing standing_;
+  bool is_scaled_ = false, is_voted_ = false, is_committed_ = false;
+  std::vector<bool> updated_;         // by bucket
+  std::optional<Standing> standing_;  // none: the device knows
 };
 
 }  // namespace cohort

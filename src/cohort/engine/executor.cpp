@@ -16,6 +16,8 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kLastWork{20};
+
 // Before anything is taken or exchanged as it says.
 Schedule agreed(Schedule schedule, Communicator& comm) {
   require_equal(comm, schedule.hash(), "schedule");
@@ -110,7 +112,12 @@ void Executor::run_list(const StepInput& input) {
   // The device does forward and backward as one; the host sees only their end. How
   // long it took to start each says nothing.
   const StepSplit before = step_.split;
-  graph_->run([&] { interpreter_.run(*this, input.in_turn); });
+  const bool replayed = graph_->run(input.whole, [&] {
+    if (lanes_) lanes_->begin();
+    interpreter_.run(*this, input.in_turn);
+    if (lanes_) lanes_->end();
+  });
+  if (replayed) end_->has_replayed();
   step_.split = before;
 }
 
@@ -118,6 +125,7 @@ void Executor::run_list(const StepInput& input) {
 void Executor::abandon() {
   channels_.leave_blocks();
   interpreter_.abandon();
+  if (graph_) graph_->drop();
   compute_->abandon();
 }
 
@@ -145,7 +153,15 @@ bool Executor::comes_late(int lane) const {
   return options_.watch && options_.watch->delays(lane);
 }
 
+// In streams nothing is ever in flight as the host sees it: whoever comes next in one
+// begins behind what is there, also what is done with the result of communication.
 PendingWork Executor::perform(int index) {
+  if (!lanes_) return act(index);
+  lanes_->run(index, [&] { act(index).finish(); });
+  return {};
+}
+
+PendingWork Executor::act(int index) {
   const Action& action = role_.actions[index];
   if (options_.watch) options_.watch->begin(action);
   compute_->reach(index, interpreter_);
@@ -262,7 +278,10 @@ Executor::~Executor() {
   if (!lane_) return;
   try {
     comm_.so_far().wait();
-    lane_->wait();
+  } catch (const std::exception&) {
+  }
+  try {
+    lane_->wait_at_most(kLastWork);
   } catch (const std::exception&) {
   }
 }
@@ -300,7 +319,7 @@ void Executor::refresh() {
 }
 
 StepResult Executor::finish(bool skip) {
-  end_->finish(skip);
+  in_lane([&] { end_->finish(skip); });
   return sums_of_step();
 }
 

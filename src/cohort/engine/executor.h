@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/engine/action_lanes.h"
 #include "cohort/engine/checked_calls.h"
 #include "cohort/engine/compute_side.h"
 #include "cohort/engine/flat_state.h"
@@ -58,7 +59,7 @@ class Executor final : public StepRunner, private Performer {
   void set_small_state(const std::string& text) override {
     end_->set_small_state(text);
   }
-  Standing standing() const override { return end_->standing(); }
+  Standing standing() override { return end_->standing(); }
   StepResult finish(bool skip) override;
   std::string damage() const override { return end_->damage(); }
   int64_t device_peak_bytes() const override {
@@ -82,6 +83,7 @@ class Executor final : public StepRunner, private Performer {
 
   void reach(int index) override;
   PendingWork perform(int index) override;
+  PendingWork act(int index);
   void done(int index) override;
   bool comes_late(int lane) const override;
   std::unique_ptr<ComputeSide> make_compute();
@@ -109,7 +111,8 @@ class Executor final : public StepRunner, private Performer {
   StepInFlight step_;
   FlatState state_;
   GradientSums gradients_;
-  std::unique_ptr<StepGraph> graph_;  // null where there is no lane
+  std::unique_ptr<StepGraph> graph_;    // null where there is no lane
+  std::unique_ptr<ActionLanes> lanes_;  // null: the host starts what a lane has next
   std::unique_ptr<ComputeSide> compute_;
   std::unique_ptr<StateSide> end_;
   Transfers transfers_;

@@ -37,19 +37,22 @@ std::unique_ptr<StepBatches> Executor::make_batches(int first) {
   if (home_.on_host()) return std::make_unique<HostBatches>(options, step_);
   require_no_calls(schedule_);
   auto batches = std::make_unique<DeviceBatches>(options, *lane_, step_);
-  // What ranks exchange is captured when all of them know that all of them do.
+  const bool alone = comm_.size() == 1;
   const bool is_disturbed = options_.faults && options_.faults->is_armed();
-  const bool captures = options_.capture && lane_->can_capture() && comm_.size() == 1 &&
-                        !is_disturbed && !options_.watch;
-  graph_ = std::make_unique<StepGraph>(*lane_, *batches, captures);
+  const bool captures = options_.capture && lane_->can_capture() &&
+                        (alone || comm_.is_capturable()) && !is_disturbed &&
+                        !options_.watch;
+  graph_ = std::make_unique<StepGraph>(
+      *lane_, *batches, StepGraph::Options{.captures = captures, .alone = alone});
+  if (lane_->device().is_cuda()) lanes_ = std::make_unique<ActionLanes>(*lane_, role_);
   return batches;
 }
 
 std::unique_ptr<StateSide> Executor::make_end(const UpdateRule& rule) {
   if (!home_.on_host())
     return std::make_unique<DeviceState>(chain_, schedule_, role_, channels_.groups(),
-                                         home_, rule, state_, gradients_, *compute_,
-                                         step_, options_);
+                                         home_, *lane_, rule, state_, gradients_,
+                                         *compute_, step_, options_);
   return std::make_unique<HostState>(chain_, schedule_, role_, channels_.groups(), rule,
                                      state_, gradients_, *compute_, step_, options_,
                                      updates_at_once_);

@@ -211,8 +211,8 @@ void FlatState::acquire(int bucket) {
   const bool joined = buckets_[bucket].joined.defined();
   if (!joined && spare_.empty())
     spare_.push_back(at::empty({largest_}, whole.options()));
-  const Tensor memory = joined ? buckets_[bucket].joined : spare_.back();
-  if (!joined) spare_.pop_back();
+  const Tensor memory = joined ? buckets_[bucket].joined : spare_.front();
+  if (!joined) spare_.pop_front();
   void* const data = memory.data_ptr();
   auto* const keep = new Tensor(memory);
   set_memory(whole,

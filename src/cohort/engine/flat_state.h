@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -120,7 +121,9 @@ class FlatState {
   std::vector<Place> places_;
   std::vector<std::vector<int>> blocks_;
   std::unordered_map<const void*, int> by_parameter_;
-  std::vector<Tensor> spare_;  // memory for gathered buckets, each fit for the largest
+  // Memory for gathered buckets, each fit for the largest; longest free first, as in
+  // the plan: who still uses what was freed last is not waited for.
+  std::deque<Tensor> spare_;
   int64_t largest_ = 0;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 
@@ -140,8 +141,26 @@ class HostKernels final : public StateKernels {
       mark_not_finite(values.narrow(0, chunk.begin, chunk.count), flag);
   }
 
-  void close_gate(const Tensor& numbers) override {
-    if (numbers_in(numbers).not_finite) numbers_in(numbers).gate = 0;
+  void cast_vote(const Tensor& numbers, const Tensor& hindered, const Tensor& stop,
+                 const Tensor& word) override {
+    if (hindered.item<bool>()) return;
+    if (stop.defined() &&
+        std::atomic_ref(*stop.mutable_data_ptr<int32_t>()).load() != 0)
+      return;
+    StepNumbers& step = numbers_in(numbers);
+    step.voted = step.step;
+    *word.mutable_data_ptr<int64_t>() = 2 * step.step + (step.not_finite ? 0 : 1);
+  }
+
+  void count_votes(const Tensor& words, const Tensor& numbers) override {
+    StepNumbers& step = numbers_in(numbers);
+    const std::span all(words.const_data_ptr<int64_t>(),
+                        static_cast<size_t>(words.numel()));
+    const auto of_step = [&](int64_t word) { return word / 2 == step.step; };
+    const bool decided = std::ranges::all_of(all, of_step);
+    if (decided) step.decided = step.step;
+    const auto is_good = [](int64_t word) { return word % 2 == 1; };
+    step.gate = decided && std::ranges::all_of(all, is_good) ? 1 : 0;
   }
 
   void square_sums(const Tensor& values, const Tensor& chunks,

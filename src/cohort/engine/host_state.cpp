@@ -139,7 +139,7 @@ void HostState::commit() {
 
 // Who does not know the outcome of a vote looks at everything: whoever looked at the
 // rest may be gone.
-Standing HostState::standing() const {
+Standing HostState::standing() {
   Standing now = standing_;
   if (now.phase == Standing::Phase::kVoted && !now.against)
     now.against = !updates_.are_finite();

@@ -36,7 +36,7 @@ class HostState final : public StateSide {
   PendingWork vote() override;
   void update(int bucket) override;
   void commit() override;
-  Standing standing() const override;
+  Standing standing() override;
   void finish(bool skip) override;
   void close_seals() override;
   std::string damage() const override;

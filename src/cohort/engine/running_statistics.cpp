@@ -18,6 +18,7 @@ RunningStatistics::RunningStatistics(const Chain& chain, at::Device device)
     count += tensor.numel();
   }
   running_ = at::empty({count}, at::TensorOptions(at::kFloat).device(device));
+  folded_ = at::empty_like(running_);
   int64_t offset = 0;
   for (size_t i = 0; i < buffers_.size(); ++i) {
     Tensor& buffer = buffers_[i].tensor;
@@ -78,16 +79,15 @@ void RunningStatistics::fold(const std::vector<Statistic>& learned, int rows,
     each = all.unbind(0);
   }
   // As apply_statistics(): so the bits do not depend on where the state is.
-  folded_ = running_;
+  folded_.copy_(running_);
   for (size_t i = 0; i < each.size(); i += 3)
-    folded_ = at::addcmul(folded_ * each[i], each[i + 2], each[i + 1]);
+    folded_.mul_(each[i]).addcmul_(each[i + 2], each[i + 1]);
 }
 
 void RunningStatistics::commit(const Tensor& gate) {
-  if (!folded_.defined()) return;
+  if (buffers_.empty()) return;
   const c10::NoGradGuard no_grad;
   running_.copy_(at::where(gate != 0, folded_, running_));
-  folded_ = Tensor();
 }
 
 }  // namespace cohort

@@ -111,8 +111,13 @@ class StateKernels {
   // The same of the chunks of a chunk_table() alone: padding may hold anything.
   virtual void mark_chunks_not_finite(const Tensor& values, const Tensor& chunks,
                                       const Tensor& flag) = 0;
-  // Closes the gate if not_finite is set: behind the vote of all ranks.
-  virtual void close_gate(const Tensor& numbers) = 0;
+  // This rank's vote on a step becomes its word (one int64): for it, unless not_finite
+  // is set. None is cast where `hindered` (one bool) says so, or `stop` (one int32 of
+  // the host, read when the kernel runs; or undefined) is not 0.
+  virtual void cast_vote(const Tensor& numbers, const Tensor& hindered,
+                         const Tensor& stop, const Tensor& word) = 0;
+  // Opens the gate if the words of all ranks are votes for this step, else closes it.
+  virtual void count_votes(const Tensor& words, const Tensor& numbers) = 0;
 
   // sums[slot] = the sum of squares of each chunk, float64 (optim/gradient_norm.h).
   // `chunks`: chunk_table() of chunks that lie in `values`.

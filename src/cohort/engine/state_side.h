@@ -33,10 +33,12 @@ class StateSide {
   virtual PendingWork vote() = 0;
   virtual void update(int bucket) = 0;
   virtual void commit() = 0;
+  // All that begin_step() is followed by was started at once.
+  virtual void has_replayed() {}
   // Until the host knows what the step came to.
   virtual void settle() {}
 
-  virtual Standing standing() const = 0;
+  virtual Standing standing() = 0;
   // Without peers, of a step that was voted on: what is missing.
   virtual void finish(bool skip) = 0;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/step_graph.h"
 
+#include "cohort/core/error.h"
 #include "cohort/engine/cuda/kernel_search.h"
 
 namespace cohort {
@@ -10,18 +11,30 @@ constexpr int kWarmGraphSteps = 3;
 
 }  // namespace
 
-StepGraph::StepGraph(CudaLane& lane, const DeviceBatches& batches, bool captures)
-    : lane_(lane), batches_(batches), captures_(captures) {}
+StepGraph::StepGraph(CudaLane& lane, const DeviceBatches& batches, Options options)
+    : lane_(lane), batches_(batches), options_(options) {}
 
-void StepGraph::run(const std::function<void()>& step) {
-  const bool usual = batches_.is_usual();
-  if (!captures_ || !usual || warm_steps_ < kWarmGraphSteps) {
+bool StepGraph::run(bool whole, const std::function<void()>& step) {
+  const bool usual = whole && batches_.is_usual();
+  if (whole && !usual && options_.captures && !options_.alone)
+    throw ConfigError(
+        "[engine] two whole batches have different shapes, and ranks that exchange "
+        "what they compute on GPUs replay one step; legal: fields of one shape");
+  if (!options_.captures || !usual || warm_steps_ < kWarmGraphSteps) {
     const NoKernelSearch rare(!usual);
     warm_steps_ += usual;
-    return step();
+    step();
+    return false;
   }
   if (graph_ < 0) graph_ = lane_.capture(step);
   lane_.replay(graph_);
+  return true;
+}
+
+void StepGraph::drop() {
+  lane_.drop_graphs();
+  options_.captures = false;
+  graph_ = -1;
 }
 
 }  // namespace cohort

@@ -77,6 +77,7 @@ struct StepInput {
   double rate = 0;
   std::function<Batch(int slice)> batch;  // of the global batch; called in order
   bool stop = false;                      // this rank was asked to stop
+  bool whole = true;  // the batch has as many samples as usual: all ranks say the same
   // What identifies samples in this step's sum, and what all ranks together must draw;
   // empty: nobody says. Other samples than these are our bug: no rank commits the step.
   uint64_t sample_key = 0;
@@ -165,7 +166,7 @@ class StepRunner {
   // same list on every rank. Along a pipeline each has others: all of it together.
   virtual std::vector<ActionWait> take_waits() { return {}; }
 
-  virtual Standing standing() const { return {}; }
+  virtual Standing standing() { return {}; }
   // Of a step whose phase is kVoted or later: does what is missing, without its peers.
   // `skip`: the ranks have agreed that it changes nothing. Returns what run() would
   // have.

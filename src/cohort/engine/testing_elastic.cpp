@@ -15,7 +15,8 @@ namespace cohort::test {
 
 std::ostream& operator<<(std::ostream& out, const Way& way) {
   return out << "n=" << way.ranks << " shard=" << way.shard
-             << " elastic=" << way.elastic << ' ' << way.dtype << ' ' << way.rule;
+             << " elastic=" << way.elastic << ' ' << way.dtype << ' ' << way.rule
+             << (way.resident ? " resident" : "");
 }
 
 std::vector<Way> every_way() {
@@ -24,7 +25,11 @@ std::vector<Way> every_way() {
     for (int shard : {0, 1, 2, 3})
       for (auto dtype : {at::kFloat, at::kBFloat16})
         ways.push_back({ranks, shard, true, dtype});
-  for (int shard : {0, 1, 2, 3}) ways.push_back({3, shard, true, at::kFloat, "lamb"});
+  for (int shard : {0, 1, 2, 3}) {
+    ways.push_back({3, shard, true, at::kFloat, "lamb"});
+    ways.push_back({3, shard, true, at::kFloat, "lamb", true});
+    ways.push_back({2, shard, true, at::kBFloat16, "adamw", true});
+  }
   return ways;
 }
 
@@ -39,21 +44,25 @@ Rank::Rank(const Way& way, Communicator& comm, FaultPlan* faults, Chain chain)
     : chain_(std::move(chain)),
       rule_(make_update_rule({.name = way.rule})),
       executor_(chain_, schedule_of(chain_, way), *rule_, comm,
-                {.decay = {.weight_decay = 0.01},
+                {.update = {.name = way.rule},
+                 .decay = {.weight_decay = 0.01},
                  .clip = 0.5,
+                 .compute_on = way.resident ? ComputeOn::kStaged : ComputeOn::kHost,
                  .listed_samples = 2 * kSlices,
                  .faults = faults}) {}
 
 Schedule Rank::schedule_of(const Chain& chain, const Way& way) {
-  Schedule schedule = generate(specs_of(chain), {.dp = way.ranks, .shard = way.shard},
-                               {.slices = kSlices,
-                                .bucket_bytes = 20'000,
-                                .clip = true,
-                                .tensor_sums = way.rule == std::string("lamb"),
-                                .elastic = way.elastic,
-                                .exact = true,
-                                .precision = {.compute = way.dtype},
-                                .optimizer_states = 2});
+  Schedule schedule =
+      generate(specs_of(chain), {.dp = way.ranks, .shard = way.shard},
+               {.slices = kSlices,
+                .bucket_bytes = 20'000,
+                .clip = true,
+                .tensor_sums = way.rule == std::string("lamb"),
+                .elastic = way.elastic,
+                .exact = true,
+                .precision = {.compute = way.dtype},
+                .memory = way.resident ? MemoryIn::kDevice : MemoryIn::kHost,
+                .optimizer_states = 2});
   check(schedule, {.elastic = way.elastic});
   return schedule;
 }
@@ -113,8 +122,12 @@ void disturb(const Way& way, Fault fault, const After& after) {
       comm.abort(error.what());
     }
     all_cut.arrive_and_wait();
-    after(rank, comm);
-    all_done.arrive_and_wait();
+    try {
+      after(rank, comm);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "rank " << comm.rank() << ": " << error.what();
+    }
+    all_done.arrive_and_wait();  // the others wait for it
   });
   EXPECT_EQ(faults.pending(), 0);
 }

@@ -31,6 +31,7 @@ struct Way {
   bool elastic = true;
   at::ScalarType dtype = at::kFloat;
   const char* rule = "adamw";
+  bool resident = false;  // the state lies where a device would have it
 };
 
 std::ostream& operator<<(std::ostream& out, const Way& way);

@@ -208,6 +208,7 @@ void Trainer::step() {
                     .rate = rate_.at(committed_),
                     .batch = [&](int slice) { return batch_of(committed_, slice); },
                     .stop = asked_to_stop() != 0,
+                    .whole = sampler_.is_whole(position),
                     .sample_key = sample_key(options_.seed, position.epoch),
                     .expected = sampler_.batch_sum(position)});
   const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();

@@ -13,6 +13,7 @@
 #include <cuda_runtime_api.h>
 
 #include <deque>
+#include <thread>
 #include <vector>
 
 #include "cohort/core/error.h"
@@ -74,6 +75,20 @@ class Lane final : public CudaLane {
     work();
   }
 
+  void run_beside(int stream, const std::function<void()>& work) override {
+    const CUDAStreamGuard guard(stream_at(stream));
+    work();
+  }
+
+  void set_mark(int mark) override {
+    if (mark >= static_cast<int>(marks_.size())) marks_.resize(mark + 1);
+    marks_[mark].record(c10::cuda::getCurrentCUDAStream(stream_.device_index()));
+  }
+
+  void wait_for_mark(int mark) override {
+    marks_.at(mark).block(c10::cuda::getCurrentCUDAStream(stream_.device_index()));
+  }
+
   bool can_capture() const override { return true; }
 
   int capture(const std::function<void()>& work) override {
@@ -92,6 +107,8 @@ class Lane final : public CudaLane {
     graphs_.at(graph)->replay();
   }
 
+  void drop_graphs() override { graphs_.clear(); }
+
   void wait() override {
     stream_.synchronize();
     down_.synchronize();
@@ -101,6 +118,18 @@ class Lane final : public CudaLane {
   void wait_for_device() override {
     const c10::cuda::CUDAGuard guard(stream_.device());
     c10::cuda::device_synchronize();
+  }
+
+  bool wait_at_most(std::chrono::milliseconds time) override {
+    const auto deadline = std::chrono::steady_clock::now() + time;
+    std::vector<CUDAStream> all = beside_;
+    all.insert(all.end(), {stream_, down_, up_});
+    for (const auto& stream : all)
+      while (!stream.query()) {
+        if (std::chrono::steady_clock::now() > deadline) return false;
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    return true;
   }
 
   int64_t download(const Tensor& host, const Tensor& device) override {
@@ -175,6 +204,14 @@ class Lane final : public CudaLane {
   }
 
  private:
+  // Communication, which others wait for, goes first.
+  CUDAStream stream_at(int stream) {
+    if (stream == 0) return stream_;
+    while (static_cast<int>(beside_.size()) < stream)
+      beside_.push_back(new_stream(stream_.device_index(), /*urgent=*/true));
+    return beside_[stream - 1];
+  }
+
   static void copy(const Tensor& to, const Tensor& from, cudaMemcpyKind kind,
                    const CUDAStream& stream) {
     COHORT_CHECK(
@@ -189,10 +226,10 @@ class Lane final : public CudaLane {
     wait();
     const CUDAStreamGuard guard(stream_);
     auto graph = std::make_unique<at::cuda::CUDAGraph>();
-    if (graphs_.empty())
-      graph->capture_begin();
-    else
-      graph->capture_begin(graphs_[0]->pool());
+    // Other threads may pin memory meanwhile.
+    graph->capture_begin(
+        graphs_.empty() ? at::cuda::MempoolId_t{0, 0} : graphs_[0]->pool(),
+        cudaStreamCaptureModeThreadLocal);
     try {
       work();
     } catch (...) {
@@ -213,6 +250,8 @@ class Lane final : public CudaLane {
   }
 
   CUDAStream stream_, down_, up_;
+  std::vector<CUDAStream> beside_;
+  std::vector<CUDAEvent> marks_;
   std::vector<std::unique_ptr<at::cuda::CUDAGraph>> graphs_;
   std::deque<CUDAEvent> downloads_;  // that nobody has waited for
   int64_t first_download_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,8 +18,9 @@ bool cuda_is_built();
 int cuda_device_count();               // 0 where there is none
 int64_t cuda_free_memory(int device);  // bytes
 
-// Work of one device, in order, on a stream of its own, and two streams beside it that
-// copy. Calls only start work, unless they say that they wait.
+// Work of one device, in order, on a stream of its own, two streams beside it that
+// copy, and others for work that is ordered by marks alone. Calls only start work,
+// unless they say that they wait.
 //
 // Failure: CUDA's own errors come as c10::Error. After one the lane is only good for
 // destruction. Thread safety: none.
@@ -32,6 +34,12 @@ class CudaLane {
 
   // Runs `work` with the lane as current stream: what it starts is in the lane.
   virtual void run(const std::function<void()>& work) = 0;
+  // The same in another stream of the lane, by number; 0 is run().
+  virtual void run_beside(int stream, const std::function<void()>& work) = 0;
+  // Marks what the current stream was given so far, under a number; later work of the
+  // current stream begins behind that. A mark is set before it is waited for.
+  virtual void set_mark(int mark) = 0;
+  virtual void wait_for_mark(int mark) = 0;
 
   // Records what `work` starts, does none of it, and returns the number of the graph.
   // Waits for all earlier work. Memory that `work` allocates and keeps is the graph's.
@@ -43,10 +51,15 @@ class CudaLane {
 
   // Starts what was captured, as one.
   virtual void replay(int graph) = 0;
+  // Forgets what was captured; what was started of it goes on.
+  virtual void drop_graphs() = 0;
 
   // Blocks until all is done; and until all of the device is, other streams' too.
   virtual void wait() = 0;
   virtual void wait_for_device() = 0;
+  // The same for the streams of the lane, but not longer than that: false, if they are
+  // not done then.
+  virtual bool wait_at_most(std::chrono::milliseconds time) = 0;
 
   // Copies to the host what earlier work of the lane makes, beside later work. Returns
   // a ticket; wait_for() blocks until that copy, and all before it, are done.

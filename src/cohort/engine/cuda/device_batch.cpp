@@ -38,8 +38,9 @@ DeviceBatch::DeviceBatch(CudaLane& lane, at::ScalarType compute,
   for (int i = 0; i < slices; ++i) at_hand_[i] = &usual_[i];
 }
 
-void DeviceBatch::load(int slice, int64_t step, const Batch& batch) {
-  const bool usual = !usual_[slice].keys || same_shapes(usual_[slice].samples, batch);
+void DeviceBatch::load(int slice, int64_t step, const Batch& batch, bool whole) {
+  const bool usual =
+      whole && (!usual_[slice].keys || same_shapes(usual_[slice].samples, batch));
   at_hand_[slice] = usual ? &usual_[slice] : &odd_[slice];
   if (!usual) odd_[slice] = {};
   fill(*at_hand_[slice], step, batch);

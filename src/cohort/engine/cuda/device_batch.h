@@ -17,9 +17,9 @@ struct DeviceSlice {
   std::unique_ptr<SampleKeys> keys;  // null: no slice was ever there
 };
 
-// A rank's slices of the batch at hand. The shapes that come first are the usual ones:
-// slices of such a shape always lie in the same memory, where a captured step reads
-// them. Others, of a short last batch, get memory of their own.
+// A rank's slices of the batch at hand. The shapes of the first whole batch are the
+// usual ones: slices of such a shape always lie in the same memory, where a captured
+// step reads them. Others, of a short last batch, get memory of their own.
 class DeviceBatch {
  public:
   // `rounded`: fields that are computed with in `compute`, if they are no integers.
@@ -28,7 +28,7 @@ class DeviceBatch {
 
   // Starts the transfer; the memory of `batch` may go when it is done (LibTorch sees to
   // that for pinned memory; of other memory it waits).
-  void load(int slice, int64_t step, const Batch& batch);
+  void load(int slice, int64_t step, const Batch& batch, bool whole = true);
 
   DeviceSlice& slice(int index) { return *at_hand_[index]; }
   int64_t rows() const;  // of all slices

@@ -29,7 +29,8 @@ enum TypedKernel {
 enum OtherKernel {
   kFold = 3 * kTypedKernels,
   kNorm = kFold + static_cast<int>(kDepths.size()),
-  kGate,
+  kVote,
+  kCount,
   kAddChunks,
   kElements,  // by log2 of their bytes
 };
@@ -137,9 +138,20 @@ class DeviceKernels final : public StateKernels {
                chunks.size(0), flag.data_ptr<int32_t>()});
   }
 
-  void close_gate(const Tensor& numbers) override {
-    launch(kGate, 1,
-           kernels::GateArguments{static_cast<StepNumbers*>(numbers.data_ptr())});
+  void cast_vote(const Tensor& numbers, const Tensor& hindered, const Tensor& stop,
+                 const Tensor& word) override {
+    launch(kVote, 1,
+           kernels::VoteArguments{
+               static_cast<StepNumbers*>(numbers.data_ptr()),
+               hindered.const_data_ptr<bool>(),
+               stop.defined() ? stop.const_data_ptr<int32_t>() : nullptr,
+               word.data_ptr<int64_t>()});
+  }
+
+  void count_votes(const Tensor& words, const Tensor& numbers) override {
+    launch(kCount, 1,
+           kernels::CountArguments{static_cast<StepNumbers*>(numbers.data_ptr()),
+                                   words.const_data_ptr<int64_t>(), words.numel()});
   }
 
   void square_sums(const Tensor& values, const Tensor& chunks,
@@ -239,7 +251,8 @@ KernelProgram sum_program() {
   }
   for (const int depth : kDepths) add(text("fold<", depth, ">"), "FoldArguments");
   add("norm", "NormArguments");
-  add("close_gate", "GateArguments");
+  add("cast_vote", "VoteArguments");
+  add("count_votes", "CountArguments");
   add("add_chunks", "TreeArguments");
   for (const int bits : {8, 16, 32, 64})
     add(text("sum_elements<uint", bits, "_t>"), "ElementArguments");

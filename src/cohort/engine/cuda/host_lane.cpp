@@ -12,13 +12,18 @@ class HostLane final : public CudaLane {
  public:
   at::Device device() const override { return at::kCPU; }
   void run(const std::function<void()>& work) override { work(); }
+  void run_beside(int, const std::function<void()>& work) override { work(); }
+  void set_mark(int) override {}
+  void wait_for_mark(int) override {}
   bool can_capture() const override { return false; }
   int capture(const std::function<void()>&) override {
     throw BugError("[engine] nothing is captured on the host");
   }
   void replay(int) override { throw BugError("[engine] nothing was captured"); }
+  void drop_graphs() override {}
   void wait() override {}
   void wait_for_device() override {}
+  bool wait_at_most(std::chrono::milliseconds) override { return true; }
   int64_t download(const Tensor& host, const Tensor& device) override {
     return copy(host, device);
   }

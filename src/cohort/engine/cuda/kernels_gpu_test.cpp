@@ -52,6 +52,8 @@ class WholeStep {
     chunks_ = kernels.chunk_table(chunks);
     tensors_ = kernels.tensor_table(std::vector<kernels::TensorChunks>{{0, 5}});
     numbers = make_step_numbers(kernels.device());
+    hindered_ = at::zeros({1}, real.dtype(at::kBool));
+    word_ = at::zeros({1}, real.dtype(at::kLong));
   }
 
   void send(int64_t step, double rate) {
@@ -65,7 +67,8 @@ class WholeStep {
     kernels_.mark_not_finite(sum_, not_finite_of(numbers));
     kernels_.square_sums(sum_, chunks_, squares_);
     kernels_.norm(squares_, kLimit, numbers);
-    kernels_.close_gate(numbers);
+    kernels_.cast_vote(numbers, hindered_, Tensor(), word_);
+    kernels_.count_votes(word_, numbers);
     update_->reduce(share, sum_, numbers, sums_);
     kernels_.add_chunks(sums_, tensors_, totals_);
     update_->apply(share, sum_, numbers, totals_);
@@ -88,7 +91,7 @@ class WholeStep {
   UpdateOptions options_;
   std::unique_ptr<ShareUpdate> update_;
   std::vector<Tensor> inputs_;
-  Tensor sum_, squares_, sums_, totals_, chunks_, tensors_;
+  Tensor sum_, squares_, sums_, totals_, chunks_, tensors_, hindered_, word_;
 };
 
 // A replay reads rate, step, gradients and gate as they are then.

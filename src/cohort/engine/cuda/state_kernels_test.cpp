@@ -161,16 +161,40 @@ TEST_P(StateKernelsTest, MarksWhatIsNotFiniteInChunks) {
     }
 }
 
-TEST_P(StateKernelsTest, ClosesTheGateOnlyIfSomethingWasNotFinite) {
+TEST_P(StateKernelsTest, AVoteIsCastUnlessTheRankIsStopped) {
   const Tensor numbers = make_step_numbers(kernels_->device());
-  kernels_->close_gate(numbers);
-  EXPECT_EQ(gate_of(numbers).item<int>(), 1);
+  send_step_numbers(numbers, {.step = 7});
+  const Tensor hindered = zeros({1}, at::kBool), word = zeros({1}, at::kLong);
+  const Tensor stop = at::ones(
+      {1}, at::TensorOptions(at::kInt).pinned_memory(kernels_->device().is_cuda()));
+  kernels_->cast_vote(numbers, hindered, stop, word);
+  hindered.fill_(true);
+  kernels_->cast_vote(numbers, hindered, Tensor(), word);
+  EXPECT_EQ(word.item<int64_t>(), 0);
+  EXPECT_EQ(read_step_numbers(numbers).voted, 0);
+  hindered.fill_(false);
+  stop.zero_();
+  kernels_->cast_vote(numbers, hindered, stop, word);
+  EXPECT_EQ(word.item<int64_t>(), 15);
+  EXPECT_EQ(read_step_numbers(numbers).voted, 7);
   not_finite_of(numbers).fill_(1);
-  kernels_->close_gate(numbers);
-  EXPECT_EQ(gate_of(numbers).item<int>(), 0);
-  not_finite_of(numbers).zero_();
-  kernels_->close_gate(numbers);  // whoever closed it opens it
-  EXPECT_EQ(gate_of(numbers).item<int>(), 0);
+  kernels_->cast_vote(numbers, hindered, Tensor(), word);
+  EXPECT_EQ(word.item<int64_t>(), 14);
+}
+
+TEST_P(StateKernelsTest, TheGateOpensIfAllVotesAreOfThisStepAndForIt) {
+  const Tensor numbers = make_step_numbers(kernels_->device());
+  const auto count = [&](std::vector<int64_t> words) {
+    send_step_numbers(numbers, {.step = 7});
+    kernels_->count_votes(there(at::tensor(words)), numbers);
+    const StepNumbers made = read_step_numbers(numbers);
+    return std::pair(made.decided == 7, made.gate == 1);
+  };
+  EXPECT_EQ(count({15, 15, 15}), std::pair(true, true));
+  EXPECT_EQ(count({15, 14, 15}), std::pair(true, false));
+  EXPECT_EQ(count({15, 13, 15}), std::pair(false, false));  // of the step before
+  EXPECT_EQ(count({17, 15, 15}), std::pair(false, false));
+  EXPECT_EQ(count({0, 15, 15}), std::pair(false, false));
 }
 
 double squares_by_hand(const float* values, int64_t count) {

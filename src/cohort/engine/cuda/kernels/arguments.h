@@ -19,6 +19,8 @@ struct StepNumbers {
   double correction2 = 1;  // 1 - beta2^step
   double norm = 0;         // of the mean gradient
   int64_t step = 1;        // counted from 1
+  int64_t voted = 0;       // the step, once this rank has voted on it
+  int64_t decided = 0;     // the step, once the votes of all ranks are there
   int32_t gate = 1;        // 0: an update changes nothing
   int32_t not_finite = 0;  // 1: a gradient is infinite or no number
 };
@@ -78,8 +80,18 @@ struct FiniteArguments {
   int32_t* flag;
 };
 
-struct GateArguments {
+// A vote is a word, 2 * step, and 1 more if it is for the step.
+struct VoteArguments {
   StepNumbers* numbers;
+  const bool* hindered;
+  const int32_t* stop;  // memory of the host; or null
+  int64_t* word;
+};
+
+struct CountArguments {
+  StepNumbers* numbers;
+  const int64_t* words;
+  int64_t count;
 };
 
 struct NormArguments {

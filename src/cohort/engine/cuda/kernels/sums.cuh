@@ -144,8 +144,23 @@ __device__ inline void mark_chunks_not_finite(const FiniteArguments& a) {
   if (!finite) *a.flag = 1;
 }
 
-__device__ inline void close_gate(const GateArguments& a) {
-  if (thread_of_grid() == 0 && a.numbers->not_finite) a.numbers->gate = 0;
+// The host may write the word that stops it at any time.
+__device__ inline void cast_vote(const VoteArguments& a) {
+  if (thread_of_grid() != 0 || *a.hindered) return;
+  if (a.stop && *static_cast<const volatile int32_t*>(a.stop) != 0) return;
+  a.numbers->voted = a.numbers->step;
+  *a.word = 2 * a.numbers->step + (a.numbers->not_finite ? 0 : 1);
+}
+
+__device__ inline void count_votes(const CountArguments& a) {
+  if (thread_of_grid() != 0) return;
+  bool all = true, good = true;
+  for (int64_t i = 0; i < a.count; ++i) {
+    all = all && a.words[i] / 2 == a.numbers->step;
+    good = good && a.words[i] % 2 == 1;
+  }
+  if (all) a.numbers->decided = a.numbers->step;
+  a.numbers->gate = all && good ? 1 : 0;
 }
 
 // Sums of squares of chunks, a thread for each lane of a chunk. lane_sum(chunk, lane)

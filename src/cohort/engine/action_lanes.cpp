@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/engine/action_lanes.h"
+
+namespace cohort {
+
+ActionLanes::ActionLanes(CudaLane& device, const Role& role)
+    : device_(device), role_(role), is_awaited_(role.actions.size(), false) {
+  for (const auto& action : role.actions) {
+    if (action.lane != kComputeLane) beside_.insert(action.lane);
+    for (const int earlier : action.waits)
+      if (role.actions[earlier].lane != action.lane) is_awaited_[earlier] = true;
+  }
+}
+
+void ActionLanes::begin() {
+  if (beside_.empty()) return;
+  device_.run([&] { device_.set_mark(begin_mark()); });
+  for (const int lane : beside_)
+    device_.run_beside(lane, [&] { device_.wait_for_mark(begin_mark()); });
+}
+
+void ActionLanes::run(int index, const std::function<void()>& work) {
+  const Action& action = role_.actions[index];
+  device_.run_beside(action.lane, [&] {
+    for (const int earlier : action.waits)
+      if (role_.actions[earlier].lane != action.lane) device_.wait_for_mark(earlier);
+    work();
+    if (is_awaited_[index]) device_.set_mark(index);
+  });
+}
+
+void ActionLanes::end() {
+  for (const int lane : beside_) {
+    device_.run_beside(lane, [&] { device_.set_mark(end_mark(lane)); });
+    device_.run([&] { device_.wait_for_mark(end_mark(lane)); });
+  }
+}
+
+}  // namespace cohort

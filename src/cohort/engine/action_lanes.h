@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+// The lanes of a list on a device: each is a stream, and an action waits there for
+// those of other lanes that the list has it wait for. The host starts all of them in
+// the order of the list, and waits for none.
+//
+// Borrows all it is given. Thread safety: none.
+class ActionLanes {
+ public:
+  ActionLanes(CudaLane& device, const Role& role);
+
+  // Lanes begin behind what the compute lane was given before; and it goes on behind
+  // all of them.
+  void begin();
+  void end();
+  // `work` starts what the action does, in its lane.
+  void run(int index, const std::function<void()>& work);
+
+ private:
+  int begin_mark() const { return static_cast<int>(role_.actions.size()); }
+  int end_mark(int lane) const { return begin_mark() + lane; }
+
+  CudaLane& device_;
+  const Role& role_;
+  std::set<int> beside_;          // lanes but that of computing
+  std::vector<bool> is_awaited_;  // by action: in another lane
+};
+
+}  // namespace cohort
