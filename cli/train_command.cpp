@@ -105,10 +105,11 @@ void settle_elastic(TrainPlan& plan, bool launched) {
   if (why.empty()) return;
   for (const auto& assignment : plan.args.set)
     if (assignment == "elastic=on")
-      throw ConfigError(text("[train] elastic=on with ", why,
-                             "; legal: with ranks on the processors of one node, or "
-                             "with --backend nccl on its GPUs, started by `cohort train "
-                             "-n`"));
+      throw ConfigError(
+          text("[train] elastic=on with ", why,
+               "; legal: with ranks on the processors of one node, or "
+               "with --backend nccl on its GPUs, started by `cohort train "
+               "-n`"));
   plan.config.set_assignment("elastic=off");
 }
 

@@ -56,7 +56,8 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
                   .seals = options.compute_on == ComputeOn::kHost}),
       compute_(make_compute()),
       end_(make_end(rule)),
-      transfers_(schedule_, channels_, state_, gradients_, *compute_, step_),
+      transfers_(schedule_, channels_, lane_.get(), state_, gradients_, *compute_,
+                 step_),
       view_(chain, schedule_, channels_.groups(), rule, state_, updates_at_once_),
       interpreter_(schedule_, role_, !shares_memory(comm)) {
   if (lane_) lane_->wait_for_device();

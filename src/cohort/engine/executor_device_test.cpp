@@ -28,6 +28,7 @@ struct Way {
   double clip = 0;
   const char* rule = "adamw";
   MemoryIn memory = MemoryIn::kBoth;  // kDevice: the state is there, too
+  int stages = 1;
 };
 
 std::ostream& operator<<(std::ostream& out, const Way& way) {
@@ -37,7 +38,8 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
              << (way.step.offload ? "_offload" : "")
              << (way.step.offload_parameters ? "_parameters" : "")
              << (way.clip > 0 ? "_clip" : "") << "_" << way.rule
-             << (way.memory == MemoryIn::kDevice ? "_resident" : "");
+             << (way.memory == MemoryIn::kDevice ? "_resident" : "")
+             << (way.stages > 1 ? "_staged" : "");
 }
 
 Batch slice_of(int64_t step, int slice, at::IntArrayRef shape) {
@@ -74,7 +76,8 @@ DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
   step.shares_memory = shares_memory(comm);
   if (compute_on != ComputeOn::kHost) step.memory = way.memory;
   if (step.memory == MemoryIn::kDevice) step.shares_memory = false;
-  const Layout layout{.dp = comm.size(), .shard = way.shard};
+  const Layout layout{
+      .dp = comm.size() / way.stages, .pp = way.stages, .shard = way.shard};
   Executor executor(chain, generate(specs_of(chain), layout, step), *rule, comm,
                     {.update = update,
                      .decay = {.weight_decay = 0.01},
@@ -89,17 +92,17 @@ DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
     SampleSum expected;
     for (int slice = 0; slice < kDeviceSlices; ++slice)
       expected += sum_samples(kKey, slice_of(i, slice, shape).ids);
-    const StepResult result = executor.run(
-        {.step = i,
-         .rate = 0.01,
-         .batch = [&](int slice) { return slice_of(i, slice, shape); },
-         .sample_key = kKey,
-         .expected = expected});
+    const StepResult result =
+        executor.run({.step = i,
+                      .rate = 0.01,
+                      .batch = [&](int slice) { return slice_of(i, slice, shape); },
+                      .sample_key = kKey,
+                      .expected = expected});
     EXPECT_FALSE(result.skipped);
     outcome.losses.push_back(result.loss);
   }
   const Schedule forward = generate(specs_of(chain), layout,
-                                    {.slices = comm.size(),
+                                    {.slices = layout.dp,
                                      .offload_parameters = step.offload_parameters,
                                      .forward_only = true,
                                      .precision = step.precision});
@@ -136,7 +139,19 @@ std::vector<Way> ways() {
                  {.precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16}},
                  0,
                  "lamb"});
+  constexpr auto kDevice = MemoryIn::kDevice;
+  const auto add_stages = [&](int stages, int copies, GeneratorOptions step,
+                              double clip, const char* rule) {
+    step.elastic = true;
+    for (const int shard : {0, 3})
+      if (shard == 0 || copies > 1)
+        all.push_back({stages * copies, shard, step, clip, rule, kDevice, stages});
+  };
+  add_stages(2, 1, {}, 0, "adamw");
+  add_stages(3, 1, {.exact = true}, 0.1, "lamb");
+  add_stages(2, 2, {.recompute = true, .exact = true}, 0.1, "lars");
   for (size_t i = 0, count = all.size(); i < count; ++i) {
+    if (all[i].memory == kDevice) continue;
     if (all[i].step.offload || all[i].step.offload_parameters) continue;
     all.push_back(all[i]);
     all.back().memory = MemoryIn::kDevice;

@@ -90,7 +90,7 @@ LinkValues::Forms LinkValues::unpack(const Tensor& header) {
 
 // In memory that the peer reaches; none if there is no room.
 Values LinkValues::copies_of(Communicator& comm, const Values& values) {
-  if (!shares_memory(comm)) return {};
+  if (!shares_memory(comm) || !device_.is_cpu()) return {};
   Room& room = rooms_[&comm];
   if (room.under_way == kSentAhead) return {};
   Values copies;
@@ -123,34 +123,46 @@ LinkValues::Sending LinkValues::send(RankChannels::Link link, const Value& what,
     throw BugError(text(
         "[engine] ", what.text(), " has another shape than before, with ", rows,
         " samples as then; legal: shapes that follow from the ", "number of samples"));
-  auto header = std::make_shared<Work>();
-  Tensor said;
-  if (fresh) {
-    said = pack(forms);
-    const Transfer transfer{link.peer, said};
-    *header = link.comm->exchange(std::span(&transfer, 1), {});
-  }
+  if (fresh) say(link, forms);
   const Values copies = copies_of(*link.comm, values);
   const Values& sent = copies.empty() ? values : copies;
   Work work = link.comm->exchange(transfers_of(link.peer, sent), {});
   return {{std::move(work),
-           [this, comm = link.comm, header, said, sent, copies] {
-             header->wait();
-             give_back(*comm, copies);
-           }},
+           [this, comm = link.comm, sent, copies] { give_back(*comm, copies); }},
           !copies.empty()};
+}
+
+// Nobody waits for it: whoever receives may have something to send first.
+void LinkValues::say(RankChannels::Link link, const Forms& forms) {
+  while (!said_.empty() && said_.front().first.poll()) {
+    said_.front().first.wait();
+    said_.pop_front();
+  }
+  const Tensor header = pack(forms);
+  const Transfer transfer{link.peer, header};
+  said_.emplace_back(link.comm->exchange(std::span(&transfer, 1), {}), header);
+}
+
+void LinkValues::connect(RankChannels::Link link) {
+  const Transfer word{link.peer,
+                      at::zeros({1}, at::TensorOptions(at::kByte).device(device_))};
+  const bool sends = link.peer == 1;
+  link.comm->exchange(std::span(&word, sends ? 1 : 0), std::span(&word, sends ? 0 : 1))
+      .wait();
+}
+
+Values LinkValues::make(const Forms& forms) const {
+  Values values;
+  for (const auto& form : forms)
+    values.push_back(
+        form.defined ? at::empty_strided(form.sizes, form.strides,
+                                         at::TensorOptions(form.dtype).device(device_))
+                     : Tensor());
+  return values;
 }
 
 PendingWork LinkValues::receive(RankChannels::Link link, const Value& what,
                                 int64_t rows, Take take) {
-  const auto make = [](const Forms& forms) {
-    Values values;
-    for (const auto& form : forms)
-      values.push_back(form.defined
-                           ? at::empty_strided(form.sizes, form.strides, form.dtype)
-                           : Tensor());
-    return values;
-  };
   const Key key{what.what, what.of, rows};
   if (const auto known = known_.find(key); known != known_.end()) {
     Values values = make(known->second);
@@ -163,7 +175,7 @@ PendingWork LinkValues::receive(RankChannels::Link link, const Value& what,
   Work work = link.comm->exchange({}, std::span(&transfer, 1));
   return {std::move(work), [=, this, take = std::move(take)] {
             Values values = make(known_[key] = unpack(header));
-            link.comm->exchange({}, transfers_of(link.peer, values)).wait();
+            link.comm->exchange({}, transfers_of(link.peer, values)).join();
             take(std::move(values));
           }};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <tuple>
@@ -21,11 +22,17 @@ namespace cohort {
 //
 // Where ranks share memory a value is sent from there: so the receiver takes it while
 // the sender computes. kSentAhead of them are under way on a link, as the memory plan
-// has it for the samples of a step; what comes on top is sent from where it is. Thread
-// safety: none.
+// has it for the samples of a step; what comes on top is sent from where it is. On a
+// device they always are. Thread safety: none.
 class LinkValues {
  public:
   using Take = std::function<void(Values)>;
+
+  explicit LinkValues(at::Device device) : device_(device) {}
+
+  // Between ends on devices, before anything is sent: both call it, for their links in
+  // the order of lanes. Who is first to send would else wait for who receives.
+  void connect(RankChannels::Link link);
 
   struct Sending {
     PendingWork work;
@@ -54,13 +61,17 @@ class LinkValues {
     int under_way = 0;  // values that are sent from it
   };
 
+  void say(RankChannels::Link link, const Forms& forms);
+  Values make(const Forms& forms) const;
   Values copies_of(Communicator& comm, const Values& values);
   void give_back(Communicator& comm, const Values& copies);
   static Forms forms_of(const Values& values);
   static Tensor pack(const Forms& forms);
   static Forms unpack(const Tensor& header);
 
+  at::Device device_;
   std::map<Key, Forms> known_;
+  std::deque<std::pair<Work, Tensor>> said_;  // headers on their way
   std::map<const Communicator*, Room> rooms_;
 };
 

@@ -59,6 +59,12 @@ Communicator* RankChannels::group(AxisSet axes) {
   return parts_.back().get();
 }
 
+std::vector<int> RankChannels::linked_lanes() const {
+  std::vector<int> lanes;
+  for (const auto& entry : links_) lanes.push_back(entry.first);
+  return lanes;
+}
+
 RankChannels::Link RankChannels::link(int lane) const {
   Communicator* const pair = links_.at(lane).get();
   return {pair, 1 - pair->rank()};

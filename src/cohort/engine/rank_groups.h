@@ -34,6 +34,7 @@ class RankChannels {
     int peer;
   };
   Link link(int lane) const;
+  std::vector<int> linked_lanes() const;  // of links that end here, in order
   // The ranks that differ along these axes alone, for calls inside blocks: another
   // communicator than that of the group's lane, which has calls in flight meanwhile.
   // Null where the rank is alone. BugError unless the schedule has such calls.

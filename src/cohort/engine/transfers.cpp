@@ -11,15 +11,21 @@
 namespace cohort {
 
 Transfers::Transfers(const Schedule& schedule, const RankChannels& channels,
-                     FlatState& state, GradientSums& gradients, ComputeSide& compute,
-                     StepInFlight& step)
+                     CudaLane* lane, FlatState& state, GradientSums& gradients,
+                     ComputeSide& compute, StepInFlight& step)
     : schedule_(schedule),
       channels_(channels),
       groups_(channels.groups()),
+      lane_(lane),
       state_(state),
       gradients_(gradients),
       compute_(compute),
-      step_(step) {}
+      step_(step),
+      links_(lane ? lane->device() : at::Device(at::kCPU)) {
+  if (!lane || !lane->device().is_cuda()) return;
+  for (const int linked : channels.linked_lanes())
+    links_.connect(channels.link(linked));
+}
 
 PendingWork Transfers::reduce(const Action& action,
                               const GradientSums::Visitor* visitor) {
@@ -118,7 +124,10 @@ PendingWork Transfers::receive(const Action& action) {
   if (rows == 0) return {};
   BlockRunner& blocks = compute_.blocks();
   return links_.receive(channels_.link(action.lane), value, rows,
-                        [&blocks, value](Values received) {
+                        [this, &blocks, value](Values received) {
+                          // It was allocated in the lane of its link.
+                          for (const auto& tensor : received)
+                            if (lane_ && tensor.defined()) lane_->takes(tensor);
                           Values& home = value.what == What::kAct
                                              ? blocks.output(value.of, value.slice)
                                              : blocks.gradient(value.of, value.slice);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cohort/engine/compute_side.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/engine/interpreter.h"
@@ -15,8 +16,10 @@ namespace cohort {
 // Borrows all it is given. Thread safety: none.
 class Transfers {
  public:
-  Transfers(const Schedule& schedule, const RankChannels& channels, FlatState& state,
-            GradientSums& gradients, ComputeSide& compute, StepInFlight& step);
+  // `lane`: where blocks compute; null: on the host. Collective.
+  Transfers(const Schedule& schedule, const RankChannels& channels, CudaLane* lane,
+            FlatState& state, GradientSums& gradients, ComputeSide& compute,
+            StepInFlight& step);
 
   // `visitor`: of sums that are used as they are made.
   PendingWork reduce(const Action& action, const GradientSums::Visitor* visitor);
@@ -38,6 +41,7 @@ class Transfers {
   const Schedule& schedule_;
   const RankChannels& channels_;
   const RankGroups& groups_;
+  CudaLane* lane_;
   FlatState& state_;
   GradientSums& gradients_;
   ComputeSide& compute_;

@@ -40,11 +40,12 @@ void check_layout(const Layout& layout, const GeneratorOptions& options) {
   if (layout.tp != 1)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": tp comes with a later release; legal now: dp and pp"));
-  if (layout.pp > 1 && (options.memory != MemoryIn::kHost || options.offload ||
+  if (layout.pp > 1 && (options.memory == MemoryIn::kBoth || options.offload ||
                         options.offload_parameters))
     throw ConfigError(text("[step] layout ", layout.text(),
-                           ": pipelines on devices come with a later release; legal "
-                           "now: pp=1, or ranks that compute on processors"));
+                           ": a stage of a pipeline computes where its state is; "
+                           "legal: pp=1, ranks that compute on processors, or ranks on "
+                           "GPUs over nccl without step.offload"));
   if (layout.replicate > 1 && layout.shard == 0)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": replicate is for sharded state; legal: shard=1, 2 or 3 "

@@ -28,8 +28,7 @@ MemoryIn memory_for(const Layout& layout, const GeneratorOptions& step,
   if (options.compute_on == ComputeOn::kHost) return MemoryIn::kHost;
   if (step.offload || step.offload_parameters) return MemoryIn::kBoth;
   const bool alone = layout.world() == 1;
-  const bool together = options.exchanges_on_gpu && layout.pp == 1;
-  return alone || together ? MemoryIn::kDevice : MemoryIn::kBoth;
+  return alone || options.exchanges_on_gpu ? MemoryIn::kDevice : MemoryIn::kBoth;
 }
 
 PlacedMemory available_to_rank(int ranks, const ExecutorOptions& options) {

@@ -89,6 +89,8 @@ class Lane final : public CudaLane {
     marks_.at(mark).block(c10::cuda::getCurrentCUDAStream(stream_.device_index()));
   }
 
+  void takes(const Tensor& tensor) override { tensor.record_stream(stream_); }
+
   bool can_capture() const override { return true; }
 
   int capture(const std::function<void()>& work) override {

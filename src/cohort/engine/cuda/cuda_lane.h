@@ -40,6 +40,9 @@ class CudaLane {
   // current stream begins behind that. A mark is set before it is waited for.
   virtual void set_mark(int mark) = 0;
   virtual void wait_for_mark(int mark) = 0;
+  // Memory that was allocated in another stream is not used again before the lane is
+  // done with it, in what it was given until the last reference goes.
+  virtual void takes(const Tensor& tensor) = 0;
 
   // Records what `work` starts, does none of it, and returns the number of the graph.
   // Waits for all earlier work. Memory that `work` allocates and keeps is the graph's.
