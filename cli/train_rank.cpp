@@ -27,6 +27,7 @@
 #include "cohort/core/process.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/elastic/watched_store.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/nn/first_value.h"
 #include "cohort/train/agent_pages.h"
@@ -224,6 +225,10 @@ class RankRun final : public RankHost {
     options_.pages = pages_ ? &*pages_ : nullptr;
     options_.backlog = &backlog_;
     choose_gpu(plan_, given, options_.execute);
+    // Ranks that may be lost and replaced stay on backends that outlive it: without the
+    // name of its GPU a rank is never given NCCL unasked.
+    if (plan_.args.device == "cuda" && !membership_)
+      connecting_.gpu = cuda_device_id(options_.execute.gpu);
     options_.execute.faults = options_.keep.faults = &faults_;
     if (!spare) loading_ = plan_.recipe->load(plan_.config, given.local_rank == 0);
     const auto done = RankLoop(*this, membership_.get()).run(given);

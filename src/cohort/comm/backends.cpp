@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/comm/backends.h"
 
+#include <algorithm>
 #include <array>
-#include <vector>
+#include <map>
 
 #include "cohort/comm/gloo/gloo.h"
 #include "cohort/comm/hybrid/hybrid.h"
@@ -12,6 +13,7 @@
 #include "cohort/comm/shm/shm.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
+#include "cohort/core/parse.h"
 
 namespace cohort {
 namespace {
@@ -53,8 +55,11 @@ std::string available_backends() {
   return names;
 }
 
-std::string_view choose_backend(const World& world) {
+std::string_view choose_backend(const World& world, std::span<const std::string> gpus) {
   if (world.size == 1) return "local";
+  const bool all = static_cast<int>(gpus.size()) == world.size &&
+                   std::ranges::none_of(gpus, &std::string::empty);
+  if (all && shared_gpu(gpus).empty()) return "nccl";
   return world.local_size == world.size ? "shm" : "gloo";
 }
 
@@ -73,9 +78,63 @@ const Backend& find_backend(std::string_view name, const World& world) {
                          nearest(name, names), "'; available: ", available_backends()));
 }
 
+std::string shared_gpu(std::span<const std::string> gpus) {
+  std::map<std::string_view, size_t> taken;
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    if (gpus[rank].empty()) continue;
+    const auto [first, is_new] = taken.emplace(gpus[rank], rank);
+    if (!is_new) return text("ranks ", first->second, " and ", rank, " are on one GPU");
+  }
+  return "";
+}
+
+std::vector<std::string> gpus_of_ranks(const World& world, Store& store,
+                                       const std::string& mine,
+                                       std::chrono::milliseconds timeout) {
+  const std::string keys = text("comm/gpus/", world.generation, "/");
+  store.set(text(keys, world.rank), mine);
+  // Rank 0 reads what each says and tells all of it, so that nobody asks everybody.
+  if (world.rank == 0) {
+    std::vector<std::string> found;
+    for (int rank = 0; rank < world.size; ++rank)
+      found.push_back(store.get(text(keys, rank), timeout));
+    store.set(keys + "all", join(found, "\n"));
+  }
+  return split(store.get(keys + "all", timeout), '\n');
+}
+
+namespace {
+
+// NCCL's own refusal comes late and without the ranks' names.
+void require_own_gpus(std::span<const std::string> gpus) {
+  const std::string shared = shared_gpu(gpus);
+  if (!shared.empty())
+    throw ConfigError(
+        text("[comm] backend 'nccl': ", shared,
+             "; legal: a GPU for each rank, --backend auto, or, for tests, "
+             "comm.nccl_share_gpu=true"));
+}
+
+// Every rank comes to the same: from what all of them say of their GPUs.
+std::string_view agreed_backend(const World& world, Store& store,
+                                const ConnectOptions& options) {
+  const bool is_auto = options.backend == "auto";
+  const bool asks = is_auto || (options.backend == "nccl" && !options.nccl_share_gpu);
+  if (!asks || options.gpu.empty() || world.size == 1) return options.backend;
+  find_backend(options.backend, world);
+  const std::string mine = nccl_fault().empty() ? options.gpu : "";
+  const auto gpus = gpus_of_ranks(world, store, mine, options.join_timeout);
+  if (is_auto) return choose_backend(world, gpus);
+  require_own_gpus(gpus);
+  return options.backend;
+}
+
+}  // namespace
+
 std::unique_ptr<Communicator> connect(const World& world, Store& store,
                                       const ConnectOptions& options) {
-  return find_backend(options.backend, world).make(world, store, options);
+  const std::string_view name = agreed_backend(world, store, options);
+  return find_backend(name, world).make(world, store, options);
 }
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cohort/comm/world.h"
 
@@ -26,8 +27,20 @@ std::span<const Backend> backends();
 // "auto, local, shm, gloo"
 std::string available_backends();
 
-// What `auto` means for this world.
-std::string_view choose_backend(const World& world);
+// What `auto` means for this world: nccl where `gpus` names a GPU for each rank and
+// none twice, else what serves ranks on the host.
+std::string_view choose_backend(const World& world,
+                                std::span<const std::string> gpus = {});
+
+// The first two ranks with the same GPU, as the end of a sentence ("ranks 0 and 2 are
+// on one GPU"); empty: there are none.
+std::string shared_gpu(std::span<const std::string> gpus);
+
+// Collective: what each rank gives as `mine`, by rank; the same list on every rank.
+// CommError if one does not come in time.
+std::vector<std::string> gpus_of_ranks(const World& world, Store& store,
+                                       const std::string& mine,
+                                       std::chrono::milliseconds timeout);
 
 // The row of a name that is legal and available. Throws ConfigError otherwise, with
 // the nearest name, or with what is available.

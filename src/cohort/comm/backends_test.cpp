@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "cohort/comm/local_store.h"
 #include "cohort/comm/nccl/nccl.h"
 #include "cohort/core/error.h"
@@ -12,6 +14,7 @@ namespace cohort {
 namespace {
 
 using testing::HasSubstr;
+using namespace std::chrono_literals;
 
 World world_of(int size, int local_size) {
   World world;
@@ -36,6 +39,54 @@ TEST(Backends, AutoPicksByWhereTheRanksAre) {
   EXPECT_EQ(find_backend("auto", world_of(3, 3)).name, "shm");
   EXPECT_EQ(find_backend("auto", world_of(4, 2)).name, "gloo");
   EXPECT_EQ(find_backend("gloo", world_of(3, 3)).name, "gloo");
+}
+
+TEST(Backends, AutoIsNcclWhereEachRankHasAGpuOfItsOwn) {
+  const std::vector<std::string> own = {"a", "b", "c", "d"};
+  EXPECT_EQ(choose_backend(world_of(4, 4), own), "nccl");
+  EXPECT_EQ(choose_backend(world_of(4, 2), own), "nccl");
+  EXPECT_EQ(choose_backend(world_of(1, 1), std::span(own).first(1)), "local");
+}
+
+TEST(Backends, AutoIsOfTheHostWhereRanksShareAGpuOrOneHasNone) {
+  const std::vector<std::string> shared = {"a", "b", "c", "a"};
+  const std::vector<std::string> missing = {"a", "b", "", "d"};
+  const std::vector<std::string> none(4);
+  const std::vector<std::string> few = {"a", "b"};
+  for (const auto& gpus : {shared, missing, none, few}) {
+    EXPECT_EQ(choose_backend(world_of(4, 4), gpus), "shm");
+    EXPECT_EQ(choose_backend(world_of(4, 2), gpus), "gloo");
+  }
+}
+
+TEST(Backends, TheFirstTwoRanksOnOneGpuAreNamed) {
+  const std::vector<std::string> shared = {"a", "b", "c", "b"};
+  EXPECT_EQ(shared_gpu(shared), "ranks 1 and 3 are on one GPU");
+  EXPECT_EQ(shared_gpu(std::vector<std::string>{"", "", "a"}), "");
+}
+
+TEST(Backends, RanksLearnTheSameListOfGpus) {
+  LocalStore store;
+  const std::vector<std::string> given = {"a", "", "c"};
+  std::vector<std::vector<std::string>> learnt(3);
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      World world = world_of(3, 3);
+      world.rank = rank;
+      // A world may connect again; the answer stays.
+      for (int i = 0; i < 2; ++i)
+        learnt[rank] = gpus_of_ranks(world, store, given[rank], 10s);
+    });
+  ranks.clear();
+  for (const auto& list : learnt) EXPECT_EQ(list, given);
+}
+
+TEST(Backends, ARankWithoutNcclIsToldSoBeforeOthersAreAsked) {
+  if (nccl_fault().empty()) return;
+  LocalStore store;
+  const ConnectOptions options{.backend = "nccl", .gpu = "a"};
+  EXPECT_THROW(connect(world_of(2, 2), store, options), ConfigError);
 }
 
 TEST(Backends, AWorldOfOneConnectsByEveryAvailableBackend) {

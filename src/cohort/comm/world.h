@@ -33,6 +33,9 @@ World world_from_env();
 
 struct ConnectOptions {
   std::string backend = "auto";  // auto, local, shm, gloo, mpi, nccl, hybrid
+  // What names the GPU that this rank computes on, among those of all nodes; empty: it
+  // computes on the host. Given by all ranks or by none.
+  std::string gpu = {};
   // How long a rank may show no sign of progress before the others give it up.
   std::chrono::milliseconds timeout{30'000};
   // How long to wait for all ranks to appear at the start.
@@ -46,8 +49,10 @@ struct ConnectOptions {
 // size or run different versions of the program; names the ranks that never came.
 std::unique_ptr<Store> join(const World& world, const ConnectOptions& options);
 
-// Collective: builds the communicator of all ranks. ConfigError for a backend that
-// is unknown (with the nearest one), not built, or cannot serve this world.
+// Collective: builds the communicator of all ranks. `auto` is the same backend on every
+// rank: nccl where each has a GPU of its own and NCCL, else what serves the host.
+// ConfigError for a backend that is unknown (with the nearest one), not built, or
+// cannot serve this world.
 std::unique_ptr<Communicator> connect(const World& world, Store& store,
                                       const ConnectOptions& options);
 

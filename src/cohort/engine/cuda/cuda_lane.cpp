@@ -285,6 +285,18 @@ int64_t cuda_free_memory(int device) {
   return static_cast<int64_t>(free);
 }
 
+std::string cuda_device_id(int device) {
+  cudaDeviceProp properties{};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string id;
+  for (const char c : properties.uuid.bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    id += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return id;
+}
+
 std::unique_ptr<CudaLane> make_cuda_lane(int device) {
   const std::string why = why_no_cuda();
   if (!why.empty()) throw ConfigError(text("[engine] no GPU to run on: ", why));

@@ -17,6 +17,8 @@ std::string why_no_cuda();
 bool cuda_is_built();
 int cuda_device_count();               // 0 where there is none
 int64_t cuda_free_memory(int device);  // bytes
+// What no other GPU of any node is called: its UUID, in hexadecimal digits.
+std::string cuda_device_id(int device);
 
 // Work of one device, in order, on a stream of its own, two streams beside it that
 // copy, and others for work that is ordered by marks alone. Calls only start work,

@@ -9,6 +9,7 @@ std::string why_no_cuda() { return "no CUDA in this build"; }
 bool cuda_is_built() { return false; }
 int cuda_device_count() { return 0; }
 int64_t cuda_free_memory(int) { return 0; }
+std::string cuda_device_id(int) { return ""; }
 
 namespace {
 
