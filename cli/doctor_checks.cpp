@@ -6,26 +6,23 @@
 #include <fcntl.h>
 #include <link.h>
 #include <netdb.h>
-#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iomanip>
 #include <sstream>
 
+#include "cli/child_answer.h"
 #include "cohort/core/error.h"
 
 namespace cohort::cli {
@@ -66,25 +63,6 @@ struct Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 };
 
-// Runs `body` in a child, with a deadline: it may hang or need a process of its own.
-// Returns its exit code, or -1 when it was killed at the deadline.
-int run_in_child(const std::function<int()>& body, std::chrono::milliseconds deadline) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
-  Descriptor reader(ends[0]);
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  close(ends[1]);
-  if (child < 0) return -1;
-  // The child's end closes when it ends.
-  pollfd wait_for{reader.fd, POLLIN, 0};
-  const bool ended = poll(&wait_for, 1, static_cast<int>(deadline.count())) > 0;
-  if (!ended) kill(child, SIGKILL);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return ended && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 int make_memfd(size_t bytes) {
   const int fd = memfd_create("cohort-doctor", MFD_CLOEXEC);
   if (fd >= 0 && posix_fallocate(fd, 0, static_cast<off_t>(bytes)) != 0) {
@@ -101,6 +79,16 @@ std::string limit_text(int resource, double unit, const char* name) {
   std::ostringstream out;
   out << static_cast<double>(limit.rlim_cur) / unit << name;
   return out.str();
+}
+
+Finding try_backend(const DoctorBackend& backend) {
+  const ChildAnswer tried = ask_child(backend.trial, backend.patience);
+  if (tried.worked)
+    return {"backend", Health::kOk,
+            text("backend ", backend.name, ": ", backend.version, ", ", tried.text)};
+  return {"backend", Health::kAbsent,
+          text("backend ", backend.name, ": ", backend.version,
+               " was tried here and failed: ", tried.text)};
 }
 
 int find_libtorch(dl_phdr_info* info, size_t, void* found) {
@@ -199,10 +187,14 @@ Finding check_huge_pages() {
 Finding check_peer_descriptors() {
   Descriptor memory(make_memfd(4096));
   const std::string ours = text("/proc/", getpid(), "/fd/", memory.fd);
-  const int failure = run_in_child(
-      [&] { return Descriptor(open(ours.c_str(), O_RDWR | O_CLOEXEC)).fd < 0 ? 1 : 0; },
+  const ChildAnswer opened = ask_child(
+      [&] {
+        if (Descriptor(open(ours.c_str(), O_RDWR | O_CLOEXEC)).fd < 0)
+          throw ConfigError(std::strerror(errno));
+        return std::string();
+      },
       std::chrono::seconds(2));
-  if (failure == 0) {
+  if (opened.worked) {
     return {"peer descriptors", Health::kOk,
             "a process can open another's shared memory"};
   }
@@ -230,7 +222,7 @@ Finding check_loopback() {
 Finding check_name_lookup() {
   constexpr std::chrono::milliseconds kPatience{1000};
   const auto begin = std::chrono::steady_clock::now();
-  const int code = run_in_child(
+  const ChildAnswer named = ask_child(
       [] {
         sockaddr_in address{};
         address.sin_family = AF_INET;
@@ -238,12 +230,12 @@ Finding check_name_lookup() {
         char host[NI_MAXHOST];
         getnameinfo(reinterpret_cast<sockaddr*>(&address), sizeof(address), host,
                     sizeof(host), nullptr, 0, 0);
-        return 0;
+        return std::string();
       },
       kPatience);
   const auto taken = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - begin);
-  if (code == 0) {
+  if (named.worked) {
     return {"names", Health::kOk, text("127.0.0.1 is named in ", taken.count(), " ms")};
   }
   return {"names", Health::kAbsent,
@@ -312,6 +304,7 @@ Finding check_dataset(const std::string& dir) {
 }
 
 Finding check_backend(const DoctorBackend& backend) {
+  if (backend.available && backend.trial) return try_backend(backend);
   if (backend.available)
     return {"backend", Health::kOk, text("backend ", backend.name)};
   return {"backend", Health::kAbsent,

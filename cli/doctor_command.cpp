@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "doctor_command.h"
 
+#include <ATen/ATen.h>
+
 #include <ostream>
 
 #include "cohort/comm/backends.h"
+#include "cohort/comm/local_store.h"
+#include "cohort/core/error.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "doctor_checks.h"
 
 namespace cohort::cli {
@@ -87,6 +92,20 @@ void print_summary(const std::vector<Finding>& findings, std::ostream& out) {
   }
 }
 
+// A world of one rank is all that a process can make alone; NCCL and the driver must
+// work for it.
+std::string try_nccl() {
+  const std::string why = why_no_cuda();
+  if (!why.empty()) throw ConfigError(why);
+  LocalStore store;
+  const auto comm = connect(World{}, store, {.backend = "nccl"});
+  Tensor one = at::ones({1}, at::kCUDA);
+  comm->all_reduce(one, ReduceOp::kSum).wait();
+  if (const float sum = one.item<float>(); sum != 1)
+    throw ConfigError(text("an all-reduce of 1 with one rank gave ", sum));
+  return "an all-reduce of one rank on one GPU worked";
+}
+
 }  // namespace
 
 std::vector<DoctorBackend> known_backends() {
@@ -94,6 +113,11 @@ std::vector<DoctorBackend> known_backends() {
   for (const auto& backend : backends()) {
     const std::string fault = backend.fault();
     known.push_back({std::string(backend.name), fault.empty(), fault});
+    const bool tries =
+        backend.name == "nccl" && fault.empty() && check_gpu().health == Health::kOk;
+    if (!tries) continue;
+    known.back().version = backend.version();
+    known.back().trial = try_nccl;
   }
   return known;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -12,6 +14,11 @@ struct DoctorBackend {
   std::string name;
   bool available = false;
   std::string reason = {};
+  std::string version = {};  // of what it is made of: "NCCL 2.28.9"
+  // Uses it, and says what worked, or throws. Run in a child, which may take this long;
+  // empty: there is nothing to try it with.
+  std::function<std::string()> trial = {};
+  std::chrono::milliseconds patience{30'000};
 };
 
 struct DoctorOptions {
@@ -25,8 +32,8 @@ std::vector<DoctorBackend> known_backends();
 
 // Prints what is here, what is missing and what that costs, one line a check, and at
 // the end how to install what is missing. Returns 0, or 1 if something that every run
-// needs is broken. Takes at most a few seconds. Forks: call it before any thread or
-// tensor kernel is started.
+// needs is broken. Takes a few seconds, or the patience of a backend that hangs. Forks:
+// call it before any thread or tensor kernel is started.
 int run_doctor(const DoctorOptions& options, std::ostream& out);
 
 }  // namespace cohort::cli

@@ -3,9 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 
 #include "cohort/core/testing_folder.h"
 #include "doctor_checks.h"
@@ -15,6 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+using namespace std::chrono_literals;
 
 std::string report(DoctorOptions options, int expected_code = 0) {
   std::ostringstream out;
@@ -34,6 +38,40 @@ TEST(Doctor, ListsBackendsWithTheReasonOfEachThatIsMissing) {
       report({.backends = {{"shm", true, ""}, {"mpi", false, "not built"}}});
   EXPECT_THAT(out, HasSubstr("[ok] backend shm\n"));
   EXPECT_THAT(out, HasSubstr("[--] backend mpi: not built\n"));
+}
+
+DoctorBackend tried(std::function<std::string()> trial) {
+  return {.name = "nccl",
+          .available = true,
+          .version = "NCCL 2.28.9",
+          .trial = std::move(trial),
+          .patience = 500ms};
+}
+
+TEST(Doctor, ABackendThatWasTriedSaysWhatWorked) {
+  const auto out =
+      report({.backends = {tried([] { return std::string("a sum worked"); })}});
+  EXPECT_THAT(out, HasSubstr("[ok] backend nccl: NCCL 2.28.9, a sum worked\n"));
+}
+
+TEST(Doctor, ABackendThatFailsItsTrialSaysHowAndIsNoReasonToFail) {
+  const auto line = [](std::function<std::string()> trial) {
+    return report({.backends = {tried(std::move(trial))}, .json = true});
+  };
+  const std::string begin =
+      R"("state":"absent","text":"backend nccl: NCCL 2.28.9 was tried here and failed: )";
+  EXPECT_THAT(line([]() -> std::string { throw std::runtime_error("no route\nmore"); }),
+              HasSubstr(begin + "no route\""));
+  EXPECT_THAT(line([]() -> std::string {
+                ::raise(SIGKILL);
+                return "";
+              }),
+              HasSubstr(begin + "ended by signal 9 (Killed)"));
+  EXPECT_THAT(line([]() -> std::string {
+                ::pause();
+                return "";
+              }),
+              HasSubstr(begin + "no answer after 500 ms"));
 }
 
 TEST(Doctor, AMissingDataSetIsNamedWithItsPackage) {

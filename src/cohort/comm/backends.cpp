@@ -10,6 +10,7 @@
 #include "cohort/comm/local/local.h"
 #include "cohort/comm/mpi/mpi.h"
 #include "cohort/comm/nccl/nccl.h"
+#include "cohort/comm/nccl/nccl_library.h"
 #include "cohort/comm/shm/shm.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
@@ -39,7 +40,7 @@ constexpr std::array<Backend, 6> kBackends{{
     {"shm", &no_fault, &make_shm},
     {"gloo", &no_fault, &make_gloo},
     {"mpi", &later<mpi_is_available>, &make_mpi},
-    {"nccl", &nccl_fault, &make_nccl},
+    {"nccl", &nccl_fault, &make_nccl, &nccl_version},
     {"hybrid", &later<hybrid_is_available>, &make_hybrid},
 }};
 

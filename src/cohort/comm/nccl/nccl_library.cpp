@@ -116,4 +116,10 @@ std::string why_no_nccl() {
   return nccl_backend::try_load(table);
 }
 
+std::string nccl_version() {
+  nccl_backend::Library table;
+  if (!nccl_backend::try_load(table).empty()) return "";
+  return "NCCL " + nccl_backend::version_text(table.version);
+}
+
 }  // namespace cohort

@@ -102,4 +102,7 @@ namespace cohort {
 // neither NCCL nor CUDA: a process that forks ranks may ask.
 std::string why_no_nccl();
 
+// "NCCL 2.28.9"; empty where why_no_nccl() has something to say.
+std::string nccl_version();
+
 }  // namespace cohort
