@@ -21,21 +21,6 @@ double slice_samples(const TrainerOptions& options, int64_t batch) {
   return static_cast<double>((batch + options.slices - 1) / options.slices);
 }
 
-Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
-                      std::span<const BlockMeasure> measures, const UpdateRule& rule,
-                      int64_t batch) {
-  GeneratorOptions step = options.step;
-  step.slices = options.slices;
-  step.tensor_sums = rule.reductions() > 0;
-  step.optimizer_states = static_cast<int>(rule.states().size());
-  step.memory = memory_for(options.layout, step, options.execute);
-  const bool reaches = step.memory != MemoryIn::kDevice;  // into peers' memory
-  step.shares_memory = options.shares_memory && reaches;
-  step.joins_at = reaches ? options.joins_at : 0;
-  set_bytes(measures, slice_samples(options, batch), step.precision.compute, specs);
-  return generate(specs, options.layout, step);
-}
-
 // The memory of the rank that needs most.
 RolePeak memory_of(const Schedule& schedule, const TrainerOptions& options) {
   return check(schedule, {.elastic = options.elastic}).largest();
@@ -116,6 +101,21 @@ std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions option
 }
 
 }  // namespace
+
+Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
+                      std::span<const BlockMeasure> measures, const UpdateRule& rule,
+                      int64_t batch) {
+  GeneratorOptions step = options.step;
+  step.slices = options.slices;
+  step.tensor_sums = rule.reductions() > 0;
+  step.optimizer_states = static_cast<int>(rule.states().size());
+  step.memory = memory_for(options.layout, step, options.execute);
+  const bool reaches = step.memory != MemoryIn::kDevice;  // into peers' memory
+  step.shares_memory = options.shares_memory && reaches;
+  step.joins_at = reaches ? options.joins_at : 0;
+  set_bytes(measures, slice_samples(options, batch), step.precision.compute, specs);
+  return generate(specs, options.layout, step);
+}
 
 Layout layout_for(Layout layout, const Communicator& comm) {
   if (layout.world() == comm.size()) return layout;

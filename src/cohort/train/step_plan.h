@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "cohort/comm/communicator.h"
 #include "cohort/engine/block_measure.h"
@@ -35,6 +36,12 @@ inline constexpr int64_t kMostValidSamples = 500;
 // little memory, with what would fit.
 PlannedStep make_plan(const Chain& chain, std::span<const BlockMeasure> measures,
                       const TrainerOptions& options, const UpdateRule& rule);
+
+// The step of a batch on the ranks that the options say, without looking whether it
+// fits into their memory.
+Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
+                      std::span<const BlockMeasure> measures, const UpdateRule& rule,
+                      int64_t batch);
 
 // What a step over so many samples computes, on all ranks together: a forward counts
 // once, a backward twice, and a forward that is made again once more. 0 where blocks

@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
 #include "cohort/core/memory.h"
+#include "cohort/train/out_of_memory.h"
 #include "cohort/train/step_plan.h"
 #include "cohort/train/weights_file.h"
 
@@ -94,9 +95,23 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   lateness_.enter();
   if (comm.generation() > 0 && !progress_.lost)
     progress_.lost = std::chrono::steady_clock::now();
-  const auto stands = exchange_stands(comm, stand());
+  try {
+    take_up(comm, reporter);
+  } catch (const c10::OutOfMemoryError& error) {
+    throw out_of_memory(error.what(), chain_, measures_, options_here(), *rule_,
+                        comm.rank());
+  }
+}
+
+TrainerOptions Trainer::options_here() const {
   TrainerOptions here = options_;
   here.slices = slices_here(chain_, asked_slices_, options_);
+  return here;
+}
+
+void Trainer::take_up(Communicator& comm, Reporter* reporter) {
+  const auto stands = exchange_stands(comm, stand());
+  const TrainerOptions here = options_here();
   SamplerOptions samples = sampler_.options();
   samples.slices = here.slices;
   share_.cut = Sampler(samples);
@@ -135,6 +150,9 @@ DoneEvent Trainer::fit() {
     progress_.lost = std::chrono::steady_clock::now();
     keeper_.end();
     throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    throw out_of_memory(error.what(), chain_, measures_, options_here(), *rule_,
+                        comm_->rank());
   }
 }
 

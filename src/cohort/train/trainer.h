@@ -70,6 +70,8 @@ class Trainer {
   int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
 
  private:
+  TrainerOptions options_here() const;  // with the slices of this world
+  void take_up(Communicator& comm, Reporter* reporter);
   void settle(std::unique_ptr<StepRunner> fresh, std::span<const Stand> stands);
   Stand stand() const;
   std::string take_from_peers(std::unique_ptr<StepRunner>& fresh,

@@ -96,6 +96,8 @@ class Lane final : public CudaLane {
   int capture(const std::function<void()>& work) override {
     try {
       return record(work);
+    } catch (const c10::OutOfMemoryError&) {
+      throw;  // it is not the work that is wrong
     } catch (const c10::Error& error) {
       const std::string what = error.what_without_backtrace();
       throw ConfigError(text("[engine] this model's step cannot be captured: ",

@@ -24,7 +24,8 @@ std::string cuda_device_id(int device);
 // copy, and others for work that is ordered by marks alone. Calls only start work,
 // unless they say that they wait.
 //
-// Failure: CUDA's own errors come as c10::Error. After one the lane is only good for
+// Failure: CUDA's own errors come as c10::Error, one of memory as
+// c10::OutOfMemoryError. After one the lane is only good for
 // destruction. Thread safety: none.
 class CudaLane {
  public:
