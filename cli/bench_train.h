@@ -19,6 +19,12 @@ struct BenchTrainArgs {
   bool json = false;
 };
 
+inline constexpr const char* kBenchTrainHelp =
+    "Examples:\n  cohort bench train mlp100 -n 2\n"
+    "  cohort bench train mlp100 -n 2 --layout shard=3\n"
+    "  cohort bench train fashion -n 2 --json\n"
+    "  cohort bench train resnet50 --device cuda --precision bf16\n";
+
 // Times whole steps in turns within one run: with communication; with it switched off,
 // or, for a sharded or exact step, the plain data-parallel one; and (mlp100) a plain
 // LibTorch loop of one rank. Prints one row. Returns the exit code; throws ConfigError

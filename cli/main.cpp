@@ -185,11 +185,7 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
   steps->add_flag("--exact", train.exact,
                   "With the same bits at every number of ranks");
   steps->add_flag("--json", train.json, "One JSON object");
-  steps->footer(
-      "Examples:\n  cohort bench train mlp100 -n 2\n"
-      "  cohort bench train mlp100 -n 2 --layout shard=3\n"
-      "  cohort bench train fashion -n 2 --json\n"
-      "  cohort bench train resnet50 --device cuda --precision bf16\n");
+  steps->footer(kBenchTrainHelp);
   steps->callback([&] { command = [&] { return run_bench_train(train); }; });
 }
 
@@ -204,6 +200,7 @@ void add_step(CLI::App& app, StepArgs& args, Command& command) {
       ->allow_extra_args(false);
   sub->add_option("--config", args.config, "YAML file of keys");
   sub->add_option("--costs", args.costs, "CSV table of what actions cost");
+  sub->add_option("--links", args.links, "Published link speeds: nvlink4-ndr[-rails]");
   sub->add_option("--measure", args.measure,
                   "Start the ranks and time so many steps; needs the recipe's data")
       ->check(at_least(1, 1e6));

@@ -16,6 +16,7 @@
 #include "cohort/observe/trace.h"
 #include "cohort/step/action_costs.h"
 #include "cohort/step/generator.h"
+#include "cohort/step/link_profiles.h"
 #include "cohort/step/picture/renderer.h"
 #include "cohort/step/schedule_csv.h"
 #include "cohort/step/step_trace.h"
@@ -150,6 +151,23 @@ void show_measured(const StepArgs& args, const StepView& view) {
   show(args, view, std::cout);
 }
 
+std::string_view without_guess(std::string_view source) {
+  if (source.ends_with(kGuessedLinks)) source.remove_suffix(kGuessedLinks.size());
+  return source;
+}
+
+void take_costs(const std::string& file, StepView& view) {
+  CostTable given = costs_from_csv(read_file(file, ErrorKind::kConfig));
+  if (given.blocks.empty()) {
+    take_links(given, view.costs);
+    view.costs_from =
+        text("links of ", file, "; else ", without_guess(view.costs_from));
+  } else {
+    view.costs = std::move(given);
+    view.costs_from = file;
+  }
+}
+
 }  // namespace
 
 StepView view_step(const StepArgs& args) {
@@ -166,19 +184,14 @@ StepView view_step(const StepArgs& args) {
 }
 
 void complete(const StepArgs& args, StepView& view) {
-  if (!args.costs.empty()) {
-    CostTable given = costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
-    if (given.blocks.empty()) {
-      take_links(given, view.costs);
-      std::string_view others = view.costs_from;
-      if (others.ends_with(kGuessedLinks)) others.remove_suffix(kGuessedLinks.size());
-      view.costs_from = text("links of ", args.costs, "; else ", others);
-    } else {
-      view.costs = std::move(given);
-      view.costs_from = args.costs;
-    }
-    require_costs_of(view.schedule, view.costs);
+  if (!args.costs.empty()) take_costs(args.costs, view);
+  if (!args.links.empty()) {
+    const LinkProfile& profile = find_link_profile(args.links);
+    take_links(links_of(profile), view.costs);
+    view.costs_from =
+        text(without_guess(view.costs_from), "; links ", profile.source, "; not run");
   }
+  if (!args.costs.empty()) require_costs_of(view.schedule, view.costs);
   if (view.samples > 0) view.costs.samples = view.samples;
   view.simulation = simulate(view.schedule, view.costs);
 }

@@ -23,6 +23,7 @@ struct StepArgs {
   std::vector<std::string> set;            // key=value
   std::string config;                      // a YAML file
   std::string costs;                       // a CSV table of costs
+  std::string links;                       // the name of a link profile
   int measure = 0;                         // steps to run; 0: starts no rank
   std::vector<int64_t> costs_at;           // batches at which costs are measured
   std::string backend = "auto";            // of the ranks that measure
@@ -75,6 +76,7 @@ Examples:
   cohort step --from step.csv --trace step.json
   cohort step fashion-mnist -n 2 --measure 20 --costs-out costs.csv --svg step.svg
   cohort step fashion-mnist -n 2 --costs costs.csv --set batch=512
+  cohort step mlp -n 64 --layout shard=3 --links nvlink4-ndr --set batch=4096
 )";
 
 }  // namespace cohort::cli

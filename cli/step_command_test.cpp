@@ -153,6 +153,19 @@ TEST_F(StepCommand, ATableOfLinksAloneReplacesTheGuess) {
   EXPECT_THAT(refusal(args), HasSubstr("no row for Reduce of group dp"));
 }
 
+// What a machine that nobody has here would take is said to be just that.
+TEST_F(StepCommand, PublishedLinksReplaceTheGuessAndSayThatNothingWasRun) {
+  StepArgs args = small_mlp();
+  args.links = "nvlink4-ndr";
+  const StepView view = view_step(args);
+  EXPECT_THAT(view.costs_from,
+              AllOf(HasSubstr("links published: NVLink 4"), HasSubstr("; not run"),
+                    Not(HasSubstr("guessed"))));
+  EXPECT_EQ(view.costs.ranks_per_node, 8);
+  args.links = "nvlink5";
+  EXPECT_THAT(refusal(args), HasSubstr("unknown links 'nvlink5'; nearest: nvlink4"));
+}
+
 TEST_F(StepCommand, RefusesInOneLine) {
   StepArgs args = small_mlp();
   args.set.push_back("memory.limit=1K");

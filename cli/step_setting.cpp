@@ -45,7 +45,8 @@ StepSetting setting_of(const StepArgs& args) {
   setting.layout = parse_layout(args.layout, parse_ranks(args.ranks));
   setting.options = options_of(setting.config, setting.layout, args.exact);
   // Ranks of one node do, unless they are told to talk otherwise.
-  setting.options.shares_memory = args.backend == "auto" || args.backend == "shm";
+  setting.options.shares_memory =
+      args.links.empty() && (args.backend == "auto" || args.backend == "shm");
   generate({}, setting.layout, setting.options);  // what cannot be is refused at once
   return setting;
 }
