@@ -1,136 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench_cuda.h"
 
-#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
-#include <array>
-#include <chrono>
 #include <cstdio>
-#include <functional>
-#include <vector>
+#include <iostream>
 
+#include "cli/bench_cuda_costs.h"
+#include "cli/bench_cuda_ranks.h"
+#include "cli/bench_foretell.h"
 #include "cli/bench_parts.h"
+#include "cli/cuda_variant.h"
 #include "cli/rank_gpu.h"
-#include "cli/step_options.h"
+#include "cohort/comm/local_store.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
 #include "cohort/engine/cuda/cuda_math.h"
-#include "cohort/engine/executor.h"
-#include "cohort/nn/models.h"
-#include "cohort/step/generator.h"
 
 namespace cohort::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr int kCudaRounds = 3;  // the variants take turns
-constexpr int kSteps = 20;      // a round and variant
-constexpr int kWarmup = 3;      // before the capture
-constexpr double kRate = 0.01;
-const UpdateOptions kUpdate{.momentum = 0.9};
-
-struct CudaCase {
-  std::string_view name;
-  int64_t batch;
-  int64_t pixels;
-  int64_t classes;
-  Chain (*make)();
-};
-
-Chain make_gpu_resnet50() { return make_resnet({}, {}); }
-Chain make_small_resnet50() {
-  return make_resnet({.classes = 10, .small_images = true}, {});
-}
-
-constexpr std::array<CudaCase, 2> kCudaCases = {
-    {{"resnet50", 256, 224, 1000, make_gpu_resnet50},
-     {"resnet50-cifar", 256, 32, 10, make_small_resnet50}}};
-
-at::ScalarType dtype_of(const std::string& precision) {
-  const at::ScalarType dtype = parse_dtype(precision, at::ScalarType::Undefined);
-  if (dtype != at::ScalarType::Undefined) return dtype;
-  throw ConfigError(
-      text("[bench] --precision ", precision, "; legal: float32, bf16, fp16"));
-}
-
-double seconds_of(const std::function<void()>& work) {
-  const auto begin = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// One way of running the same steps.
-class CudaVariant {
- public:
-  CudaVariant(const CudaCase& bench, const BenchTrainArgs& args, const Batch& batch,
-              bool capture)
-      : chain_(bench.make()),
-        batch_(batch),
-        store_(join(world_, {})),
-        comm_(connect(world_, *store_, {.backend = "local"})),
-        rule_(make_update_rule(kUpdate)) {
-    const GeneratorOptions step{.vote = true,
-                                .precision = {.compute = dtype_of(args.precision)},
-                                .memory = MemoryIn::kDevice,
-                                .optimizer_states = 1};
-    ExecutorOptions options{.update = kUpdate, .decay = {.weight_decay = 1e-4}};
-    options.usual_count = static_cast<double>(batch.count);
-    options.compute_on = ComputeOn::kCuda;
-    options.capture = capture;
-    executor_ = std::make_unique<Executor>(
-        chain_, generate(specs_of(chain_), Layout{}, step), *rule_, *comm_, options);
-    first_s_ = seconds_of([this] {
-      start();
-      executor_->result();
-    });
-    for (int i = 0; i < kWarmup + 2; ++i) start();
-    executor_->result();
-  }
-
-  // Steps behind one another, as training runs them.
-  void take_turn() {
-    step_s_.push_back(seconds_of([this] {
-                        for (int i = 0; i < kSteps; ++i) start();
-                        executor_->result();
-                      }) /
-                      kSteps);
-  }
-
-  // How long the host is busy with one step: nothing is queued before it.
-  double host_s() {
-    std::vector<double> times;
-    for (int i = 0; i < kSteps; ++i) {
-      times.push_back(seconds_of([this] { start(); }));
-      executor_->result();
-    }
-    return median(times);
-  }
-
-  double step_s() const { return median(step_s_); }
-  double first_s() const { return first_s_; }
-  double loss() { return executor_->result().loss; }
-  int64_t peak_bytes() const { return executor_->device_peak_bytes(); }
-
- private:
-  // The batch lies on the GPU already, and is taken from there.
-  void start() {
-    executor_->start(
-        {.step = number_++, .rate = kRate, .batch = [&](int) { return batch_; }});
-  }
-
-  Chain chain_;
-  Batch batch_;
-  World world_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<Communicator> comm_;
-  std::unique_ptr<UpdateRule> rule_;
-  std::unique_ptr<Executor> executor_;
-  std::vector<double> step_s_;
-  double first_s_ = 0;
-  int64_t number_ = 0;
-};
 
 struct CudaRow {
   int64_t batch = 0;
@@ -140,14 +32,13 @@ struct CudaRow {
 };
 
 CudaRow measure(const CudaCase& bench, const BenchTrainArgs& args) {
-  CudaRow row{.batch = args.batch > 0 ? args.batch : bench.batch};
-  const Tensor input = at::randn({row.batch, 3, bench.pixels, bench.pixels});
-  const Tensor target = at::arange(row.batch).remainder(bench.classes);
-  const Batch batch =
-      Batch::of({{"input", input.to(at::kCUDA)}, {"target", target.to(at::kCUDA)}});
-  CudaVariant captured(bench, args, batch, true);
+  CudaRow row{.batch = bench.batch_of(args)};
+  const Batch batch = cuda_batch(bench, row.batch);
+  LocalStore store;
+  const auto comm = connect(World{}, store, {.backend = "local"});
+  CudaVariant captured(bench, args, batch, *comm, {.capture = true});
   row.peak_bytes = captured.peak_bytes();  // before there are two of them
-  CudaVariant uncaptured(bench, args, batch, false);
+  CudaVariant uncaptured(bench, args, batch, *comm, {.capture = false});
   for (int round = 0; round < kCudaRounds; ++round) {
     captured.take_turn();
     uncaptured.take_turn();
@@ -176,7 +67,8 @@ std::string cuda_json_row(const CudaRow& row, const CudaCase& bench,
       .add("uncaptured_host_ms", 1e3 * row.uncaptured_host_s)
       .add("first_step_s", row.first_s)
       .add("peak_memory_bytes", row.peak_bytes)
-      .add("loss", row.loss);
+      .add("loss", row.loss)
+      .add("state", "measured");
   return object.text();
 }
 
@@ -197,19 +89,46 @@ std::string cuda_text_row(const CudaRow& row, const CudaCase& bench,
               format_duration(row.first_s));
 }
 
-}  // namespace
-
-int run_bench_cuda(const BenchTrainArgs& args) {
-  const CudaCase& bench = find_case(kCudaCases, args.name, " for GPUs");
-  if (!args.layout.empty() || args.exact || (!args.ranks.empty() && args.ranks != "1"))
-    throw ConfigError(
-        "[bench] --device cuda with --layout, --exact or more than one "
-        "rank; a step on a GPU has one rank: -n 1");
+// One rank, in this process.
+void bench_one_gpu(const CudaCase& bench, const BenchTrainArgs& args) {
   require_cuda("bench");
   set_cuda_math({.tf32 = true, .search = true});
   const CudaRow row = measure(bench, args);
   const auto format = args.json ? &cuda_json_row : &cuda_text_row;
   std::puts(format(row, bench, args).c_str());
+  if (!args.costs_out.empty()) write_cuda_costs(bench, args);
+}
+
+// ConfigError for flags that do not go together.
+void check_bench_cuda(const BenchTrainArgs& args, bool alone) {
+  if (args.exact)
+    throw ConfigError("[bench] --device cuda with --exact; legal: without");
+  if (!args.costs_out.empty() && (!alone || !args.costs.empty()))
+    throw ConfigError(
+        "[bench] --costs-out measures one GPU; legal: without --costs, --layout, and "
+        "-n 1");
+  if (!args.links.empty() && args.costs.empty())
+    throw ConfigError("[bench] --links goes with --costs F.csv");
+}
+
+}  // namespace
+
+int run_bench_cuda(const BenchTrainArgs& args) {
+  const CudaCase& bench = find_cuda_case(args.name);
+  const auto ranks = parse_rank_list(args.ranks);
+  const bool alone = ranks == std::vector{1} && args.layout.empty();
+  check_bench_cuda(args, alone);
+  cuda_step(args, 1, MemoryIn::kDevice);  // refuses a precision that there is not
+  if (!args.costs.empty()) {
+    foretell_cuda(args, std::cout);
+    return 0;
+  }
+  if (!alone) return bench_cuda_ranks(bench, args, ranks);
+  try {
+    bench_one_gpu(bench, args);
+  } catch (const c10::OutOfMemoryError&) {
+    throw out_of_gpu(bench, args);
+  }
   return 0;
 }
 

@@ -18,6 +18,14 @@ inline double median(std::vector<double> values) {
   return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
+// "1,8,64"; empty: one rank. ConfigError for what is no list of numbers.
+inline std::vector<int> parse_rank_list(const std::string& ranks) {
+  std::vector<int> list;
+  for (const auto& part : split(ranks.empty() ? "1" : ranks, ','))
+    list.push_back(static_cast<int>(parse_int(part, "-n", 1, 1 << 16)));
+  return list;
+}
+
 // The case of that name. ConfigError with the nearest for a name that is not there;
 // `where`: " for GPUs", or nothing.
 template <typename Cases>

@@ -278,8 +278,11 @@ int run_bench_train(const BenchTrainArgs& args) {
   if (args.device == "cuda") return run_bench_cuda(args);
   if (args.device != "cpu")
     throw ConfigError(text("[bench] --device ", args.device, "; legal: cpu, cuda"));
-  if (args.precision != "float32" || args.batch != 0)
-    throw ConfigError("[bench] --precision and --batch go with --device cuda");
+  if (args.precision != "float32" || args.batch != 0 || !args.costs_out.empty() ||
+      !args.costs.empty() || !args.links.empty())
+    throw ConfigError(
+        "[bench] --precision, --batch, --costs, --costs-out and --links go with "
+        "--device cuda");
   const Case& bench = find_case(kCases, args.name, "");
   LaunchOptions options;
   options.ranks = parse_ranks(args.ranks.empty() ? "2" : args.ranks);

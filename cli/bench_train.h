@@ -9,13 +9,15 @@ namespace cohort::cli {
 // The flags of `cohort bench train`.
 struct BenchTrainArgs {
   std::string name;   // mlp100, resnet50-cifar or fashion; cuda: resnet50 too
-  std::string ranks;  // -n; empty: 2, with cuda 1
+  std::string ranks;  // -n; empty: 2; with cuda a list, such as 1,2,4; empty: 1
   std::string backend = "auto";
   std::string layout;  // as in train
   bool exact = false;
   std::string device = "cpu";
   std::string precision = "float32";  // with cuda
-  int64_t batch = 0;                  // with cuda; 0: the case's own
+  int64_t batch = 0;                  // with cuda, of a rank; 0: the case's own
+  std::string costs_out;              // with cuda: a CSV table to write
+  std::string costs, links;           // with cuda: foretell from these, run nothing
   bool json = false;
 };
 
@@ -23,7 +25,11 @@ inline constexpr const char* kBenchTrainHelp =
     "Examples:\n  cohort bench train mlp100 -n 2\n"
     "  cohort bench train mlp100 -n 2 --layout shard=3\n"
     "  cohort bench train fashion -n 2 --json\n"
-    "  cohort bench train resnet50 --device cuda --precision bf16\n";
+    "  cohort bench train resnet50 --device cuda --precision bf16\n"
+    "  cohort bench train resnet50 --device cuda -n 1,2,4 --backend nccl\n"
+    "  cohort bench train resnet50 --device cuda --costs-out costs.csv\n"
+    "  cohort bench train resnet50 --device cuda --costs costs.csv \\\n"
+    "      --links nvlink4-ndr -n 8,64 --layout shard=3\n";
 
 // Times whole steps in turns within one run: with communication; with it switched off,
 // or, for a sharded or exact step, the plain data-parallel one; and (mlp100) a plain

@@ -174,12 +174,15 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
                    "mlp100, resnet50-cifar or fashion; on a GPU resnet50 or "
                    "resnet50-cifar")
       ->required();
-  steps->add_option("-n", train.ranks, "Ranks; 2, or 1 on a GPU");
+  steps->add_option("-n", train.ranks, "Ranks; 2; on GPUs 1, or a list: 1,2,4");
   steps->add_option("--device", train.device, "cpu or cuda")->capture_default_str();
   steps->add_option("--precision", train.precision, "On a GPU: float32, bf16 or fp16")
       ->capture_default_str();
-  steps->add_option("--batch", train.batch, "On a GPU: samples a step")
+  steps->add_option("--batch", train.batch, "On GPUs: samples a rank and step")
       ->check(CLI::PositiveNumber);
+  steps->add_option("--costs-out", train.costs_out, "On a GPU: write a table of costs");
+  steps->add_option("--costs", train.costs, "On GPUs: foretell from it, run nothing");
+  steps->add_option("--links", train.links, "With --costs: as in step");
   steps->add_option("--backend", train.backend, "As in train")->capture_default_str();
   steps->add_option("--layout", train.layout, "As in train: shard=3");
   steps->add_flag("--exact", train.exact,

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench_cuda_ranks.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+
+#include "cli/cuda_variant.h"
+#include "cli/exit_code.h"
+#include "cli/rank_gpu.h"
+#include "cohort/comm/world.h"
+#include "cohort/core/format.h"
+#include "cohort/core/json.h"
+#include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/cuda/cuda_math.h"
+#include "cohort/launch/agent.h"
+
+namespace cohort::cli {
+namespace {
+
+constexpr int kRankRounds = 3;
+
+struct RanksRow {
+  Layout layout;
+  int64_t batch = 0;  // of all ranks
+  double step_s = 0, first_s = 0, loss = 0;
+  int64_t peak_bytes = 0;
+
+  double rate() const { return static_cast<double>(batch) / step_s; }
+};
+
+RanksRow measure_ranks(const CudaCase& bench, const BenchTrainArgs& args,
+                       Communicator& comm, int gpu) {
+  const int64_t samples = bench.batch_of(args);
+  RanksRow row{.layout = parse_layout(args.layout, comm.size()),
+               .batch = samples * comm.size()};
+  CudaVariant steps(bench, args, cuda_batch(bench, samples, gpu), comm,
+                    {.layout = row.layout, .gpu = gpu});
+  for (int round = 0; round < kRankRounds; ++round) {
+    comm.barrier().wait();
+    steps.take_turn();
+  }
+  row.step_s = steps.step_s();
+  row.first_s = steps.first_s();
+  row.loss = steps.loss();
+  row.peak_bytes = steps.peak_bytes();
+  return row;
+}
+
+std::string ranks_json(const RanksRow& row, const BenchTrainArgs& args,
+                       const Communicator& comm) {
+  JsonObject object;
+  object.add("case", args.name)
+      .add("device", "cuda")
+      .add("precision", args.precision)
+      .add("backend", comm.backend())
+      .add("ranks", comm.size())
+      .add("layout", row.layout.text())
+      .add("batch", row.batch)
+      .add("step_ms", 1e3 * row.step_s)
+      .add("samples_per_second", row.rate())
+      .add("first_step_s", row.first_s)
+      .add("peak_memory_bytes", row.peak_bytes)
+      .add("loss", row.loss)
+      .add("state", "measured");
+  return object.text();
+}
+
+std::string ranks_text(const RanksRow& row, const BenchTrainArgs& args,
+                       const Communicator& comm) {
+  return text(args.name, ", ", comm.size(), " GPUs (", comm.backend(),
+              "), shard=", row.layout.shard, ", batch ", row.batch, ", ",
+              args.precision, ": ", format_fixed(1e3 * row.step_s, 2), " ms a step, ",
+              format_fixed(row.rate(), 0), " samples/s");
+}
+
+int run_cuda_rank(const CudaCase& bench, const BenchTrainArgs& args) {
+  require_cuda("bench");
+  set_cuda_math({.tf32 = true, .search = true});
+  const World world = world_from_env();
+  const int gpu = gpu_of(world);
+  const ConnectOptions options{.backend = args.backend, .gpu = cuda_device_id(gpu)};
+  const auto store = join(world, options);
+  const auto comm = connect(world, *store, options);
+  if (comm->size() > 1 && !comm->takes_cuda())
+    throw ConfigError(text("[bench] --device cuda with ", comm->size(), " ranks over '",
+                           comm->backend(),
+                           "'; legal: nccl, with a GPU for each rank"));
+  const RanksRow row = measure_ranks(bench, args, *comm, gpu);
+  if (world.rank == 0) {
+    const auto format = args.json ? &ranks_json : &ranks_text;
+    std::puts(format(row, args, *comm).c_str());
+    std::fflush(stdout);
+  }
+  comm->barrier().wait();
+  return 0;
+}
+
+int run_cuda_rank_in_memory(const CudaCase& bench, const BenchTrainArgs& args) {
+  try {
+    return run_cuda_rank(bench, args);
+  } catch (const c10::OutOfMemoryError&) {
+    throw out_of_gpu(bench, args);
+  }
+}
+
+}  // namespace
+
+int bench_cuda_ranks(const CudaCase& bench, const BenchTrainArgs& args,
+                     std::span<const int> ranks) {
+  if (!cuda_is_built()) require_cuda("bench");  // refuses
+  for (const int number : ranks) {
+    parse_layout(args.layout, number);
+    LaunchOptions options;
+    options.ranks = number;
+    options.json = args.json;
+    options.body = as_rank([&] { return run_cuda_rank_in_memory(bench, args); });
+    if (const int code = launch(options).exit_code; code != 0) return code;
+  }
+  return 0;
+}
+
+ConfigError out_of_gpu(const CudaCase& bench, const BenchTrainArgs& args) {
+  return ConfigError(text("[bench] a GPU has too little memory for ", bench.name,
+                          " at batch ", bench.batch_of(args), " a rank, ",
+                          args.precision, "; legal: a smaller --batch"));
+}
+
+}  // namespace cohort::cli

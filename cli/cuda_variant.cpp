@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/cuda_variant.h"
+
+#include <chrono>
+#include <functional>
+
+#include "cli/bench_parts.h"
+
+namespace cohort::cli {
+namespace {
+
+using CudaClock = std::chrono::steady_clock;
+constexpr int kCudaSteps = 20;  // of a turn
+constexpr int kCudaWarmup = 3;  // before the capture
+constexpr double kCudaRate = 0.01;
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = CudaClock::now();
+  work();
+  return std::chrono::duration<double>(CudaClock::now() - begin).count();
+}
+
+ExecutorOptions executor_options_of(const CudaVariantOptions& options, double count,
+                                    const Communicator& comm) {
+  ExecutorOptions execute{.update = cuda_update(), .decay = {.weight_decay = 1e-4}};
+  execute.usual_count = count * comm.size();
+  execute.compute_on = ComputeOn::kCuda;
+  execute.gpu = options.gpu;
+  execute.exchanges_on_gpu = comm.takes_cuda();
+  execute.capture = options.capture;
+  execute.watch = options.watch;
+  return execute;
+}
+
+}  // namespace
+
+CudaVariant::CudaVariant(const CudaCase& bench, const BenchTrainArgs& args,
+                         const Batch& batch, Communicator& comm,
+                         const CudaVariantOptions& options)
+    : chain_(bench.make()), batch_(batch), rule_(make_update_rule(cuda_update())) {
+  const ExecutorOptions execute =
+      executor_options_of(options, static_cast<double>(batch.count), comm);
+  const GeneratorOptions step = cuda_step(args, comm.size(), MemoryIn::kDevice);
+  executor_ = std::make_unique<Executor>(
+      chain_, generate(specs_of(chain_), options.layout, step), *rule_, comm, execute);
+  first_s_ = seconds_of([this] { run_alone(); });
+  for (int i = 0; i < kCudaWarmup + 2; ++i) start();
+  executor_->result();
+}
+
+void CudaVariant::take_turn() {
+  step_s_.push_back(seconds_of([this] {
+                      for (int i = 0; i < kCudaSteps; ++i) start();
+                      executor_->result();
+                    }) /
+                    kCudaSteps);
+}
+
+void CudaVariant::run_alone() {
+  start();
+  executor_->result();
+}
+
+double CudaVariant::host_s() {
+  std::vector<double> times;
+  for (int i = 0; i < kCudaSteps; ++i) {
+    times.push_back(seconds_of([this] { start(); }));
+    executor_->result();
+  }
+  return median(times);
+}
+
+double CudaVariant::step_s() const { return median(step_s_); }
+
+// The batch lies on the GPU already, and is taken from there.
+void CudaVariant::start() {
+  executor_->start(
+      {.step = number_++, .rate = kCudaRate, .batch = [&](int) { return batch_; }});
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cli/cuda_case.h"
+#include "cohort/engine/executor.h"
+#include "cohort/step/layout.h"
+
+namespace cohort::cli {
+
+// How a benchmark on GPUs runs its steps.
+struct CudaVariantOptions {
+  Layout layout = {};
+  int gpu = 0;
+  bool capture = true;
+  ActionWatch* watch = nullptr;  // sees each action; nothing is captured then
+};
+
+// One way of running the same steps, on this rank, with all state on its GPU: ranks that
+// are several exchange it there. Construction is collective, and runs the first few.
+class CudaVariant {
+ public:
+  CudaVariant(const CudaCase& bench, const BenchTrainArgs& args, const Batch& batch,
+              Communicator& comm, const CudaVariantOptions& options);
+
+  // Steps behind one another, as training runs them.
+  void take_turn();
+  // One step, waited for.
+  void run_alone();
+  // How long the host is busy with one step: nothing is queued before it.
+  double host_s();
+
+  double step_s() const;
+  double first_s() const { return first_s_; }
+  double loss() { return executor_->result().loss; }
+  int64_t peak_bytes() const { return executor_->device_peak_bytes(); }
+  const Executor& executor() const { return *executor_; }
+
+ private:
+  void start();
+
+  Chain chain_;
+  Batch batch_;
+  std::unique_ptr<UpdateRule> rule_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<double> step_s_;
+  double first_s_ = 0;
+  int64_t number_ = 0;
+};
+
+}  // namespace cohort::cli
