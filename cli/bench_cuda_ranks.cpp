@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/cuda_variant.h"
@@ -104,13 +105,19 @@ int run_cuda_rank_in_memory(const CudaCase& bench, const BenchTrainArgs& args) {
   }
 }
 
+void require_gpus(int ranks) {
+  const std::string why = why_no_nccl_ranks(look_for_gpus(), ranks, /*shares=*/false);
+  if (!why.empty()) throw ConfigError(text("[bench] ", why));
+}
+
 }  // namespace
 
 int bench_cuda_ranks(const CudaCase& bench, const BenchTrainArgs& args,
                      std::span<const int> ranks) {
   if (!cuda_is_built()) require_cuda("bench");  // refuses
+  for (const int number : ranks) parse_layout(args.layout, number);
+  if (args.backend == "nccl") require_gpus(std::ranges::max(ranks));
   for (const int number : ranks) {
-    parse_layout(args.layout, number);
     LaunchOptions options;
     options.ranks = number;
     options.json = args.json;

@@ -10,6 +10,7 @@
 
 #include "cli/exit_code.h"
 #include "cli/model_outline.h"
+#include "cli/rank_gpu.h"
 #include "cli/step_options.h"
 #include "cohort/comm/backends.h"
 #include "cohort/comm/world.h"
@@ -125,6 +126,15 @@ void settle_slices(TrainPlan& plan, const LaunchOptions& options) {
         slices, parse_layout(plan.args.layout, options.ranks * options.max_nodes),
         plan.config.get_int("batch"));
   if (slices > 0) plan.config.set_assignment(text("slices=", slices));
+}
+
+// What NCCL would refuse in each rank, later and in other words. Only where it was
+// asked for: to look takes as long as a rank needs to start CUDA.
+void check_gpus(const TrainPlan& plan, int ranks) {
+  if (plan.args.device != "cuda" || plan.args.backend != "nccl") return;
+  const std::string why = why_no_nccl_ranks(
+      look_for_gpus(), ranks, plan.config.get_bool("comm.nccl_share_gpu"));
+  if (!why.empty()) throw ConfigError(text("[train] ", why));
 }
 
 // What depends on the number of ranks, where it is known before they start.
@@ -287,6 +297,7 @@ int run_train(const TrainArgs& args) {
   }
   LaunchOptions options = launch_options(plan);
   check_world(plan, options);
+  check_gpus(plan, options.ranks);
   // Over several nodes it is the first rank that does.
   if (options.max_nodes == 1) {
     plan.locks = lock_folders(plan);

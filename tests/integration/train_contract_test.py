@@ -195,6 +195,8 @@ class RefusalTest(ContractTest):
                 line = self.refused(2, "-n", ranks, "--device", "cuda")
                 self.assertIn("--device cuda", line)
                 self.assertIn("legal here: cpu", line)
+            line = self.refused(2, "-n", 2, "--device", "cuda", "--backend", "nccl")
+            self.assertRegex(line, "'nccl' .*; available: auto|legal here: cpu")
         self.assertIn("legal: cpu, cuda", self.refused(2, "--device", "gpu"))
 
     def test_weights_replace_nothing_but_files(self):
