@@ -7,7 +7,8 @@
 #include <cstdlib>
 
 #include "cohort/comm/backends.h"
-#include "cohort/comm/nccl/nccl_communicator.h"
+#include "cohort/comm/device/device_communicator.h"
+#include "cohort/comm/nccl/nccl_group.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -38,10 +39,16 @@ std::unique_ptr<Communicator> make_nccl(const World& world, Store& store,
                                         const ConnectOptions& options) {
   auto library = nccl_backend::load_library();
   if (options.nccl_share_gpu) pretend_own_host(world);
-  return nccl_backend::make_communicator(
-      std::move(library), find_backend("auto", world).make(world, store, options),
-      nccl_backend::NcclGroupOptions{.timeout = options.timeout,
-                                     .join_timeout = options.join_timeout});
+  const device_comm::DeviceGroupOptions limits{.timeout = options.timeout,
+                                               .join_timeout = options.join_timeout};
+  return device_comm::make_device_communicator(
+      {.backend = "nccl",
+       .start =
+           [library = std::move(library), limits](std::shared_ptr<Communicator> host) {
+             return std::make_shared<nccl_backend::NcclGroup>(library, std::move(host),
+                                                              limits);
+           }},
+      find_backend("auto", world).make(world, store, options));
 }
 
 }  // namespace cohort

@@ -49,19 +49,11 @@ std::shared_ptr<const Library> fake_library() {
   return table;
 }
 
-class FakeFlight final : public Flight {
+class FakeFlight final : public device_comm::Flight {
  public:
   bool query() override { return lands; }
   std::atomic<bool> lands = false;
 };
-
-// The end of an ncclComm has a thread of its own.
-void expect_aborted() {
-  const auto deadline = std::chrono::steady_clock::now() + 5s;
-  while (fake.aborts == 0 && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::yield();
-  EXPECT_EQ(fake.aborts, 1);
-}
 
 class NcclGroupTest : public testing::Test {
  protected:
@@ -76,7 +68,7 @@ class NcclGroupTest : public testing::Test {
       std::shared_ptr<Communicator> host = std::move(make_local(1, 10s)[0])) {
     return std::make_shared<NcclGroup>(
         fake_library(), std::move(host),
-        NcclGroupOptions{.timeout = timeout, .join_timeout = timeout});
+        DeviceGroupOptions{.timeout = timeout, .join_timeout = timeout});
   }
 
   static std::string comm_error(const std::function<void()>& function) {
@@ -108,7 +100,7 @@ TEST_F(NcclGroupTest, RanksThatDoNotComeAreGivenUp) {
   fake.steps_to_settle = 1 << 30;
   EXPECT_THAT(comm_error([] { (void)connect(100ms); }),
               HasSubstr("[comm.nccl] connect: not all of its ranks came in time"));
-  expect_aborted();
+  EXPECT_EQ(fake.aborts, 1);
 }
 
 TEST_F(NcclGroupTest, AWaitEndsWithTheFlightOrTheTimeout) {
@@ -121,7 +113,7 @@ TEST_F(NcclGroupTest, AWaitEndsWithTheFlightOrTheTimeout) {
   EXPECT_THAT(comm_error([&] { group->wait("all_reduce(float32, 3)", second); }),
               HasSubstr("[comm.nccl] all_reduce(float32, 3): not done after 0.15 s "
                         "(rank 0 of 1)"));
-  expect_aborted();
+  EXPECT_EQ(fake.aborts, 1);
   // Broken for good, and kernels that ended early are not taken for done.
   second.lands = true;
   EXPECT_THAT(comm_error([&] { group->wait("again", second); }), HasSubstr("not done"));
@@ -129,7 +121,7 @@ TEST_F(NcclGroupTest, AWaitEndsWithTheFlightOrTheTimeout) {
               HasSubstr("not done after"));
   group->wait("all_reduce(float32, 3)", first);
   group.reset();
-  expect_aborted();
+  EXPECT_EQ(fake.aborts, 1);
   EXPECT_EQ(fake.finalizes, 0);
 }
 
@@ -139,7 +131,7 @@ TEST_F(NcclGroupTest, WhatNcclNoticesIsToldInOneLine) {
   fake.async = kRemoteError;
   const std::string message = comm_error([&] { group->wait("all_gather", flight); });
   EXPECT_THAT(message, HasSubstr("all_gather: a remote error: a socket closed (rank"));
-  expect_aborted();
+  EXPECT_EQ(fake.aborts, 1);
 }
 
 TEST_F(NcclGroupTest, AnAbortEndsAWaitButNotWhatWasDone) {
@@ -159,7 +151,7 @@ TEST_F(NcclGroupTest, AnAbortEndsAWaitButNotWhatWasDone) {
   EXPECT_THAT(comm_error([&] { group->wait("all_reduce", *lost); }),
               HasSubstr("out of luck"));
   other.join();
-  expect_aborted();
+  EXPECT_EQ(fake.aborts, 1);
 }
 
 TEST_F(NcclGroupTest, AnAbortOfAPeerIsHeardOverTheHost) {

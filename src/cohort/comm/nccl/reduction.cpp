@@ -2,14 +2,18 @@
 #include "cohort/comm/nccl/reduction.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
 #include <limits>
 
+#include "cohort/comm/device/reduce_parts.h"
 #include "cohort/comm/staging.h"
 
 namespace cohort::nccl_backend {
 namespace {
+
+using device_comm::is_narrow;
 
 bool is_extreme(ReduceOp op) { return op == ReduceOp::kMax || op == ReduceOp::kMin; }
 
@@ -37,10 +41,6 @@ Tensor keys_of(const Tensor& values, ReduceOp op) {
 }
 
 }  // namespace
-
-bool is_narrow(at::ScalarType dtype) {
-  return dtype == at::kHalf || dtype == at::kBFloat16;
-}
 
 bool sums_by_parts(at::ScalarType dtype, ReduceOp op, int size) {
   if (!is_narrow(dtype)) return false;
@@ -70,10 +70,9 @@ Tensor restored(const Tensor& reduced, at::ScalarType dtype, ReduceOp op, int si
 
 Tensor sum_of_parts(const Tensor& parts, ReduceOp op) {
   const at::AutoDispatchBelowADInplaceOrView unrecorded;
-  Tensor sum = parts[0].to(at::kFloat);
-  for (int64_t r = 1; r < parts.size(0); ++r) sum.add_(parts[r]);
-  if (op == ReduceOp::kMean) sum.div_(parts.size(0));
-  return sum.to(parts.scalar_type());
+  const Tensor sum = at::empty({parts.size(1)}, parts.options());
+  device_comm::reduce_parts(sum, parts.unbind(), op);
+  return sum;
 }
 
 }  // namespace cohort::nccl_backend

@@ -9,8 +9,6 @@
 // of it is work of the device that the tensors are on, unrecorded.
 namespace cohort::nccl_backend {
 
-bool is_narrow(at::ScalarType dtype);  // float16 or bfloat16
-
 // NCCL rounds a narrow type each time it adds, and a mean needs the sum unrounded: such
 // sums go by parts (see NcclCommunicator) and not through prepared().
 bool sums_by_parts(at::ScalarType dtype, ReduceOp op, int size);

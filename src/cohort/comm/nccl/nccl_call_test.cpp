@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is asked of NCCL, with one that moves memory of the host: no GPU is needed.
-#include "cohort/comm/nccl/device_call.h"
+#include "cohort/comm/nccl/nccl_call.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -102,7 +102,7 @@ std::shared_ptr<const Library> host_library() {
 // The handle of the rank of this thread: CommInitRankConfig has no other way to it.
 thread_local HostComm* next_comm = nullptr;
 
-using Body = std::function<void(Communicator& comm, DeviceCall& call)>;
+using Body = std::function<void(Communicator& comm, NcclCall& call)>;
 
 // Runs `body` on every rank with a communicator of the host to compare with.
 void run_calls(int size, const Body& body) {
@@ -119,7 +119,7 @@ void run_calls(int size, const Body& body) {
         return kSuccess;
       };
       NcclGroup group(library, std::move(hosts[rank]), {.timeout = 20s});
-      DeviceCall call(group, "a test", nullptr, size);
+      NcclCall call(group, "a test", nullptr, size);
       body(*others[rank], call);
     });
   }
@@ -130,10 +130,10 @@ Tensor values_of(int rank, int64_t numel, at::ScalarType dtype) {
   return at::arange(numel, at::kLong).mul(3).add(rank * 5).remainder(11).to(dtype);
 }
 
-class DeviceCallTest : public testing::TestWithParam<int> {};
+class NcclCallTest : public testing::TestWithParam<int> {};
 
-TEST_P(DeviceCallTest, ReductionsAreThoseOfEveryBackend) {
-  run_calls(GetParam(), [](Communicator& comm, DeviceCall& call) {
+TEST_P(NcclCallTest, ReductionsAreThoseOfEveryBackend) {
+  run_calls(GetParam(), [](Communicator& comm, NcclCall& call) {
     const int n = comm.size();
     for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16,
                              at::kLong, at::kInt, at::kByte}) {
@@ -165,8 +165,8 @@ TEST_P(DeviceCallTest, ReductionsAreThoseOfEveryBackend) {
   });
 }
 
-TEST_P(DeviceCallTest, PartsAndTransfersArriveAlsoAtTheSender) {
-  run_calls(GetParam(), [](Communicator& comm, DeviceCall& call) {
+TEST_P(NcclCallTest, PartsAndTransfersArriveAlsoAtTheSender) {
+  run_calls(GetParam(), [](Communicator& comm, NcclCall& call) {
     const int n = comm.size(), me = comm.rank();
     // Rank r sends i elements to rank i.
     Parts parts;
@@ -197,7 +197,7 @@ TEST_P(DeviceCallTest, PartsAndTransfersArriveAlsoAtTheSender) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, DeviceCallTest, testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Sizes, NcclCallTest, testing::Values(1, 2, 3, 5));
 
 }  // namespace
 }  // namespace cohort::nccl_backend

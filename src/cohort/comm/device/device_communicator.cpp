@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/nccl/nccl_communicator.h"
+#include "cohort/comm/device/device_communicator.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/zeros.h>
@@ -12,15 +12,17 @@
 
 #include "cohort/comm/arguments.h"
 #include "cohort/comm/dtype.h"
-#include "cohort/comm/nccl/device_call.h"
-#include "cohort/comm/nccl/nccl_family.h"
 #include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 
-namespace cohort::nccl_backend {
+namespace cohort::device_comm {
 namespace {
 
 using c10::cuda::CUDAStream;
+
+CUDAStream current_lane(at::Device device) {
+  return c10::cuda::getCurrentCUDAStream(device.index());
+}
 
 bool is_captured(const CUDAStream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -28,25 +30,33 @@ bool is_captured(const CUDAStream& stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
+}  // namespace
+
+// An event in a lane.
 class DeviceFlight final : public Flight {
  public:
-  explicit DeviceFlight(const CUDAStream& stream) : captured(is_captured(stream)) {
+  explicit DeviceFlight(const CUDAStream& stream)
+      : captured(is_captured(stream)), lane_(stream) {
     event_.record(stream);
   }
 
   bool query() override { return event_.query(); }
   void join(const CUDAStream& stream) { event_.block(stream); }
   c10::DeviceIndex device() const { return event_.device_index(); }
+  const CUDAStream& lane() const { return lane_; }
 
   const bool captured;  // then it may be joined, but not asked
 
  private:
+  CUDAStream lane_;
   c10::cuda::CUDAEvent event_;
 };
 
+namespace {
+
 class DeviceOperation final : public Operation {
  public:
-  DeviceOperation(std::shared_ptr<NcclGroup> group, std::string what,
+  DeviceOperation(std::shared_ptr<DeviceGroup> group, std::string what,
                   std::shared_ptr<DeviceFlight> flight, std::vector<Tensor> tensors,
                   int times = 1)
       : group_(std::move(group)),
@@ -74,11 +84,11 @@ class DeviceOperation final : public Operation {
  private:
   void refuse_captured(const char* how) const {
     if (flight_->captured)
-      throw BugError(text("[comm.nccl] ", what_, " is captured, not done, and was ",
-                          how, "; legal: join()"));
+      throw BugError(text("[comm] ", what_, " is captured, not done, and was ", how,
+                          "; legal: join()"));
   }
 
-  std::shared_ptr<NcclGroup> group_;
+  std::shared_ptr<DeviceGroup> group_;
   std::string what_;
   std::shared_ptr<DeviceFlight> flight_;
   std::vector<Tensor> tensors_;
@@ -90,74 +100,76 @@ constexpr int kLanePatience = 10;
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<const Library> library,
-                                   std::shared_ptr<Communicator> host,
-                                   const NcclGroupOptions& options)
-    : library_(std::move(library)),
-      host_(std::move(host)),
-      options_(options),
-      is_world_(!options.family) {
-  if (is_world_) options_.family = std::make_shared<NcclFamily>(*host_);
-}
+DeviceCommunicator::DeviceCommunicator(DeviceSide side,
+                                       std::shared_ptr<Communicator> host)
+    : side_(std::move(side)), host_(std::move(host)) {}
 
-NcclCommunicator::~NcclCommunicator() {
-  if (is_pinned_) cudaHostUnregister(options_.family->word().mutable_data_ptr());
-}
+DeviceCommunicator::~DeviceCommunicator() = default;
 
-Tensor NcclCommunicator::stop_word() {
-  const Tensor word = options_.family->word();
-  if (!is_world_ || std::exchange(is_pinned_, true)) return word;
-  // Memory that shares a page with it may be pinned already.
-  const auto result = cudaHostRegister(word.mutable_data_ptr(), word.nbytes(), 0);
-  if (result != cudaErrorHostMemoryAlreadyRegistered) C10_CUDA_CHECK(result);
-  cudaGetLastError();
-  return word;
-}
-
-std::shared_ptr<NcclGroup> NcclCommunicator::group_on(const char* op,
-                                                      at::Device device) {
+std::shared_ptr<DeviceGroup> DeviceCommunicator::group_on(const char* op,
+                                                          at::Device device) {
   if (device_ && *device_ != device) {
     refuse_call(*this, op,
                 text("a tensor on ", device.str(), "; legal: one on cpu or ",
                      device_->str(), ", the GPU of this group"));
   }
   if (group_) return group_;
-  if (is_captured(c10::cuda::getCurrentCUDAStream(device.index())))
-    throw BugError(text("[comm.nccl] ", op, ": the first call of a group is captured"));
-  auto group = std::make_shared<NcclGroup>(library_, host_, options_);
+  if (is_captured(current_lane(device)))
+    throw BugError(text("[comm.", backend(), "] ", op,
+                        ": the first call of a group is captured"));
+  auto group = side_.start(host_);
   device_ = device;
-  options_.family->add(group);
   const std::lock_guard lock(mutex_);
   group_ = group;
   if (!aborted_.empty()) group->abort(aborted_);
   return group;
 }
 
-Work NcclCommunicator::launch(const char* op, std::vector<Tensor> tensors,
-                              const std::function<void(DeviceCall&)>& body) {
+void DeviceCommunicator::begin_call(const std::string& what,
+                                    const std::vector<Tensor>& tensors) {
+  const auto lane = current_lane(*device_);
+  const bool captured = is_captured(lane);
+  if (captured && !group_->orders_lanes())
+    throw BugError(text("[comm.", backend(), "] ", what,
+                        " is captured; legal with this backend: calls as they come"));
+  group_->enter(what);
+  if (last_ && last_->lane() != lane) last_->join(lane);
+  // Memory that belongs to another lane is not used again before this one is done with
+  // it. What is captured is done with it each time it is replayed: its owner keeps it.
+  if (captured) return;
+  for (const Tensor& tensor : tensors)
+    c10::cuda::CUDACachingAllocator::recordStream(tensor.storage().data_ptr(), lane);
+}
+
+std::shared_ptr<DeviceFlight> DeviceCommunicator::end_call() {
+  auto flight = std::make_shared<DeviceFlight>(current_lane(*device_));
+  group_->leave(flight->captured ? nullptr : flight);
+  if (!group_->orders_lanes()) last_ = flight;
+  return flight;
+}
+
+Work DeviceCommunicator::launch(const char* op, std::vector<Tensor> tensors,
+                                const std::function<void(DeviceCall&)>& body) {
   const Tensor& first = tensors.front();
   const c10::cuda::CUDAGuard guard(first.device());
   const auto group = group_on(op, first.device());
-  const auto stream = c10::cuda::getCurrentCUDAStream(first.device().index());
   const std::string what =
       text(op, "(", dtype_name(first.scalar_type()), ", ", first.numel(), ")");
-  // Memory that belongs to another lane is not used again before this one is done with
-  // it. What is captured is done with it each time it is replayed: its owner keeps it.
-  if (!is_captured(stream)) {
-    for (const Tensor& tensor : tensors)
-      c10::cuda::CUDACachingAllocator::recordStream(tensor.storage().data_ptr(),
-                                                    stream);
-  }
+  begin_call(what, tensors);
   const at::AutoDispatchBelowADInplaceOrView unrecorded;
-  DeviceCall call(*group, what, stream.stream(), size());
-  body(call);
-  auto flight = std::make_shared<DeviceFlight>(stream);
+  try {
+    body(*group->call(what, current_lane(*device_).stream()));
+  } catch (...) {
+    end_call();
+    throw;
+  }
+  auto flight = end_call();
   if (!flight->captured) group->watch(flight);
   return Work(std::make_unique<DeviceOperation>(group, what, std::move(flight),
                                                 std::move(tensors)));
 }
 
-Work NcclCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
+Work DeviceCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
   check_all_reduce(*this, tensor, op);
   if (tensor.is_cpu()) return host_->all_reduce(tensor, op);
   if (tensor.numel() == 0) return {};
@@ -165,7 +177,7 @@ Work NcclCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
                 [&](DeviceCall& call) { call.reduce_all(tensor, op); });
 }
 
-Work NcclCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) {
+Work DeviceCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) {
   check_reduce_scatter(*this, out, in, op);
   if (in.is_cpu()) return host_->reduce_scatter(out, in, op);
   if (in.numel() == 0) return {};
@@ -173,7 +185,7 @@ Work NcclCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op
                 [&](DeviceCall& call) { call.reduce_part(out, in, op); });
 }
 
-Work NcclCommunicator::all_gather(Tensor& out, const Tensor& shard) {
+Work DeviceCommunicator::all_gather(Tensor& out, const Tensor& shard) {
   check_all_gather(*this, out, shard);
   if (shard.is_cpu()) return host_->all_gather(out, shard);
   if (shard.numel() == 0) return {};
@@ -184,7 +196,7 @@ Work NcclCommunicator::all_gather(Tensor& out, const Tensor& shard) {
   });
 }
 
-Work NcclCommunicator::broadcast(Tensor& tensor, int root) {
+Work DeviceCommunicator::broadcast(Tensor& tensor, int root) {
   check_broadcast(*this, tensor, root);
   if (tensor.is_cpu()) return host_->broadcast(tensor, root);
   if (tensor.numel() == 0) return {};
@@ -195,7 +207,7 @@ Work NcclCommunicator::broadcast(Tensor& tensor, int root) {
   });
 }
 
-Work NcclCommunicator::all_to_all(Tensor& out, const Tensor& in,
+Work DeviceCommunicator::all_to_all(Tensor& out, const Tensor& in,
                                   std::span<const int64_t> out_rows,
                                   std::span<const int64_t> in_rows) {
   const Parts parts = check_all_to_all(*this, out, in, out_rows, in_rows);
@@ -207,7 +219,7 @@ Work NcclCommunicator::all_to_all(Tensor& out, const Tensor& in,
   });
 }
 
-Work NcclCommunicator::exchange(std::span<const Transfer> sends,
+Work DeviceCommunicator::exchange(std::span<const Transfer> sends,
                                 std::span<const Transfer> receives) {
   check_exchange(*this, sends, receives);
   std::vector<Tensor> tensors;
@@ -219,32 +231,31 @@ Work NcclCommunicator::exchange(std::span<const Transfer> sends,
                 [&](DeviceCall& call) { call.exchange(sends, receives); });
 }
 
-Work NcclCommunicator::so_far() {
-  if (!group_) return {};  // nothing of NCCL's is there to wait for
+Work DeviceCommunicator::so_far() {
+  if (!group_) return {};  // nothing is there to wait for
   const c10::cuda::CUDAGuard guard(*device_);
-  auto flight =
-      std::make_shared<DeviceFlight>(c10::cuda::getCurrentCUDAStream(device_->index()));
+  auto flight = std::make_shared<DeviceFlight>(current_lane(*device_));
   if (!flight->captured) group_->watch(flight);
   return Work(std::make_unique<DeviceOperation>(group_, "the work of a lane",
                                                 std::move(flight),
                                                 std::vector<Tensor>(), kLanePatience));
 }
 
-std::unique_ptr<Communicator> NcclCommunicator::split(int color) {
+std::unique_ptr<Communicator> DeviceCommunicator::split(int color) {
   std::shared_ptr<Communicator> part = host_->split(color);
   if (!part) return nullptr;
-  return make_communicator(library_, std::move(part), options_);
+  return make_device_communicator(side_, std::move(part));
 }
 
-Tensor NcclCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype,
+Tensor DeviceCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype,
                                   at::Device device) {
   check_allocate(*this, shape, dtype, device);
   if (device.is_cpu()) return host_->allocate(shape, dtype, device);
   return at::zeros(shape, at::TensorOptions().dtype(dtype).device(device));
 }
 
-void NcclCommunicator::abort(std::string_view reason) {
-  std::shared_ptr<NcclGroup> group;
+void DeviceCommunicator::abort(std::string_view reason) {
+  std::shared_ptr<DeviceGroup> group;
   {
     const std::lock_guard lock(mutex_);
     if (aborted_.empty()) aborted_ = reason.empty() ? "no reason given" : reason;
@@ -254,18 +265,13 @@ void NcclCommunicator::abort(std::string_view reason) {
     group->abort(std::string(reason));
   else
     host_->abort(reason);
-  if (is_world_) options_.family->abort(std::string(reason));
 }
 
-std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Library> library,
-                                                std::shared_ptr<Communicator> host,
-                                                const NcclGroupOptions& options) {
-  if (shares_memory(*host)) {
-    return std::make_unique<NcclPeerCommunicator>(std::move(library), std::move(host),
-                                                  options);
-  }
-  return std::make_unique<NcclCommunicator>(std::move(library), std::move(host),
-                                            options);
+std::unique_ptr<Communicator> make_device_communicator(
+    DeviceSide side, std::shared_ptr<Communicator> host) {
+  if (shares_memory(*host))
+    return std::make_unique<DevicePeerCommunicator>(std::move(side), std::move(host));
+  return std::make_unique<DeviceCommunicator>(std::move(side), std::move(host));
 }
 
-}  // namespace cohort::nccl_backend
+}  // namespace cohort::device_comm

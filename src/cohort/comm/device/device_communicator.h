@@ -9,43 +9,44 @@
 #include <vector>
 
 #include "cohort/comm/communicator.h"
-#include "cohort/comm/nccl/nccl_group.h"
+#include "cohort/comm/device/device_group.h"
 #include "cohort/comm/peer_memory.h"
 
-namespace cohort::nccl_backend {
+namespace cohort::device_comm {
 
-class DeviceCall;
+class DeviceFlight;
 
-// Tensors of the CPU go to a communicator of the host, those of the GPU to NCCL. That
-// is started by the first call with tensors of the GPU, whose GPU is then the group's:
-// so that call is one of all ranks, also where it is an exchange, and is not captured.
+// What is behind the tensors of the GPU.
+struct DeviceSide {
+  std::string backend;  // as Communicator has it
+  // Collective over the ranks of `host`; the GPU is the current one.
+  std::function<std::shared_ptr<DeviceGroup>(std::shared_ptr<Communicator> host)> start;
+};
+
+// Tensors of the CPU go to a communicator of the host, those of the GPU to a
+// DeviceGroup. That is started by the first call with tensors of the GPU, whose GPU is
+// then the group's: so that call is one of all ranks, also where it is an exchange, and
+// is not captured.
 //
 // The order of Communicator holds among tensors of the GPU, and among those of the CPU,
-// not between them. NCCL runs one operation of a lane after the other, and compares
-// nothing: ranks that start calls on the GPU in different orders, in one group or in
-// several of one lane, wait for each other until the timeout. A send may finish before
-// its receive is posted.
+// not between them. The device runs one operation of a lane after the other, and
+// compares nothing: ranks that start calls on the GPU in different orders, in one group
+// or in several of one lane, wait for each other until the timeout. A send may finish
+// before its receive is posted.
 //
-// A call may wait for its peers to make theirs (NCCL connects ranks when they first
-// meet), as long as the timeout. Its Work counts the timeout from wait() on. Under
-// capture a Work can only be joined.
-//
-// Parts end with their world, on the GPU too: abort() of a world is that of all of
-// them.
-class NcclCommunicator : public Communicator {
+// A call may wait for its peers to make theirs (ranks connect when they first meet), as
+// long as the timeout. Its Work counts the timeout from wait() on. Under capture, where
+// that is possible, a Work can only be joined.
+class DeviceCommunicator : public Communicator {
  public:
-  // Without a family it is a world, and has one of its own.
-  NcclCommunicator(std::shared_ptr<const Library> library,
-                   std::shared_ptr<Communicator> host, const NcclGroupOptions& options);
-  ~NcclCommunicator() override;
+  DeviceCommunicator(DeviceSide side, std::shared_ptr<Communicator> host);
+  ~DeviceCommunicator() override;
 
-  std::string_view backend() const override { return "nccl"; }
+  std::string_view backend() const override { return side_.backend; }
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
   int generation() const override { return host_->generation(); }
   bool takes_cuda() const override { return true; }
-  bool is_capturable() const override { return true; }
-  Tensor stop_word() override;
 
   Work all_reduce(Tensor& tensor, ReduceOp op) override;
   Work reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) override;
@@ -66,31 +67,30 @@ class NcclCommunicator : public Communicator {
   Communicator& host() { return *host_; }
 
  private:
-  // Runs `body`, which starts work of NCCL and of the device in the current lane, and
-  // makes a Work of that. The tensors live as long as it.
+  // Runs `body`, which starts work of the device in the current lane, and makes a Work
+  // of that. The tensors live as long as it.
   Work launch(const char* op, std::vector<Tensor> tensors,
               const std::function<void(DeviceCall&)>& body);
-  std::shared_ptr<NcclGroup> group_on(const char* op, at::Device device);
+  std::shared_ptr<DeviceGroup> group_on(const char* op, at::Device device);
+  // Before a call in the current lane, and after it.
+  void begin_call(const std::string& what, const std::vector<Tensor>& tensors);
+  std::shared_ptr<DeviceFlight> end_call();
 
-  std::shared_ptr<const Library> library_;
+  DeviceSide side_;
   std::shared_ptr<Communicator> host_;
-  NcclGroupOptions options_;
-  const bool is_world_;
-  bool is_pinned_ = false;  // the stop word
 
   std::mutex mutex_;  // guards what abort() looks at
-  std::shared_ptr<NcclGroup> group_;
+  std::shared_ptr<DeviceGroup> group_;
   std::string aborted_;
   std::optional<at::Device> device_;
+  std::shared_ptr<DeviceFlight> last_;  // of a group that does not order lanes itself
 };
 
 // Where ranks of the host share memory, they do here, too.
-class NcclPeerCommunicator final : public NcclCommunicator, public PeerMemory {
+class DevicePeerCommunicator final : public DeviceCommunicator, public PeerMemory {
  public:
-  NcclPeerCommunicator(std::shared_ptr<const Library> library,
-                       std::shared_ptr<Communicator> host,
-                       const NcclGroupOptions& options)
-      : NcclCommunicator(std::move(library), std::move(host), options),
+  DevicePeerCommunicator(DeviceSide side, std::shared_ptr<Communicator> host)
+      : DeviceCommunicator(std::move(side), std::move(host)),
         peers_(dynamic_cast<PeerMemory&>(this->host())) {}
 
   std::vector<Tensor> map_peers(const Tensor& mine) override {
@@ -108,8 +108,7 @@ class NcclPeerCommunicator final : public NcclCommunicator, public PeerMemory {
   PeerMemory& peers_;
 };
 
-std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Library> library,
-                                                std::shared_ptr<Communicator> host,
-                                                const NcclGroupOptions& options);
+std::unique_ptr<Communicator> make_device_communicator(
+    DeviceSide side, std::shared_ptr<Communicator> host);
 
-}  // namespace cohort::nccl_backend
+}  // namespace cohort::device_comm

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/comm/device/device_call.h"
+#include "cohort/comm/device/flight.h"
+
+namespace cohort::device_comm {
+
+using Stream = void*;  // cudaStream_t
+
+struct DeviceGroupOptions {
+  std::chrono::milliseconds timeout{30'000};       // for calls and waits
+  std::chrono::milliseconds join_timeout{60'000};  // for all ranks to come
+};
+
+// The device's side of a group of ranks, beside their communicator of the host: what is
+// under way on the device, its deadlines and its failure. Nothing here names CUDA.
+//
+// After the first failure the group is broken for good.
+//
+// Thread safety: as Communicator: one thread at a time, but for abort().
+class DeviceGroup {
+ public:
+  virtual ~DeviceGroup() = default;
+  DeviceGroup(const DeviceGroup&) = delete;
+  DeviceGroup& operator=(const DeviceGroup&) = delete;
+
+  // A call in `lane`, which is the current stream while it is used.
+  virtual std::unique_ptr<DeviceCall> call(const std::string& what, Stream lane) = 0;
+
+  // Whether calls of different lanes follow one another by themselves, and may be
+  // captured. Otherwise whoever makes them sees to the former, and refuses the latter.
+  virtual bool orders_lanes() const = 0;
+
+  // Around each call: enter() throws CommError if the group is broken; leave() has the
+  // end of what the call, also one that threw, has started. Null: it is captured.
+  void enter(const std::string& what);
+  void leave(std::shared_ptr<Flight> end);
+
+  // From now on an abort() asks for `flight` before it is too late.
+  void watch(const std::shared_ptr<Flight>& flight);
+
+  // Blocks until it is done. Throws CommError, also where that takes `times` as long as
+  // a call may.
+  void wait(const std::string& what, Flight& flight, int times = 1);
+  // True also when wait() would throw.
+  bool poll(Flight& flight);
+
+  // Throws CommError if the group is broken.
+  void check(const std::string& what);
+
+  // Any thread. The first reason stays.
+  void abort(const std::string& reason);
+
+ protected:
+  using Clock = std::chrono::steady_clock;
+
+  // `name` is what begins its errors: "comm.nccl".
+  DeviceGroup(std::shared_ptr<Communicator> host, std::string name,
+              const DeviceGroupOptions& options);
+
+  Communicator& host() const { return *host_; }
+  const DeviceGroupOptions& options() const { return options_; }
+  bool is_broken() const { return broken_; }
+
+  // What the device's side has noticed by itself, asked for while a rank waits.
+  virtual std::string fault() { return ""; }
+  // Ends what is under way on the device; called once, by any thread.
+  virtual void on_broken() = 0;
+
+  void check_host(const std::string& what);
+  [[noreturn]] void fail(const std::string& what, const std::string& why);
+  // Whether all that is watched is done before the deadline.
+  bool lands_all(Clock::time_point deadline);
+  // Nothing that a call has started is under way. Any thread.
+  bool is_quiet();
+
+ private:
+  std::string cause_by_host();
+  std::string named(const std::string& what, const std::string& why) const;
+
+  std::shared_ptr<Communicator> host_;
+  std::string name_;
+  DeviceGroupOptions options_;
+
+  std::mutex flights_mutex_;  // guards what follows
+  std::vector<std::shared_ptr<Flight>> flights_;
+  std::shared_ptr<Flight> last_;
+  bool in_call_ = false;
+  std::string reason_;
+  std::atomic<bool> broken_ = false;  // written last
+};
+
+}  // namespace cohort::device_comm
