@@ -102,7 +102,7 @@ constexpr int kLanePatience = 10;
 
 DeviceCommunicator::DeviceCommunicator(DeviceSide side,
                                        std::shared_ptr<Communicator> host)
-    : side_(std::move(side)), host_(std::move(host)) {}
+    : side_(std::move(side)), host_(std::move(host)), device_(side_.device) {}
 
 DeviceCommunicator::~DeviceCommunicator() = default;
 
@@ -115,8 +115,8 @@ std::shared_ptr<DeviceGroup> DeviceCommunicator::group_on(const char* op,
   }
   if (group_) return group_;
   if (is_captured(current_lane(device)))
-    throw BugError(text("[comm.", backend(), "] ", op,
-                        ": the first call of a group is captured"));
+    throw BugError(
+        text("[comm.", backend(), "] ", op, ": the first call of a group is captured"));
   auto group = side_.start(host_);
   device_ = device;
   const std::lock_guard lock(mutex_);
@@ -208,8 +208,8 @@ Work DeviceCommunicator::broadcast(Tensor& tensor, int root) {
 }
 
 Work DeviceCommunicator::all_to_all(Tensor& out, const Tensor& in,
-                                  std::span<const int64_t> out_rows,
-                                  std::span<const int64_t> in_rows) {
+                                    std::span<const int64_t> out_rows,
+                                    std::span<const int64_t> in_rows) {
   const Parts parts = check_all_to_all(*this, out, in, out_rows, in_rows);
   if (in.is_cpu()) return host_->all_to_all(out, in, out_rows, in_rows);
   return launch("all_to_all", {in, out}, [&](DeviceCall& call) {
@@ -220,7 +220,7 @@ Work DeviceCommunicator::all_to_all(Tensor& out, const Tensor& in,
 }
 
 Work DeviceCommunicator::exchange(std::span<const Transfer> sends,
-                                std::span<const Transfer> receives) {
+                                  std::span<const Transfer> receives) {
   check_exchange(*this, sends, receives);
   std::vector<Tensor> tensors;
   for (const auto& list : {sends, receives})
@@ -248,7 +248,7 @@ std::unique_ptr<Communicator> DeviceCommunicator::split(int color) {
 }
 
 Tensor DeviceCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype,
-                                  at::Device device) {
+                                    at::Device device) {
   check_allocate(*this, shape, dtype, device);
   if (device.is_cpu()) return host_->allocate(shape, dtype, device);
   return at::zeros(shape, at::TensorOptions().dtype(dtype).device(device));

@@ -21,6 +21,7 @@ struct DeviceSide {
   std::string backend;  // as Communicator has it
   // Collective over the ranks of `host`; the GPU is the current one.
   std::function<std::shared_ptr<DeviceGroup>(std::shared_ptr<Communicator> host)> start;
+  std::optional<at::Device> device = std::nullopt;  // the only one; none: any
 };
 
 // Tensors of the CPU go to a communicator of the host, those of the GPU to a

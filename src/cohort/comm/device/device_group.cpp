@@ -104,7 +104,8 @@ void DeviceGroup::abort(const std::string& reason) {
   on_broken();
 }
 
-// The device knows that something is wrong; over the host ranks may tell who is missing.
+// The device knows that something is wrong; over the host ranks may tell who is
+// missing.
 void DeviceGroup::fail(const std::string& what, const std::string& why) {
   const std::string cause = broken_ ? "" : cause_by_host();
   abort(cause.empty() ? named(what, why) : cause);

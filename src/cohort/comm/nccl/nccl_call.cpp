@@ -83,7 +83,7 @@ void NcclCall::swap_equal(const Tensor& out, const Tensor& in) {
 
 // One kernel for all of them; also to this rank itself.
 void NcclCall::transfer(const std::vector<Piece>& sent,
-                          const std::vector<Piece>& received) {
+                        const std::vector<Piece>& received) {
   group_.start(what_, [&](const Library& nccl, Handle comm) {
     Result result = nccl.GroupStart();
     const auto keep_first = [&](Result next) {

@@ -132,7 +132,8 @@ bool NcclGroup::farewell() {
   return true;
 }
 
-// One whose captured graphs are still alive ends only with them, on a thread of its own.
+// One whose captured graphs are still alive ends only with them, on a thread of its
+// own.
 void NcclGroup::end_comm() {
   Handle handle = nullptr;
   {
