@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "cohort/core/tensor.h"
+
+namespace cohort::window_backend {
+
+// What windows need of a device: memory that processes share, and words in pages of the
+// host that lanes write and wait for. That is CUDA; in tests the host takes its place.
+class WindowDriver {
+ public:
+  virtual ~WindowDriver() = default;
+  WindowDriver(const WindowDriver&) = delete;
+  WindowDriver& operator=(const WindowDriver&) = delete;
+
+  virtual at::Device device() const = 0;
+  // Which device that is: the same bytes, at most 32, in every process that uses it.
+  virtual std::string identity() const = 0;
+
+  // Memory of the device, and what a peer opens it by, at most 64 bytes. Throw
+  // ConfigError where that cannot be had.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void release(void* window) = 0;
+  virtual std::string invitation_to(void* window) = 0;
+  virtual void* open(const std::string& invitation) = 0;
+  virtual void close(void* window) = 0;
+
+  // Whole pages of the host's memory as lanes have them. ConfigError as above.
+  virtual uint64_t* map(uint64_t* pages, size_t bytes) = 0;
+  virtual void unmap(uint64_t* pages) = 0;
+
+  // In the current lane. A write comes when all that is before it is done, and is seen
+  // by every process. What follows a wait begins when the word is `least` or more:
+  // their difference, as a signed number, is not negative.
+  virtual void write(uint64_t* word, uint64_t value) = 0;
+  virtual void wait(uint64_t* word, uint64_t least) = 0;
+
+ protected:
+  WindowDriver() = default;
+};
+
+}  // namespace cohort::window_backend

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/comm/window/window_memory.h"
+
+#include <ATen/ops/zeros.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "cohort/comm/peer_memory.h"
+#include "cohort/core/error.h"
+
+namespace cohort::window_backend {
+namespace {
+
+constexpr int kWordKinds = 5;
+
+// The lane may have work to do before it comes to the word.
+constexpr auto kTryPatience = std::chrono::seconds(20);
+
+// More than any count, and yet, in a comparison that goes round, not less than one.
+constexpr uint64_t kReleased = uint64_t{1} << 62;
+
+void store(uint64_t* word, uint64_t value) {
+  std::atomic_ref(*word).store(value, std::memory_order_release);
+}
+
+std::string trouble_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    const std::string all = error.what();
+    const std::string line = all.substr(0, all.find('\n'));
+    return line.empty() ? "no reason given" : line;
+  }
+  return "";
+}
+
+void put_text(const std::string& from, char* to, size_t bytes) {
+  std::memcpy(to, from.data(), std::min(from.size(), bytes));
+}
+
+}  // namespace
+
+// What a rank tells its peers while windows are made.
+struct WindowMemory::Card {
+  int64_t pid = ::getpid();
+  char trouble[160] = {};
+  char identity[32] = {};
+  char invitation[64] = {};
+};
+
+WindowMemory::WindowMemory(std::shared_ptr<WindowDriver> driver,
+                           std::shared_ptr<Communicator> host, const WindowSizes& sizes)
+    : driver_(std::move(driver)),
+      host_(std::move(host)),
+      sizes_(sizes),
+      rank_(host_->rank()),
+      size_(host_->size()),
+      words_(static_cast<size_t>(size_)),
+      windows_(static_cast<size_t>(size_)),
+      processes_(static_cast<size_t>(size_)) {
+  page_ = host_->allocate({static_cast<int64_t>(page_bytes() / 8)}, at::kLong);
+  pages_ = dynamic_cast<PeerMemory&>(*host_).map_peers(page_);
+  Card card;
+  put_text(prepare(card), card.trouble, sizeof(card.trouble) - 1);
+  const auto cards = exchange(card);
+  try {
+    agree(cards);
+    put_text(open_all(cards), card.trouble, sizeof(card.trouble) - 1);
+    agree(exchange(card));
+  } catch (const ConfigError&) {
+    close_all();
+    host_->barrier().wait();  // so that nobody has this rank's window open
+    if (windows_[rank_]) driver_->release(windows_[rank_]);
+    windows_[rank_] = nullptr;
+    throw;
+  }
+}
+
+WindowMemory::~WindowMemory() {
+  if (windows_[rank_]) new Tensor(page_);  // it is never freed
+}
+
+std::string WindowMemory::prepare(Card& card) {
+  return trouble_of([&] {
+    put_text(driver_->identity(), card.identity, sizeof(card.identity));
+    windows_[rank_] = static_cast<std::byte*>(driver_->allocate(window_bytes()));
+    put_text(driver_->invitation_to(windows_[rank_]), card.invitation,
+             sizeof(card.invitation));
+    for (int r = 0; r < size_; ++r) {
+      auto* const page = static_cast<uint64_t*>(pages_[r].mutable_data_ptr());
+      words_[r] = driver_->map(page, page_bytes());
+    }
+    try_words();
+  });
+}
+
+// Devices differ in what they can; here one that only says so is found out. The word is
+// one that nobody waits for.
+void WindowMemory::try_words() {
+  driver_->write(word(rank_, Word::kClosed, rank_), 1);
+  driver_->wait(word(rank_, Word::kClosed, rank_), 1);
+  const auto deadline = std::chrono::steady_clock::now() + kTryPatience;
+  while (count(Word::kClosed, rank_) != 1) {
+    if (std::chrono::steady_clock::now() > deadline)
+      throw ConfigError("a word that the GPU has written does not come");
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+std::string WindowMemory::open_all(const std::vector<Card>& cards) {
+  return trouble_of([&] {
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) continue;
+      if (cards[r].pid != ::getpid())
+        processes_[r] = UniqueFd(static_cast<int>(
+            ::syscall(SYS_pidfd_open, static_cast<pid_t>(cards[r].pid), 0)));
+      const std::string invitation(cards[r].invitation, sizeof(Card::invitation));
+      windows_[r] = static_cast<std::byte*>(driver_->open(invitation));
+    }
+  });
+}
+
+std::vector<WindowMemory::Card> WindowMemory::exchange(const Card& card) {
+  Tensor mine = at::zeros({static_cast<int64_t>(sizeof(Card))}, at::kByte);
+  std::memcpy(mine.mutable_data_ptr(), &card, sizeof(Card));
+  Tensor all = at::zeros({size_ * static_cast<int64_t>(sizeof(Card))}, at::kByte);
+  host_->all_gather(all, mine).wait();
+  std::vector<Card> cards(static_cast<size_t>(size_));
+  std::memcpy(cards.data(), all.const_data_ptr(), cards.size() * sizeof(Card));
+  return cards;
+}
+
+void WindowMemory::agree(const std::vector<Card>& cards) {
+  for (int r = 0; r < size_; ++r) {
+    if (cards[r].trouble[0])
+      throw ConfigError(text("[comm.", host_->backend(), "] windows on the GPU: rank ",
+                             r, ": ", cards[r].trouble));
+    if (std::memcmp(cards[r].identity, cards[0].identity, sizeof(Card::identity)) != 0)
+      throw ConfigError(text("[comm.", host_->backend(), "] windows on the GPU: rank ",
+                             r, " is on another GPU than rank 0; legal: one for all"));
+  }
+}
+
+int64_t WindowMemory::pairs_before(int writer, int reader) const {
+  return reader < writer ? reader : reader - 1;
+}
+
+size_t WindowMemory::window_bytes() const {
+  return static_cast<size_t>(2 * (sizes_.for_all + (size_ - 1) * sizes_.for_one));
+}
+
+size_t WindowMemory::page_bytes() const {
+  return static_cast<size_t>(kWordKinds * size_) * sizeof(uint64_t);
+}
+
+std::byte* WindowMemory::half(int writer, int reader, uint64_t post) const {
+  std::byte* at = windows_[writer];
+  if (reader != kAll)
+    at += 2 * (sizes_.for_all + pairs_before(writer, reader) * sizes_.for_one);
+  return at + static_cast<int64_t>(post % 2) * sizes_.of(reader);
+}
+
+uint64_t* WindowMemory::word(int owner, Word kind, int peer) const {
+  return words_[owner] + static_cast<int>(kind) * size_ + peer;
+}
+
+uint64_t* WindowMemory::own_words() const {
+  return static_cast<uint64_t*>(page_.mutable_data_ptr());
+}
+
+void WindowMemory::release_waits() {
+  const int counts = static_cast<int>(Word::kClosed) * size_;
+  for (int i = 0; i < counts; ++i) store(own_words() + i, kReleased);
+}
+
+void WindowMemory::close_all() {
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_ && windows_[r]) driver_->close(std::exchange(windows_[r], nullptr));
+    if (words_[r]) driver_->unmap(static_cast<uint64_t*>(pages_[r].mutable_data_ptr()));
+    words_[r] = nullptr;
+  }
+}
+
+uint64_t WindowMemory::count(Word kind, int peer) const {
+  uint64_t* const word = own_words() + static_cast<int>(kind) * size_ + peer;
+  return std::atomic_ref(*word).load(std::memory_order_acquire);
+}
+
+int WindowMemory::lost_peer() const {
+  for (int r = 0; r < size_; ++r) {
+    if (processes_[r].get() < 0 || count(Word::kClosed, r) != 0) continue;
+    pollfd ended{.fd = processes_[r].get(), .events = POLLIN, .revents = 0};
+    // It may have parted after it was asked.
+    if (::poll(&ended, 1, 0) == 1 && count(Word::kClosed, r) == 0) return r;
+  }
+  return -1;
+}
+
+bool WindowMemory::is_closed_by_all() const {
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_ && count(Word::kClosed, r) == 0) return false;
+  return true;
+}
+
+void WindowMemory::part(std::chrono::steady_clock::time_point deadline) {
+  close_all();
+  // A peer's page is there until it has this word, which is the last one that it gets.
+  for (int r = 0; r < size_; ++r) {
+    auto* const page = static_cast<uint64_t*>(pages_[r].mutable_data_ptr());
+    if (r != rank_) store(page + static_cast<int>(Word::kClosed) * size_ + rank_, 1);
+  }
+  while (!is_closed_by_all()) {
+    if (lost_peer() >= 0 || std::chrono::steady_clock::now() > deadline) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  driver_->release(std::exchange(windows_[rank_], nullptr));
+}
+
+}  // namespace cohort::window_backend

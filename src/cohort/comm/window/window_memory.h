@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/comm/window/window_driver.h"
+#include "cohort/core/unique_fd.h"
+
+namespace cohort::window_backend {
+
+// The reader of a post that is for all ranks but its writer.
+constexpr int kAll = -1;
+
+// Bytes of one half: of what a rank posts to all, and to one other rank.
+struct WindowSizes {
+  int64_t for_all = int64_t{32} << 20;
+  int64_t for_one = int64_t{8} << 20;
+
+  int64_t of(int reader) const { return reader == kAll ? for_all : for_one; }
+};
+
+// What a rank waits for, one word for each peer.
+enum class Word { kPostedToAll, kTakenOfAll, kPostedToOne, kTakenOfOne, kClosed };
+
+// The window of each rank of a group, memory of one device that all of them have
+// mapped, and a page of words of each rank, memory of the host that all have mapped.
+//
+// A window has two halves for posts to all, and two for posts to each other rank. A
+// rank waits for words of its own page alone; its peers write them. So a rank that
+// gives up changes its own page, and nobody else's.
+class WindowMemory {
+ public:
+  // Collective, over `host`, whose ranks share memory. Where a rank cannot, or is on
+  // another device, ConfigError on every rank; the group of the host stays as it was.
+  WindowMemory(std::shared_ptr<WindowDriver> driver, std::shared_ptr<Communicator> host,
+               const WindowSizes& sizes);
+  // What part() has not given back stays until the process ends: a peer may use it.
+  ~WindowMemory();
+  WindowMemory(const WindowMemory&) = delete;
+  WindowMemory& operator=(const WindowMemory&) = delete;
+
+  WindowDriver& driver() { return *driver_; }
+  const WindowSizes& sizes() const { return sizes_; }
+
+  // Where post number `post` of `writer` to `reader` lies.
+  std::byte* half(int writer, int reader, uint64_t post) const;
+  // As lanes have it.
+  uint64_t* word(int owner, Word kind, int peer) const;
+
+  // What this rank's page has, as the host sees it.
+  uint64_t count(Word kind, int peer) const;
+  // The first peer whose process ended before it parted; -1: there is none.
+  int lost_peer() const;
+
+  // Lets all waits of this rank's lanes go on, of now and later, but those whose word a
+  // peer writes again. By the host, from any thread.
+  void release_waits();
+
+  // This rank uses nothing of its peers any more, and has waited for all that it was to
+  // wait for. Gives its own memory back if its peers say the same before the deadline,
+  // and leaves it otherwise.
+  void part(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  struct Card;
+
+  int64_t pairs_before(int writer, int reader) const;
+  size_t window_bytes() const;
+  size_t page_bytes() const;
+  uint64_t* own_words() const;
+
+  // What they throw is returned, to be told to all.
+  std::string prepare(Card& card);
+  void try_words();
+  std::string open_all(const std::vector<Card>& cards);
+  std::vector<Card> exchange(const Card& card);
+  void agree(const std::vector<Card>& cards);
+  void close_all();
+  bool is_closed_by_all() const;
+
+  std::shared_ptr<WindowDriver> driver_;
+  std::shared_ptr<Communicator> host_;
+  WindowSizes sizes_;
+  int rank_, size_;
+  Tensor page_;                      // this rank's
+  std::vector<Tensor> pages_;        // as the host has them
+  std::vector<uint64_t*> words_;     // as lanes have them; null: not mapped
+  std::vector<std::byte*> windows_;  // null: not open
+  std::vector<UniqueFd> processes_;  // of the peers; none: a thread of this one
+};
+
+}  // namespace cohort::window_backend
