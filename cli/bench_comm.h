@@ -34,6 +34,7 @@ inline constexpr const char* kBenchCommHelp =
     "Examples:\n  cohort bench comm -n 2 --backend shm,gloo --bytes 4K,100M\n"
     "  cohort bench comm --op all_gather,broadcast --bytes 1M --json\n"
     "  cohort bench comm --device cuda --backend nccl -n 2\n"
+    "  cohort bench comm --device cuda --backend shm -n 2    (on one GPU)\n"
     "  cohort bench comm --backend shm --op all_reduce,exchange --costs-out "
     "links.csv\n";
 

@@ -19,6 +19,7 @@
 #include "cli/text_reporter.h"
 #include "cli/train_command.h"
 #include "cohort/checkpoint/load_weights.h"
+#include "cohort/comm/gpu_windows.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/fault_point.h"
@@ -240,8 +241,8 @@ class RankRun final : public RankHost {
     ties.store = join(world, connecting_);
     if (membership_)
       ties.watched = std::make_unique<WatchedStore>(*ties.store, *membership_);
-    ties.comm =
-        cohort::connect(world, ties.watched ? *ties.watched : *ties.store, connecting_);
+    ties.comm = on_shared_gpu(cohort::connect(
+        world, ties.watched ? *ties.watched : *ties.store, connecting_));
     if (!membership_) stop_on_signals(world.launcher == "cohort");
     return ties;
   }
@@ -290,9 +291,23 @@ class RankRun final : public RankHost {
     if (connecting_.nccl_share_gpu && comm.backend() == "nccl")
       reporter->note(
           "comm.nccl_share_gpu: ranks that share a GPU are for tests; NCCL is slow so");
+    if (!why_no_windows_.empty() && comm.backend() == "shm")
+      reporter->note(text("comm.gpu_windows: ", why_no_windows_,
+                          "; so ranks exchange over the host, which keeps the state"));
   }
 
  private:
+  // Ranks that share a GPU exchange its tensors, too. An elastic run has its state on
+  // the host.
+  std::unique_ptr<Communicator> on_shared_gpu(std::unique_ptr<Communicator> comm) {
+    const bool wanted = plan_.args.device == "cuda" && !membership_ &&
+                        plan_.config.get_bool("comm.gpu_windows");
+    if (!wanted || comm->size() == 1) return comm;
+    auto windows = with_gpu_windows(std::move(comm), options_.execute.gpu, connecting_);
+    why_no_windows_ = windows.why_not;
+    return std::move(windows.comm);
+  }
+
   // Before anything is computed: what blocks need is known of a model without memory. A
   // model that cannot be counted is measured by the Trainer.
   // A rank of a pipeline computes a part of it.
@@ -322,6 +337,7 @@ class RankRun final : public RankHost {
   std::unique_ptr<Membership> membership_;  // null: not elastic
   std::optional<AgentPages> pages_;
   ConnectOptions connecting_;
+  std::string why_no_windows_;
   FaultPlan faults_ = FaultPlan::from_env();
   // A reporter that is being made cannot tell.
   Backlog backlog_{[this](const std::string& line) {

@@ -150,7 +150,10 @@ void add_output(Keys& keys) {
                  "a rank without a sign of progress for so long is given up",
                  {.lowest = 0.1, .highest = 1e6})
       .add_bool("comm.nccl_share_gpu", false,
-                "with --backend nccl: ranks may share a GPU; slow, for tests");
+                "with --backend nccl: ranks may share a GPU; slow, for tests")
+      .add_bool("comm.gpu_windows", true,
+                "ranks of one node that share one GPU keep state there and exchange it "
+                "through memory of the GPU; false: over the host");
 }
 
 }  // namespace

@@ -267,7 +267,7 @@ checkpoint: {dir: c, every_steps: 9, keep: 10, async: false, keep_every: 11, bes
              metric: accuracy, memory: 1G}
 log: {every_steps: 11}
 valid: {every_epochs: 2}
-comm: {timeout_s: 5, nccl_share_gpu: true}
+comm: {timeout_s: 5, nccl_share_gpu: true, gpu_windows: false}
 )",
                    "all.yaml");
   for (const Key& key : config.keys().all()) {
@@ -301,7 +301,7 @@ TEST(CommonKeys, HaveTheDocumentedDefaults) {
       R"("checkpoint.best":0,"checkpoint.metric":"loss","checkpoint.async":true,)"
       R"("checkpoint.memory":"","snapshot.every_steps":10,)"
       R"("log.every_steps":10,"valid.every_epochs":1,"comm.timeout_s":30.0,)"
-      R"("comm.nccl_share_gpu":false})");
+      R"("comm.nccl_share_gpu":false,"comm.gpu_windows":true})");
 }
 
 }  // namespace
