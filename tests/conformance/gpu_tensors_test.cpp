@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <string_view>
 #include <thread>
 
 #include "cohort/comm/communicator.h"
@@ -25,6 +26,18 @@ test::World nccl_world(int size, std::chrono::milliseconds timeout = 20s) {
   return {"nccl", size, test::Kind::kProcesses, timeout};
 }
 
+// Each claim with each way between ranks of one GPU.
+class GpuTensorsTest : public testing::TestWithParam<const char*> {
+ protected:
+  static test::World world(int size, std::chrono::milliseconds timeout = 20s) {
+    auto world = nccl_world(size, timeout);
+    if (std::string_view(GetParam()) == "nccl") return world;
+    world.backend = "shm";
+    world.windows = true;
+    return world;
+  }
+};
+
 at::TensorOptions on_gpu(at::ScalarType dtype = at::kFloat) {
   return at::TensorOptions().device(at::kCUDA).dtype(dtype);
 }
@@ -36,9 +49,9 @@ at::Stream other_stream() {
 
 double first(const Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
 
-TEST(NcclGpu, TensorsOfTheCpuNeedNoGpu) {
-  test::run_ranks(nccl_world(2), [](Communicator& comm) {
-    EXPECT_EQ(comm.backend(), "nccl");
+TEST_P(GpuTensorsTest, TensorsOfTheCpuNeedNoGpu) {
+  test::run_ranks(world(2), [](Communicator& comm) {
+    EXPECT_EQ(comm.backend(), world(2).backend);
     EXPECT_TRUE(comm.takes_cuda());
     auto x = at::ones({100});
     comm.all_reduce(x, ReduceOp::kSum).wait();
@@ -47,8 +60,8 @@ TEST(NcclGpu, TensorsOfTheCpuNeedNoGpu) {
   });
 }
 
-TEST(NcclGpu, AllocatesOnTheGpu) {
-  test::run_ranks(nccl_world(1), [](Communicator& comm) {
+TEST_P(GpuTensorsTest, AllocatesOnTheGpu) {
+  test::run_ranks(world(2), [](Communicator& comm) {
     const Tensor memory = comm.allocate({3, 5}, at::kHalf, at::kCUDA);
     EXPECT_TRUE(memory.is_cuda());
     EXPECT_EQ(memory.sizes(), (std::vector<int64_t>{3, 5}));
@@ -56,8 +69,8 @@ TEST(NcclGpu, AllocatesOnTheGpu) {
   });
 }
 
-TEST(NcclGpu, ACallHasTensorsOfOneDevice) {
-  test::run_ranks(nccl_world(2), [](Communicator& comm) {
+TEST_P(GpuTensorsTest, ACallHasTensorsOfOneDevice) {
+  test::run_ranks(world(2), [](Communicator& comm) {
     auto out = at::zeros({4}, on_gpu());
     EXPECT_THROW((void)comm.all_gather(out, at::zeros({2})), ConfigError);
     const Transfer send[] = {{1 - comm.rank(), at::zeros({2})}};
@@ -69,8 +82,8 @@ TEST(NcclGpu, ACallHasTensorsOfOneDevice) {
 }
 
 // The sum is started in another stream, and the host waits for none of it.
-TEST(NcclGpu, WhatFollowsAJoinFindsTheResult) {
-  test::run_ranks(nccl_world(2), [](Communicator& comm) {
+TEST_P(GpuTensorsTest, WhatFollowsAJoinFindsTheResult) {
+  test::run_ranks(world(2), [](Communicator& comm) {
     for (int turn = 0; turn < 20; ++turn) {
       Tensor y;
       {
@@ -127,8 +140,8 @@ TEST(NcclGpu, CallsCanBeCapturedAndReplayed) {
   }
 }
 
-TEST(NcclGpu, ALateRankIsGivenUpAndHearsOfIt) {
-  test::run_ranks(nccl_world(2, 2s), [](Communicator& comm, Store& store) {
+TEST_P(GpuTensorsTest, ALateRankIsGivenUpAndHearsOfIt) {
+  test::run_ranks(world(2, 2s), [](Communicator& comm, Store& store) {
     auto x = at::ones({1000}, on_gpu());
     comm.all_reduce(x, ReduceOp::kSum).wait();
     if (comm.rank() == 0) {
@@ -143,8 +156,8 @@ TEST(NcclGpu, ALateRankIsGivenUpAndHearsOfIt) {
   });
 }
 
-TEST(NcclGpu, WhatALaneWasGivenHasADeadline) {
-  test::run_ranks(nccl_world(2, 1s), [](Communicator& comm, Store& store) {
+TEST_P(GpuTensorsTest, WhatALaneWasGivenHasADeadline) {
+  test::run_ranks(world(2, 1s), [](Communicator& comm, Store& store) {
     auto x = at::ones({1000}, on_gpu());
     comm.so_far().wait();
     comm.all_reduce(x, ReduceOp::kSum).join();
@@ -161,8 +174,8 @@ TEST(NcclGpu, WhatALaneWasGivenHasADeadline) {
   });
 }
 
-TEST(NcclGpu, AnAbortOfAnotherThreadEndsAWait) {
-  test::run_ranks(nccl_world(2), [](Communicator& comm, Store& store) {
+TEST_P(GpuTensorsTest, AnAbortOfAnotherThreadEndsAWait) {
+  test::run_ranks(world(2), [](Communicator& comm, Store& store) {
     auto x = at::ones({1000}, on_gpu());
     comm.all_reduce(x, ReduceOp::kSum).wait();
     if (comm.rank() == 1) {
@@ -182,8 +195,8 @@ TEST(NcclGpu, AnAbortOfAnotherThreadEndsAWait) {
 }
 
 // The survivors name it, keep CUDA, and meet again in a smaller world.
-TEST(NcclGpu, AKilledRankIsNamedAndTheOthersGoOn) {
-  test::run_ranks(nccl_world(3, 10s),
+TEST_P(GpuTensorsTest, AKilledRankIsNamedAndTheOthersGoOn) {
+  test::run_ranks(world(3, 10s),
                   [](Communicator& comm, Store& store) {
                     auto x = at::ones({1 << 20}, on_gpu());
                     comm.all_reduce(x, ReduceOp::kSum).wait();
@@ -194,13 +207,54 @@ TEST(NcclGpu, AKilledRankIsNamedAndTheOthersGoOn) {
                                 }),
                                 HasSubstr("rank 1"));
                     const auto next =
-                        test::connect_again(nccl_world(2), comm.rank() / 2, 1, store);
+                        test::connect_again(world(2), comm.rank() / 2, 1, store);
                     auto y = at::ones({1000}, on_gpu());
                     next->all_reduce(y, ReduceOp::kSum).wait();
                     EXPECT_EQ(first(y), 2);
                   },
                   {1});
 }
+
+TEST(WindowsGpu, CallsAreNotCaptured) {
+  auto world = nccl_world(2);
+  world.backend = "shm";
+  world.windows = true;
+  test::run_ranks(world, [](Communicator& comm) {
+    const auto lane = make_cuda_lane(0);
+    auto x = at::ones({10}, on_gpu());
+    comm.all_reduce(x, ReduceOp::kSum).wait();
+    lane->capture([&] {
+      x.add_(1);
+      EXPECT_THROW((void)comm.all_reduce(x, ReduceOp::kSum), BugError);
+    });
+    comm.all_reduce(x, ReduceOp::kSum).wait();
+    EXPECT_EQ(first(x), 4);
+  });
+}
+
+// More than a half of a window, so in several rounds; and in two streams by turns,
+// which know nothing of one another.
+TEST_P(GpuTensorsTest, LargeTensorsInTwoStreamsArriveInOrder) {
+  test::run_ranks(world(2), [](Communicator& comm) {
+    const int64_t numel = (int64_t{70} << 20) / 4;
+    const at::Stream streams[] = {other_stream(), other_stream()};
+    std::vector<Tensor> sums;
+    std::vector<Work> works;
+    for (int turn = 0; turn < 6; ++turn) {
+      const c10::StreamGuard guard(streams[turn % 2]);
+      sums.push_back(at::full({numel}, turn + comm.rank(), on_gpu()));
+      works.push_back(comm.all_reduce(sums.back(), ReduceOp::kSum));
+    }
+    for (int turn = 0; turn < 6; ++turn) {
+      works[turn].wait();
+      EXPECT_EQ(sums[turn].min().item<double>(), 2 * turn + 1);
+      EXPECT_EQ(sums[turn].max().item<double>(), 2 * turn + 1);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, GpuTensorsTest, testing::Values("nccl", "windows"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace cohort

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "cohort/comm/gloo/gloo.h"
+#include "cohort/comm/gpu_windows.h"
 #include "cohort/comm/nccl/nccl.h"
 #include "cohort/comm/shm/shm.h"
 #include "cohort/comm/world.h"
@@ -76,13 +77,17 @@ constexpr Backend kBackends[] = {
 // Needs a GPU, which all of its ranks share.
 constexpr Backend kNccl = {"nccl", false, true, false, make_nccl};
 
+bool needs_gpu(const World& world) {
+  return world.backend == kNccl.name || world.windows;
+}
+
 bool tests_gpu() { return std::getenv("COHORT_TEST_GPU") != nullptr; }
 
 // Why a world cannot be had here. CUDA must not be started in a process that forks.
 std::string fault_of(const World& world) {
-  if (world.backend != kNccl.name) return "";
-  const std::string fault = nccl_fault();
-  if (!fault.empty()) return text("nccl ", fault);
+  if (!needs_gpu(world)) return "";
+  const std::string fault = nccl_fault();  // the same as for all that needs CUDA
+  if (!fault.empty()) return text(world.backend, " ", fault);
   return ::access("/dev/nvidia0", F_OK) == 0 ? "" : "no GPU";
 }
 
@@ -95,18 +100,27 @@ const Backend& backend_of(const World& world) {
 }
 
 // With tensors of the GPU, and with those of the CPU.
-std::vector<World> nccl_worlds(const std::vector<int>& sizes) {
+std::vector<World> gpu_worlds(const std::vector<int>& sizes) {
   std::set<int> few;  // several ranks take turns on one GPU
   for (const int size : sizes) few.insert(size < 3 ? size : 4);
   std::vector<World> worlds;
-  for (const int size : few)
+  for (const int size : few) {
     worlds.push_back({kNccl.name, size, Kind::kProcesses, 20s, /*gpu=*/true});
-  if (few.contains(2)) worlds.push_back({kNccl.name, 2, Kind::kProcesses});
+    // A rank alone has no windows.
+    if (size > 1)
+      worlds.push_back({"shm", size, Kind::kProcesses, 20s, /*gpu=*/true,
+                        /*windows=*/true});
+  }
+  if (few.contains(2)) {
+    worlds.push_back({kNccl.name, 2, Kind::kProcesses});
+    worlds.push_back({"shm", 2, Kind::kProcesses, 20s, /*gpu=*/false,
+                      /*windows=*/true});
+  }
   return worlds;
 }
 
 std::vector<World> list_worlds(const std::vector<int>& sizes, bool only_checked) {
-  if (tests_gpu()) return only_checked ? std::vector<World>() : nccl_worlds(sizes);
+  if (tests_gpu()) return only_checked ? std::vector<World>() : gpu_worlds(sizes);
   std::vector<World> worlds;
   for (const auto& backend : kBackends) {
     if (only_checked && !backend.checks) continue;
@@ -130,6 +144,11 @@ std::unique_ptr<Communicator> make_rank(const World& world, int rank, int genera
   options.join_timeout = 20s;
   options.nccl_share_gpu = true;
   auto comm = backend_of(world).make(spec, store, options);
+  if (world.windows) {
+    auto [able, why_not] = with_gpu_windows(std::move(comm), /*gpu=*/0, options);
+    if (!why_not.empty()) throw std::runtime_error("no windows: " + why_not);
+    comm = std::move(able);
+  }
   return world.gpu ? with_gpu_tensors(std::move(comm)) : std::move(comm);
 }
 
@@ -258,7 +277,8 @@ void collect(std::vector<Child>& children, const std::set<int>& may_die,
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const World& world) {
-  return out << world.backend << (world.gpu ? "_gpu" : "")
+  return out << world.backend << (world.windows ? "_windows" : "")
+             << (world.gpu ? "_gpu" : "")
              << (world.kind == Kind::kThreads ? "_threads_" : "_processes_")
              << world.size;
 }
@@ -309,7 +329,7 @@ void run_ranks(const World& world, const RankStoreBody& body,
       }));
     }
   }
-  collect(children, may_die, world.backend == kNccl.name ? kGpuDeadline : kDeadline);
+  collect(children, may_die, needs_gpu(world) ? kGpuDeadline : kDeadline);
 }
 
 void run_in_child(const std::function<void()>& body) {
