@@ -73,12 +73,11 @@ void DeviceGroup::check(const std::string& what) {
   throw CommError(named(what, reason_));
 }
 
-// A call that names no rank is made by this one alone: it moves what the host's group
-// has outstanding, is a sign of progress, and throws if a peer has aborted that group.
-void DeviceGroup::check_host(const std::string& what) {
+// A call that names no rank is made by this one alone.
+void DeviceGroup::ask_host(const std::string& what, bool moves) {
   try {
     Work alone = host_->exchange({}, {});
-    alone.poll();
+    if (moves) alone.poll();
     alone.wait();
   } catch (const CommError& error) {
     abort(error.what());

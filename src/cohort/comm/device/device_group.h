@@ -76,7 +76,10 @@ class DeviceGroup {
   // Ends what is under way on the device; called once, by any thread.
   virtual void on_broken() = 0;
 
-  void check_host(const std::string& what);
+  // Breaks this group and throws where a peer has aborted the host's. The first also
+  // moves what the host's group has outstanding, and is a sign of progress.
+  void check_host(const std::string& what) { ask_host(what, /*moves=*/true); }
+  void hear_host(const std::string& what) { ask_host(what, /*moves=*/false); }
   [[noreturn]] void fail(const std::string& what, const std::string& why);
   // Whether all that is watched is done before the deadline.
   bool lands_all(Clock::time_point deadline);
@@ -84,6 +87,7 @@ class DeviceGroup {
   bool is_quiet();
 
  private:
+  void ask_host(const std::string& what, bool moves);
   std::string cause_by_host();
   std::string named(const std::string& what, const std::string& why) const;
 

@@ -48,7 +48,7 @@ WindowGroup::~WindowGroup() {
 std::unique_ptr<device_comm::DeviceCall> WindowGroup::call(const std::string& what,
                                                            device_comm::Stream) {
   // What a peer has posted before it gave up would be taken for its part of this call.
-  check_host(what);
+  hear_host(what);
   return std::make_unique<WindowCall>(*this, what);
 }
 

@@ -103,10 +103,12 @@ std::string WindowMemory::prepare(Card& card) {
 // Devices differ in what they can; here one that only says so is found out. The word is
 // one that nobody waits for.
 void WindowMemory::try_words() {
-  driver_->write(word(rank_, Word::kClosed, rank_), 1);
-  driver_->wait(word(rank_, Word::kClosed, rank_), 1);
+  uint64_t* const tried = word(rank_, Word::kClosed, rank_);
+  driver_->write(tried, 1);
+  driver_->wait(tried, 1);
+  driver_->write(tried, 2);
   const auto deadline = std::chrono::steady_clock::now() + kTryPatience;
-  while (count(Word::kClosed, rank_) != 1) {
+  while (count(Word::kClosed, rank_) != 2) {
     if (std::chrono::steady_clock::now() > deadline)
       throw ConfigError("a word that the GPU has written does not come");
     std::this_thread::sleep_for(std::chrono::microseconds(50));
