@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that share one GPU: with --exact the weights are those of a rank alone on it,
+whether state lies on the GPU and passes through windows, or on the host."""
+import os
+import unittest
+
+import train_run
+
+STEPS = 10
+KEYS = {"slices": 4, "batch": 24, "data.synthetic": "true", "valid.every_epochs": 0,
+        "model.width": 16}
+
+
+def train(ranks, shard=0, recipe="fashion-mnist", **keys):
+    named = {name.replace("__", "."): value for name, value in keys.items()}
+    return train_run.cohort("train", recipe, "--device", "cuda", "--exact", "-n", ranks,
+                            "--layout", f"shard={shard}", "--max-steps", STEPS, "--json",
+                            *train_run.assignments({**KEYS, **named}))
+
+
+def why_no_gpu():
+    if not os.path.exists("/dev/nvidia0"):
+        return "no GPU"
+    run = train(1)
+    return run.err if run.code == 2 else ""
+
+
+WHY_NOT = why_no_gpu()
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class SharedGpu(unittest.TestCase):
+    def hash_of(self, *args, windows=True, **keys):
+        run = train(*args, **keys, **({} if windows else {"comm__gpu_windows": "false"}))
+        self.assertEqual(run.code, 0, run.err)
+        self.assertNotIn("comm.gpu_windows:", run.err)  # they could be had
+        if args[0] > 1:
+            self.assertEqual(run.of("start")[0]["backend"], "shm")
+        return run.done["weights_hash"]
+
+    def test_weights_are_those_of_a_rank_alone(self):
+        for recipe in ("fashion-mnist", "mlp"):
+            alone = self.hash_of(1, recipe=recipe)
+            for ranks, shard in ((2, 0), (2, 1), (2, 2), (2, 3), (4, 0), (4, 3)):
+                with self.subTest(recipe=recipe, ranks=ranks, shard=shard):
+                    self.assertEqual(self.hash_of(ranks, shard, recipe=recipe), alone)
+            self.assertEqual(self.hash_of(2, recipe=recipe, windows=False), alone)
+
+    def test_steps_without_exact_sums_are_near(self):
+        losses = []
+        for ranks in (1, 2):
+            run = train_run.cohort("train", "mlp", "--device", "cuda", "-n", ranks,
+                                   "--max-steps", STEPS, "--json",
+                                   *train_run.assignments(KEYS))
+            self.assertEqual(run.code, 0, run.err)
+            losses.append(run.done["loss"])
+        self.assertAlmostEqual(*losses, places=4)
+
+
+if __name__ == "__main__":
+    unittest.main()
