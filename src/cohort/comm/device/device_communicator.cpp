@@ -159,8 +159,11 @@ Work DeviceCommunicator::launch(const char* op, std::vector<Tensor> tensors,
   const at::AutoDispatchBelowADInplaceOrView unrecorded;
   try {
     body(*group->call(what, current_lane(*device_).stream()));
-  } catch (...) {
-    end_call();
+  } catch (const std::exception& error) {
+    // Peers cannot know how much of it was made.
+    if (!end_call()->captured)
+      group->abort(
+          text(what, " was not made to its end: ", first_line_of(error.what())));
     throw;
   }
   auto flight = end_call();

@@ -18,6 +18,11 @@ std::string seconds_text(std::chrono::milliseconds time) {
 
 }  // namespace
 
+std::string first_line_of(const char* message) {
+  const std::string all = message ? message : "";
+  return all.substr(0, all.find('\n'));
+}
+
 DeviceGroup::DeviceGroup(std::shared_ptr<Communicator> host, std::string name,
                          const DeviceGroupOptions& options)
     : host_(std::move(host)), name_(std::move(name)), options_(options) {}

@@ -21,6 +21,9 @@ struct DeviceGroupOptions {
   std::chrono::milliseconds join_timeout{60'000};  // for all ranks to come
 };
 
+// Errors of libraries may have many; null: nothing.
+std::string first_line_of(const char* message);
+
 // The device's side of a group of ranks, beside their communicator of the host: what is
 // under way on the device, its deadlines and its failure. Nothing here names CUDA.
 //

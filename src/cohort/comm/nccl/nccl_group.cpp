@@ -14,15 +14,11 @@
 namespace cohort::nccl_backend {
 namespace {
 
+using device_comm::first_line_of;
 using device_comm::kEndPatience;
 using device_comm::Pause;
 using device_comm::run_apart;
 using device_comm::Seldom;
-
-std::string first_line_of(const char* message) {
-  const std::string all = message ? message : "";
-  return all.substr(0, all.find('\n'));
-}
 
 }  // namespace
 

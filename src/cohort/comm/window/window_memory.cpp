@@ -11,6 +11,7 @@
 #include <functional>
 #include <thread>
 
+#include "cohort/comm/device/device_group.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 
@@ -33,8 +34,7 @@ std::string trouble_of(const std::function<void()>& work) {
   try {
     work();
   } catch (const std::exception& error) {
-    const std::string all = error.what();
-    const std::string line = all.substr(0, all.find('\n'));
+    const std::string line = device_comm::first_line_of(error.what());
     return line.empty() ? "no reason given" : line;
   }
   return "";
