@@ -102,9 +102,26 @@ constexpr int kLanePatience = 10;
 
 DeviceCommunicator::DeviceCommunicator(DeviceSide side,
                                        std::shared_ptr<Communicator> host)
-    : side_(std::move(side)), host_(std::move(host)), device_(side_.device) {}
+    : side_(std::move(side)),
+      host_(std::move(host)),
+      is_world_(!side_.family),
+      device_(side_.device) {
+  if (is_world_) side_.family = std::make_shared<DeviceFamily>(*host_);
+}
 
-DeviceCommunicator::~DeviceCommunicator() = default;
+DeviceCommunicator::~DeviceCommunicator() {
+  if (is_pinned_) cudaHostUnregister(side_.family->word().mutable_data_ptr());
+}
+
+Tensor DeviceCommunicator::stop_word() {
+  const Tensor word = side_.family->word();
+  if (!is_world_ || std::exchange(is_pinned_, true)) return word;
+  // Memory that shares a page with it may be pinned already.
+  const auto result = cudaHostRegister(word.mutable_data_ptr(), word.nbytes(), 0);
+  if (result != cudaErrorHostMemoryAlreadyRegistered) C10_CUDA_CHECK(result);
+  cudaGetLastError();
+  return word;
+}
 
 std::shared_ptr<DeviceGroup> DeviceCommunicator::group_on(const char* op,
                                                           at::Device device) {
@@ -118,6 +135,8 @@ std::shared_ptr<DeviceGroup> DeviceCommunicator::group_on(const char* op,
     throw BugError(
         text("[comm.", backend(), "] ", op, ": the first call of a group is captured"));
   auto group = side_.start(host_);
+  group->belong_to(side_.family);
+  side_.family->add(group);
   device_ = device;
   const std::lock_guard lock(mutex_);
   group_ = group;
@@ -268,6 +287,7 @@ void DeviceCommunicator::abort(std::string_view reason) {
     group->abort(std::string(reason));
   else
     host_->abort(reason);
+  if (is_world_) side_.family->abort(std::string(reason));
 }
 
 std::unique_ptr<Communicator> make_device_communicator(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/comm/device/device_family.h"
 #include "cohort/comm/device/device_group.h"
 #include "cohort/comm/peer_memory.h"
 
@@ -22,6 +23,8 @@ struct DeviceSide {
   // Collective over the ranks of `host`; the GPU is the current one.
   std::function<std::shared_ptr<DeviceGroup>(std::shared_ptr<Communicator> host)> start;
   std::optional<at::Device> device = std::nullopt;  // the only one; none: any
+  bool captures = false;                            // calls may be captured
+  std::shared_ptr<DeviceFamily> family = nullptr;   // of a part: that of its world
 };
 
 // Tensors of the CPU go to a communicator of the host, those of the GPU to a
@@ -38,6 +41,9 @@ struct DeviceSide {
 // A call may wait for its peers to make theirs (ranks connect when they first meet), as
 // long as the timeout. Its Work counts the timeout from wait() on. Under capture, where
 // that is possible, a Work can only be joined.
+//
+// Parts end with their world, on the GPU too: abort() of a world is that of all of
+// them.
 class DeviceCommunicator : public Communicator {
  public:
   DeviceCommunicator(DeviceSide side, std::shared_ptr<Communicator> host);
@@ -48,6 +54,8 @@ class DeviceCommunicator : public Communicator {
   int size() const override { return host_->size(); }
   int generation() const override { return host_->generation(); }
   bool takes_cuda() const override { return true; }
+  bool is_capturable() const override { return side_.captures; }
+  Tensor stop_word() override;
 
   Work all_reduce(Tensor& tensor, ReduceOp op) override;
   Work reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) override;
@@ -79,6 +87,8 @@ class DeviceCommunicator : public Communicator {
 
   DeviceSide side_;
   std::shared_ptr<Communicator> host_;
+  const bool is_world_;
+  bool is_pinned_ = false;  // the stop word
 
   std::mutex mutex_;  // guards what abort() looks at
   std::shared_ptr<DeviceGroup> group_;

@@ -3,6 +3,7 @@
 
 #include <exception>
 
+#include "cohort/comm/device/device_family.h"
 #include "cohort/comm/device/patience.h"
 #include "cohort/core/error.h"
 
@@ -91,6 +92,7 @@ void DeviceGroup::ask_host(const std::string& what, bool moves) {
 }
 
 void DeviceGroup::abort(const std::string& reason) {
+  if (family_) family_->stop();
   {
     const std::lock_guard lock(flights_mutex_);
     if (broken_) return;

@@ -14,6 +14,8 @@
 
 namespace cohort::device_comm {
 
+class DeviceFamily;
+
 using Stream = void*;  // cudaStream_t
 
 struct DeviceGroupOptions {
@@ -63,6 +65,9 @@ class DeviceGroup {
   // Any thread. The first reason stays.
   void abort(const std::string& reason);
 
+  // Before its first call: all groups of one world hear of the end of one of them.
+  void belong_to(std::shared_ptr<DeviceFamily> family) { family_ = std::move(family); }
+
  protected:
   using Clock = std::chrono::steady_clock;
 
@@ -97,6 +102,7 @@ class DeviceGroup {
   std::shared_ptr<Communicator> host_;
   std::string name_;
   DeviceGroupOptions options_;
+  std::shared_ptr<DeviceFamily> family_;
 
   std::mutex flights_mutex_;  // guards what follows
   std::vector<std::shared_ptr<Flight>> flights_;

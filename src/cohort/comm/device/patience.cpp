@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/comm/device/patience.h"
 
-#include <future>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -24,19 +23,19 @@ bool Seldom::due() {
   return true;
 }
 
-bool run_apart(const std::function<void()>& work) {
+std::future<void> run_apart(const std::function<void()>& work) {
   auto done = std::make_shared<std::promise<void>>();
   auto ended = done->get_future();
+  const auto act = [work, done] {
+    work();
+    done->set_value();
+  };
   try {
-    std::thread([work, done] {
-      work();
-      done->set_value();
-    }).detach();
+    std::thread(act).detach();
   } catch (const std::system_error&) {
-    work();  // no thread is to be had
-    return true;
+    act();  // no thread is to be had
   }
-  return ended.wait_for(kEndPatience) == std::future_status::ready;
+  return ended;
 }
 
 }  // namespace cohort::device_comm

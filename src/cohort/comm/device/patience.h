@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 
 namespace cohort::device_comm {
 
@@ -29,8 +30,7 @@ class Seldom {
       std::chrono::steady_clock::now() + kBetween;
 };
 
-// Runs `work` on another thread; false where it is not done within kEndPatience, and
-// goes on alone.
-bool run_apart(const std::function<void()>& work);
+// Runs `work` on another thread, which nobody has to wait for.
+std::future<void> run_apart(const std::function<void()>& work);
 
 }  // namespace cohort::device_comm

@@ -47,7 +47,8 @@ std::unique_ptr<Communicator> make_nccl(const World& world, Store& store,
            [library = std::move(library), limits](std::shared_ptr<Communicator> host) {
              return std::make_shared<nccl_backend::NcclGroup>(library, std::move(host),
                                                               limits);
-           }},
+           },
+       .captures = true},
       find_backend("auto", world).make(world, store, options));
 }
 

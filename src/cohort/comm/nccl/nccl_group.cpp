@@ -30,12 +30,14 @@ NcclGroup::NcclGroup(std::shared_ptr<const Library> library,
     connect();
   } catch (...) {
     end_comm();  // no destructor runs
+    wait_for_end();
     throw;
   }
 }
 
 NcclGroup::~NcclGroup() {
   if (is_broken() || std::uncaught_exceptions() > 0 || !farewell()) end_comm();
+  wait_for_end();
 }
 
 std::unique_ptr<device_comm::DeviceCall> NcclGroup::call(const std::string& what,
@@ -124,12 +126,10 @@ bool NcclGroup::farewell() {
     return false;
   }
   const Handle handle = std::exchange(handle_, nullptr);
-  run_apart([library = library_, handle] { library->CommDestroy(handle); });
+  ended_ = run_apart([library = library_, handle] { library->CommDestroy(handle); });
   return true;
 }
 
-// One whose captured graphs are still alive ends only with them, on a thread of its
-// own.
 void NcclGroup::end_comm() {
   Handle handle = nullptr;
   {
@@ -137,7 +137,14 @@ void NcclGroup::end_comm() {
     handle = std::exchange(handle_, nullptr);
   }
   if (!handle) return;
-  run_apart([library = library_, handle] { library->CommAbort(handle); });
+  auto ended = run_apart([library = library_, handle] { library->CommAbort(handle); });
+  const std::lock_guard lock(calls_);
+  ended_ = std::move(ended);
+}
+
+void NcclGroup::wait_for_end() {
+  const std::lock_guard lock(calls_);
+  if (ended_.valid()) ended_.wait_for(kEndPatience);
 }
 
 std::string NcclGroup::describe(Result result) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,7 +19,8 @@ using device_comm::DeviceGroupOptions;
 //
 // The ncclComm does not block: a call that NCCL has not settled is asked about until it
 // has, so that every wait has a deadline and hears of an abort. After the first failure
-// the ncclComm is gone.
+// the ncclComm ends on a thread of its own: that of captured work ends only with the
+// graphs, which their owner drops when it hears of it.
 class NcclGroup final : public device_comm::DeviceGroup {
  public:
   // Collective: all ranks of `host` come here. The GPU is the current one.
@@ -46,11 +48,13 @@ class NcclGroup final : public device_comm::DeviceGroup {
   Result async_error();
   bool farewell();
   void end_comm();
+  void wait_for_end();
   std::string describe(Result result) const;
 
   std::shared_ptr<const Library> library_;
   std::mutex calls_;  // of NCCL; held for moments only
   Handle handle_ = nullptr;
+  std::future<void> ended_;
 };
 
 }  // namespace cohort::nccl_backend

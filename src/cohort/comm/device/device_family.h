@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+
+namespace cohort::device_comm {
+
+class DeviceGroup;
+
+// All groups that were made of one world: who of them is aborted, all hear that the
+// work of their GPUs means nothing from then on; and all end with their world.
+//
+// The first of them to end its work tells the others on its node before: a kernel whose
+// peer was made to end early goes on with whatever it finds.
+//
+// Thread safety: any thread may call stop() and abort(), at any time.
+class DeviceFamily {
+ public:
+  // `host` has all ranks of the world, and lives as long as the family is stopped.
+  explicit DeviceFamily(Communicator& host) : host_(host) {}
+
+  // Collective, the first time: the word of this rank, in memory that kernels reach.
+  Tensor word();
+  void stop();
+
+  void add(const std::shared_ptr<DeviceGroup>& group);
+  void abort(const std::string& reason);
+
+ private:
+  static void set(const Tensor& word);
+
+  Communicator& host_;
+  std::mutex mutex_;  // guards what follows
+  Tensor word_;
+  std::vector<Tensor> others_;  // words of ranks that this one reaches
+  std::vector<std::weak_ptr<DeviceGroup>> groups_;
+  bool stopped_ = false;
+  std::optional<std::string> aborted_;
+};
+
+}  // namespace cohort::device_comm
