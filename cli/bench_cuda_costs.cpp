@@ -87,7 +87,7 @@ TimedSteps time_actions(const CudaCase& bench, const BenchTrainArgs& args,
   StepRecord record(1);
   for (int i = 0; i < kTimedSteps; ++i) {
     watch.attend(&steps.executor().role());
-    steps.run_alone();
+    steps.run(1);
     record[0].push_back(watch.times());
   }
   const Schedule& schedule = steps.executor().schedule();

@@ -43,22 +43,21 @@ CudaVariant::CudaVariant(const CudaCase& bench, const BenchTrainArgs& args,
   const GeneratorOptions step = cuda_step(args, comm.size(), MemoryIn::kDevice);
   executor_ = std::make_unique<Executor>(
       chain_, generate(specs_of(chain_), options.layout, step), *rule_, comm, execute);
-  first_s_ = seconds_of([this] { run_alone(); });
-  for (int i = 0; i < kCudaWarmup + 2; ++i) start();
-  executor_->result();
+  first_s_ = seconds_of([this] { run(1); });
+  run(kCudaWarmup + 2);
 }
 
 void CudaVariant::take_turn() {
-  step_s_.push_back(seconds_of([this] {
-                      for (int i = 0; i < kCudaSteps; ++i) start();
-                      executor_->result();
-                    }) /
-                    kCudaSteps);
+  step_s_.push_back(seconds_of([this] { run(kCudaSteps); }) / kCudaSteps);
 }
 
-void CudaVariant::run_alone() {
+void CudaVariant::run(int steps) {
   start();
-  executor_->result();
+  for (int i = 1; i < steps; ++i) {
+    start();
+    executor_->result();
+  }
+  loss_ = executor_->result().loss;
 }
 
 double CudaVariant::host_s() {

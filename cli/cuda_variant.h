@@ -18,8 +18,9 @@ struct CudaVariantOptions {
   ActionWatch* watch = nullptr;  // sees each action; nothing is captured then
 };
 
-// One way of running the same steps, on this rank, with all state on its GPU: ranks that
-// are several exchange it there. Construction is collective, and runs the first few.
+// One way of running the same steps, on this rank, with all state on its GPU: ranks
+// that are several exchange it there. Construction is collective, and runs the first
+// few.
 class CudaVariant {
  public:
   CudaVariant(const CudaCase& bench, const BenchTrainArgs& args, const Batch& batch,
@@ -27,14 +28,14 @@ class CudaVariant {
 
   // Steps behind one another, as training runs them.
   void take_turn();
-  // One step, waited for.
-  void run_alone();
+  // Each begins before the result of the one before it is known; all are waited for.
+  void run(int steps);
   // How long the host is busy with one step: nothing is queued before it.
   double host_s();
 
   double step_s() const;
   double first_s() const { return first_s_; }
-  double loss() { return executor_->result().loss; }
+  double loss() const { return loss_; }
   int64_t peak_bytes() const { return executor_->device_peak_bytes(); }
   const Executor& executor() const { return *executor_; }
 
@@ -46,7 +47,7 @@ class CudaVariant {
   std::unique_ptr<UpdateRule> rule_;
   std::unique_ptr<Executor> executor_;
   std::vector<double> step_s_;
-  double first_s_ = 0;
+  double first_s_ = 0, loss_ = 0;
   int64_t number_ = 0;
 };
 

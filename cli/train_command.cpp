@@ -145,7 +145,10 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
       parse_layout(plan.args.layout, options.ranks * options.max_nodes);
   GeneratorOptions step = step_options(plan.config, plan.args.exact);
   step.slices = slices_for(step.slices, layout, plan.config.get_int("batch"));
-  if (plan.args.device == "cuda") step.memory = MemoryIn::kBoth;
+  // Where the ranks that meet find otherwise they say so.
+  const bool offloads = step.offload || step.offload_parameters;
+  if (plan.args.device == "cuda")
+    step.memory = offloads ? MemoryIn::kBoth : MemoryIn::kDevice;
   generate({}, layout, step);
   make_update_rule(update_options(plan.config));  // refuses what there is not
   require_slices(plan.config.get_int("batch"), step.slices);

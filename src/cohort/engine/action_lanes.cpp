@@ -10,6 +10,8 @@ ActionLanes::ActionLanes(CudaLane& device, const Role& role)
     for (const int earlier : action.waits)
       if (role.actions[earlier].lane != action.lane) is_awaited_[earlier] = true;
   }
+  const int lanes = beside_.empty() ? 0 : *beside_.rbegin() + 1;
+  first_mark_ = device.make_marks(static_cast<int>(role.actions.size()) + lanes);
 }
 
 void ActionLanes::begin() {
@@ -23,9 +25,10 @@ void ActionLanes::run(int index, const std::function<void()>& work) {
   const Action& action = role_.actions[index];
   device_.run_beside(action.lane, [&] {
     for (const int earlier : action.waits)
-      if (role_.actions[earlier].lane != action.lane) device_.wait_for_mark(earlier);
+      if (role_.actions[earlier].lane != action.lane)
+        device_.wait_for_mark(mark_of(earlier));
     work();
-    if (is_awaited_[index]) device_.set_mark(index);
+    if (is_awaited_[index]) device_.set_mark(mark_of(index));
   });
 }
 

@@ -27,12 +27,14 @@ class ActionLanes {
   void run(int index, const std::function<void()>& work);
 
  private:
-  int begin_mark() const { return static_cast<int>(role_.actions.size()); }
+  int mark_of(int index) const { return first_mark_ + index; }
+  int begin_mark() const { return mark_of(static_cast<int>(role_.actions.size())); }
   int end_mark(int lane) const { return begin_mark() + lane; }
 
   CudaLane& device_;
   const Role& role_;
-  std::set<int> beside_;          // lanes but that of computing
+  std::set<int> beside_;  // lanes but that of computing
+  int first_mark_;
   std::vector<bool> is_awaited_;  // by action: in another lane
 };
 

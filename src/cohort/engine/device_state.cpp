@@ -75,6 +75,16 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
   scale_ = at::full({1}, half ? options.loss_scale.initial : 1.0, on.dtype(at::kFloat));
   good_steps_ = at::zeros({1}, on.dtype(at::kInt));
   seed_ = at::ones({}, on.dtype(at::kFloat));
+  int mark = lane.make_marks(kStepsInFlight);
+  const auto copy_of = [&](const Tensor& there) {
+    return at::empty(there.sizes(),
+                     there.options().device(at::kCPU).pinned_memory(there.is_cuda()));
+  };
+  for (auto& result : results_) {
+    result.numbers = copy_of(numbers_);
+    result.sums = copy_of(step.sums.values());
+    result.mark = mark++;
+  }
 }
 
 std::unique_ptr<ShareUpdate> DeviceState::update_of(int bucket,
@@ -211,16 +221,35 @@ void DeviceState::has_replayed() {
   updated_.assign(updates_.size(), true);
 }
 
-// A copy to the host would wait for a lost peer without end.
-void DeviceState::settle() {
-  groups_.world->so_far().wait();
-  step_.sums.settle();
-  require_expected({.step = step_.step, .expected = expected_}, step_.sums.drawn());
-  conclude();
+void DeviceState::leave_result() {
+  const c10::NoGradGuard no_grad;
+  Result& result = results_[step_.step % kStepsInFlight];
+  COHORT_CHECK(
+      std::ranges::find(left_, &result) == left_.end(), "step ", step_.step + 1,
+      " is started, and nobody has asked for the result of step ", result.step + 1);
+  result.step = step_.step;
+  result.expected = expected_;
+  result.numbers.copy_(numbers_, /*non_blocking=*/true);
+  result.sums.copy_(step_.sums.values(), /*non_blocking=*/true);
+  lane_.set_mark(result.mark);
+  result.lane = groups_.world->so_far();
+  left_.push_back(&result);
 }
 
-void DeviceState::conclude() {
-  const StepNumbers numbers = read_step_numbers(numbers_);
+// The lane may wait for a lost peer without end; its Work does not.
+void DeviceState::settle() {
+  COHORT_CHECK(!left_.empty(), "no step was started");
+  Result& result = *left_.front();
+  std::exchange(result.lane, {}).wait();
+  lane_.reach_mark(result.mark);
+  left_.pop_front();
+  step_.sums.settle(result.sums);
+  require_expected({.step = result.step, .expected = result.expected},
+                   step_.sums.drawn());
+  conclude(result.step, read_step_numbers(result.numbers));
+}
+
+void DeviceState::conclude(int64_t step, const StepNumbers& numbers) {
   step_.norm = numbers.norm;
   step_.skipped = numbers.gate == 0;
   standing_ = {.phase = Standing::Phase::kCommitted, .against = step_.skipped};
@@ -228,7 +257,7 @@ void DeviceState::conclude() {
   const std::string name = bad_gradient();
   throw Error(
       ErrorKind::kBug,
-      text("[engine] step ", step_.step + 1, ": ",
+      text("[engine] step ", step + 1, ": ",
            name.empty() ? std::string("a gradient that another rank sums")
                         : text("the gradient of ", name),
            name.empty() ? " is no number" : " is not finite", kNotFiniteAdvice));
@@ -298,8 +327,9 @@ void DeviceState::finish(bool skip) {
   for (int i = 0; i < static_cast<int>(updates_.size()); ++i)
     if (!updated_[i]) update(i);
   if (!is_committed_) commit();
+  left_.clear();
   step_.sums.settle();
-  conclude();
+  conclude(step_.step, read_step_numbers(numbers_));
 }
 
 std::string DeviceState::small_state() {

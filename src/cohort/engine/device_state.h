@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +47,7 @@ class DeviceState final : public StateSide {
   void update(int bucket) override;
   void commit() override;
   void has_replayed() override;
+  void leave_result() override;
   void settle() override;
   Standing standing() override;
   void finish(bool skip) override;
@@ -58,13 +61,22 @@ class DeviceState final : public StateSide {
     std::unique_ptr<ShareUpdate> own, mirror;
   };
 
+  // What a step came to, as it leaves the device while the next is under way.
+  struct Result {
+    int64_t step = 0;
+    std::optional<SampleSum> expected;
+    Tensor numbers, sums;  // of the host
+    int mark = 0;
+    Work lane;
+  };
+
   std::unique_ptr<ShareUpdate> update_of(int bucket, const ShareState& share) const;
   Tensor published(int bucket) const;
   ShareMemory memory_of(int bucket) const;
   void set_scale();
   void look_at(int bucket);
   void open_gate();
-  void conclude();
+  void conclude(int64_t step, const StepNumbers& numbers);
   void forget_started();
   std::string bad_gradient() const;
 
@@ -91,6 +103,9 @@ class DeviceState final : public StateSide {
   Tensor unexpected_;          // a bool: other samples were drawn than the step has
   Tensor seed_;                // of backward
   Tensor scale_, good_steps_;  // of the loss, for float16
+
+  std::array<Result, kStepsInFlight> results_;  // in turns
+  std::deque<Result*> left_;                    // not yet known, oldest first
 
   // What was started of the step in flight, and what is known of it.
   std::optional<SampleSum> expected_;

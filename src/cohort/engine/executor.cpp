@@ -63,11 +63,6 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
   if (lane_) lane_->wait_for_device();
 }
 
-StepResult Executor::run(const StepInput& input) {
-  start(input);
-  return result();
-}
-
 void Executor::start(const StepInput& input) {
   step_.begin(input.step, input.rate);
   if (input.stop) step_.sums.ask_to_stop();
@@ -77,18 +72,23 @@ void Executor::start(const StepInput& input) {
       compute_->begin_step(input, end_->seed());
       step_.sums.send();
       run_list(input);
+      end_->leave_result();
     });
   });
+  if (!lane_) step_.split.wait += interpreter_.waited();
+  splits_.push_back(step_.split);
 }
 
 StepResult Executor::result() {
+  StepSplit split = splits_.front();
+  splits_.pop_front();
   or_abandon([&] {
-    if (!lane_) return end_->settle();
-    Timed timed(step_.split.forward);
-    lane_->run([&] { end_->settle(); });
+    Timed timed(split.forward);
+    in_lane([&] { end_->settle(); });
   });
-  if (!lane_) step_.split.wait += interpreter_.waited();
-  return sums_of_step();
+  StepResult result = sums_of_step();
+  result.split = split;
+  return result;
 }
 
 template <typename Work>
@@ -127,6 +127,7 @@ void Executor::abandon() {
   channels_.leave_blocks();
   interpreter_.abandon();
   if (graph_) graph_->drop();
+  splits_.clear();
   compute_->abandon();
 }
 

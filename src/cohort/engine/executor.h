@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,11 +43,11 @@ class Executor final : public StepRunner, private Performer {
            const ExecutorOptions& options);
   ~Executor() override;
 
-  StepResult run(const StepInput& input) override;
-  // The same in two: on a device start() waits for nothing. After several of them
-  // result() is that of the last, and an error is told of only if that step has it.
-  void start(const StepInput& input);
-  StepResult result();
+  // On a device start() waits for nothing.
+  void start(const StepInput& input) override;
+  StepResult result() override;
+  // A step that others may have to finish is known of before the next begins.
+  bool runs_ahead() const override { return lane_ && !schedule_.elastic; }
   // Whether steps of the usual shapes are replayed as one graph.
   bool captured() const { return graph_ && graph_->captured(); }
   WeightedLoss evaluate(const Schedule& forward, const Batch& batch) override;
@@ -109,6 +110,7 @@ class Executor final : public StepRunner, private Performer {
   RankChannels channels_;
   CheckedCalls calls_;
   StepInFlight step_;
+  std::deque<StepSplit> splits_;  // of steps on a device, whose results are to come
   FlatState state_;
   GradientSums gradients_;
   std::unique_ptr<StepGraph> graph_;    // null where there is no lane

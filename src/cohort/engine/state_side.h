@@ -35,7 +35,9 @@ class StateSide {
   virtual void commit() = 0;
   // All that begin_step() is followed by was started at once.
   virtual void has_replayed() {}
-  // Until the host knows what the step came to.
+  // The last of a step that is started: what it came to goes on its way to the host.
+  virtual void leave_result() {}
+  // Until the host knows what the first step came to that it does not know of.
   virtual void settle() {}
 
   virtual Standing standing() = 0;

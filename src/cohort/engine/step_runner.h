@@ -45,7 +45,7 @@ struct ExecutorOptions {
   bool leaves_out = true;
 
   ComputeOn compute_on = ComputeOn::kHost;
-  int gpu = 0;          // number of this rank's, on its node
+  int gpu = 0;  // number of this rank's, on its node
   // Ranks exchange memory of their GPUs: so the state of several may lie there, too.
   bool exchanges_on_gpu = false;
   bool capture = true;  // off: every kernel of a GPU is started by the host
@@ -122,6 +122,8 @@ struct ActionWait {
   double seconds = 0;
 };
 
+inline constexpr int kStepsInFlight = 2;
+
 // Which pieces of the state a rank names.
 enum class Holding {
   kOwned,  // of all ranks together each element once
@@ -137,7 +139,16 @@ class StepRunner {
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
 
-  virtual StepResult run(const StepInput& input) = 0;
+  // run() in two: what of the step is not done when start() returns is done when
+  // result() does. A runner that runs_ahead() may have kStepsInFlight started: then
+  // result() is that of the oldest, and its state that of none of them.
+  virtual void start(const StepInput& input) = 0;
+  virtual StepResult result() = 0;
+  virtual bool runs_ahead() const { return false; }
+  StepResult run(const StepInput& input) {
+    start(input);
+    return result();
+  }
 
   // Runs a forward-only schedule: sum, count and correct answers of this rank's batch,
   // which may be empty. Collective where parameters are sharded. The schedule stays as

@@ -16,6 +16,7 @@ StepSums::StepSums(Communicator& comm, int64_t listed, at::Device device)
   values_ = device.is_cpu() ? comm.allocate({count}, at::kDouble)
                             : at::zeros({count}, doubles.device(device));
   host_ = device.is_cpu() ? values_ : at::zeros({count}, doubles);
+  read_ = device.is_cpu() ? values_ : at::zeros({count}, doubles);
   host_expected_ = at::zeros({kExpected}, at::kLong);
   expected_ = host_expected_.to(device);
 }
@@ -48,8 +49,10 @@ Tensor StepSums::is_unexpected() const {
   return other.logical_and_(expected_[kAsks] != 0);
 }
 
-void StepSums::settle() {
-  if (!host_.is_same(values_)) host_.copy_(values_);
+void StepSums::settle() { settle(values_); }
+
+void StepSums::settle(const Tensor& copied) {
+  if (!read_.is_same(copied)) read_.copy_(copied);
 }
 
 void StepSums::add_loss(const Tensor& sum, double count) {

@@ -39,7 +39,11 @@ class StepSums {
   // there.
   void send();
   Work reduce();  // collective
-  void settle();  // waits for the device
+  // What is read from here on: the sums as they are, for which it waits, or a copy of
+  // values() that was made when they were complete.
+  void settle();
+  void settle(const Tensor& copied);
+  const Tensor& values() const { return values_; }
 
   // The same as values where they are summed: what the loss is a mean over, and one
   // bool, that all ranks together drew something else than was sent as expected.
@@ -61,12 +65,13 @@ class StepSums {
   enum Expected { kAsks, kSum, kNumber, kExpected };
 
   double& at(int64_t field) { return host_.data_ptr<double>()[field]; }
-  double at(int64_t field) const { return host_.const_data_ptr<double>()[field]; }
+  double at(int64_t field) const { return read_.const_data_ptr<double>()[field]; }
 
   Communicator& comm_;
   int64_t room_;   // for the ids of a rank, each as id + 1; 0: none
   Tensor values_;  // the fields, then that room for each rank; where they are summed
-  Tensor host_;    // the same memory, or its copy on the host
+  Tensor host_;    // the same memory, or what this rank gives, on the host
+  Tensor read_;    // the same, or what came of it
   Tensor expected_, host_expected_;
   SampleSum mine_;
 };

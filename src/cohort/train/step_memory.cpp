@@ -34,6 +34,7 @@ MemoryIn memory_for(const Layout& layout, const GeneratorOptions& step,
 PlacedMemory available_to_rank(int ranks, const ExecutorOptions& options) {
   ranks = std::max(1, ranks);
   PlacedMemory here{.host = available_memory() / ranks, .gpu = 0};
+  if (options.compute_on == ComputeOn::kStaged) here.gpu = here.host;
   if (options.compute_on != ComputeOn::kCuda) return here;
   const int gpus = std::max(1, cuda_device_count());
   here.gpu = cuda_free_memory(options.gpu) / ((ranks + gpus - 1) / gpus);

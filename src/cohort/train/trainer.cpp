@@ -140,11 +140,11 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
 
 DoneEvent Trainer::fit() {
   try {
-    while (committed_ < total_steps_ && !progress_.stopping) {
-      if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+    while (committed_ < total_steps_ && (!progress_.stopping || pace_.is_ahead)) {
+      if (must_validate(committed_)) validate(committed_ / sampler_.steps_per_epoch());
       step();
     }
-    if (must_validate()) validate(committed_ / sampler_.steps_per_epoch());
+    if (must_validate(committed_)) validate(committed_ / sampler_.steps_per_epoch());
     return finish();
   } catch (const CommError&) {
     progress_.lost = std::chrono::steady_clock::now();
@@ -157,18 +157,17 @@ DoneEvent Trainer::fit() {
 }
 
 // What goes to a disk is compared before.
-bool Trainer::must_compare() const {
+bool Trainer::must_compare(int64_t step) const {
   if (options_.drift_every_steps == 0) return false;
-  return committed_ % options_.drift_every_steps == 0 ||
-         options_.keep.is_due(committed_) || committed_ == total_steps_ ||
-         progress_.stopping;
+  return step % options_.drift_every_steps == 0 || options_.keep.is_due(step) ||
+         step == total_steps_ || (progress_.stopping && !pace_.is_ahead);
 }
 
 // An epoch whose validation a lost rank has cut off is validated by the next world.
-bool Trainer::must_validate() const {
-  const int64_t epoch = committed_ / sampler_.steps_per_epoch();
+bool Trainer::must_validate(int64_t step) const {
+  const int64_t epoch = step / sampler_.steps_per_epoch();
   return valid_ && options_.valid_every_epochs > 0 && epoch > progress_.validated &&
-         committed_ % sampler_.steps_per_epoch() == 0 &&
+         step % sampler_.steps_per_epoch() == 0 &&
          epoch % options_.valid_every_epochs == 0;
 }
 
@@ -215,24 +214,43 @@ int Trainer::asked_to_stop() const {
   return signal || !options_.membership ? signal : options_.membership->stop_signal();
 }
 
+void Trainer::start(int64_t step) {
+  const Position position = sampler_.position(step);
+  runner_->start({.step = step,
+                  .rate = rate_.at(step),
+                  .batch = [&](int slice) { return batch_of(step, slice); },
+                  .stop = asked_to_stop() != 0,
+                  .whole = sampler_.is_whole(position),
+                  .sample_key = sample_key(options_.seed, position.epoch),
+                  .expected = sampler_.batch_sum(position)});
+}
+
+// The state that the step at hand leaves must not be asked for: by nobody on any rank.
+bool Trainer::may_run_ahead() const {
+  const int64_t next = committed_ + 1;
+  return runner_->runs_ahead() && next < total_steps_ && !progress_.stopping &&
+         !must_compare(next) && !options_.keep.is_due(next) && !must_validate(next);
+}
+
 void Trainer::step() {
   // A world of one waits for nobody who could tell it.
   if (options_.membership && options_.membership->is_over())
     throw CommError("[train] this world is over");
-  const auto begin = std::chrono::steady_clock::now();
-  const Position position = sampler_.position(committed_);
-  const StepResult result =
-      runner_->run({.step = committed_,
-                    .rate = rate_.at(committed_),
-                    .batch = [&](int slice) { return batch_of(committed_, slice); },
-                    .stop = asked_to_stop() != 0,
-                    .whole = sampler_.is_whole(position),
-                    .sample_key = sample_key(options_.seed, position.epoch),
-                    .expected = sampler_.batch_sum(position)});
-  const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
+  const bool under_way = std::exchange(pace_.is_ahead, false);
+  if (!under_way) {
+    pace_.turned = std::chrono::steady_clock::now();
+    start(committed_);
+  }
+  if (may_run_ahead()) {
+    start(committed_ + 1);
+    pace_.is_ahead = true;
+  }
+  const StepResult result = runner_->result();
+  const auto now = std::chrono::steady_clock::now();
+  const double seconds = Seconds(now - std::exchange(pace_.turned, now)).count();
   lateness_.add(seconds);
   conclude(result, seconds);
-  if (must_compare()) compare_replicas();
+  if (must_compare(committed_)) compare_replicas();
   look_for_slow_rank();
   keeper_.after_step(run_state());
 }
@@ -247,7 +265,7 @@ void Trainer::conclude(const StepResult& result, double seconds) {
                      ", so the run stops; a lower optim.lr or a warm-up may help"));
   progress_.loss = result.loss;
   progress_.stopping |= result.stop;
-  journal_.step(committed_, result, seconds, must_compare(), progress_);
+  journal_.step(committed_, result, seconds, must_compare(committed_), progress_);
 }
 
 // Every data-parallel rank looks at its part, in equally many turns: a model that is

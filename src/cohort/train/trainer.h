@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -83,12 +84,14 @@ class Trainer {
   void adopt(StepRunner& fresh, std::span<const Stand> stands,
              const std::vector<int>& odd);
   void compare_replicas();
-  bool must_compare() const;
+  bool must_compare(int64_t step) const;
   bool heal(const std::string& line, const ReplicaReport& found);
   bool go_back(const std::string& why);
   void look_for_slow_rank();
-  bool must_validate() const;
+  bool must_validate(int64_t step) const;
   int asked_to_stop() const;
+  void start(int64_t step);
+  bool may_run_ahead() const;
   void step();
   void conclude(const StepResult& result, double seconds);
   void validate(int64_t epoch);
@@ -126,6 +129,11 @@ class Trainer {
     std::vector<std::string> step_fields = {}, valid_fields = {};
   };
   Share share_;
+  struct Pace {
+    bool is_ahead = false;  // the step behind the last that was committed is started
+    std::chrono::steady_clock::time_point turned;  // when a result was last asked for
+  };
+  Pace pace_;
 
   // Of the run, as this process knows it: they outlive worlds.
   int64_t committed_ =

@@ -49,6 +49,7 @@ void Trainer::settle(std::unique_ptr<StepRunner> fresh, std::span<const Stand> s
 void Trainer::hold(std::unique_ptr<StepRunner> fresh, int64_t steps) {
   runner_ = std::move(fresh);
   committed_ = steps;
+  pace_ = {};
   begun_ = true;
   sound_until_ = Stand::kAll;
 }

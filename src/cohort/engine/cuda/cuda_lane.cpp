@@ -80,9 +80,16 @@ class Lane final : public CudaLane {
     work();
   }
 
+  int make_marks(int count) override {
+    const int first = static_cast<int>(marks_.size());
+    marks_.resize(first + count);
+    return first;
+  }
+
+  void reach_mark(int mark) override { marks_.at(mark).synchronize(); }
+
   void set_mark(int mark) override {
-    if (mark >= static_cast<int>(marks_.size())) marks_.resize(mark + 1);
-    marks_[mark].record(c10::cuda::getCurrentCUDAStream(stream_.device_index()));
+    marks_.at(mark).record(c10::cuda::getCurrentCUDAStream(stream_.device_index()));
   }
 
   void wait_for_mark(int mark) override {

@@ -43,6 +43,8 @@ class CudaLane {
   // current stream begins behind that. A mark is set before it is waited for.
   virtual void set_mark(int mark) = 0;
   virtual void wait_for_mark(int mark) = 0;
+  virtual int make_marks(int count) = 0;  // numbers from there on are the caller's
+  virtual void reach_mark(int mark) = 0;  // blocks until what was marked is done
   // Memory that was allocated in another stream is not used again before the lane is
   // done with it, in what it was given until the last reference goes.
   virtual void takes(const Tensor& tensor) = 0;

@@ -15,6 +15,8 @@ class HostLane final : public CudaLane {
   void run_beside(int, const std::function<void()>& work) override { work(); }
   void set_mark(int) override {}
   void wait_for_mark(int) override {}
+  int make_marks(int) override { return 0; }
+  void reach_mark(int) override {}
   void takes(const Tensor&) override {}
   bool can_capture() const override { return false; }
   int capture(const std::function<void()>&) override {

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trainer that starts a step before it knows the result of the one before: with the
+// host in the place of a device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cohort/core/testing_folder.h"
+#include "cohort/data/synthetic.h"
+#include "cohort/nn/models.h"
+#include "cohort/train/testing_reporter.h"
+#include "cohort/train/trainer.h"
+#include "support/ranks.h"
+
+namespace cohort {
+namespace {
+
+TrainerOptions ahead_options(ComputeOn on) {
+  TrainerOptions options;
+  options.epochs = 2;
+  options.batch = 30;  // 100 samples: 4 steps an epoch, the last with 10
+  options.slices = 3;
+  options.rate.base = 0.02;
+  options.started = std::chrono::system_clock::now();
+  options.execute.compute_on = on;
+  return options;
+}
+
+struct AheadRun {
+  std::unique_ptr<Dataset> data = make_synthetic({.size = 100, .shape = {1, 28, 28}});
+  std::unique_ptr<Dataset> valid = make_synthetic({.size = 37, .shape = {1, 28, 28}});
+  Chain chain = make_cnn({.width = 4}, {.seed = 2});
+  test::Recorder recorder;
+  std::atomic<int> stop{0};
+
+  DoneEvent fit(const TrainerOptions& options) {
+    DoneEvent done;
+    test::run_local_ranks(1, 0, [&](Communicator& comm) {
+      Trainer trainer(chain, *data, valid.get(), options, stop);
+      trainer.enter(comm, &recorder);
+      done = trainer.fit();
+    });
+    return done;
+  }
+
+  std::vector<double> losses() const {
+    std::vector<double> all;
+    for (const auto& step : recorder.steps) all.push_back(step.loss);
+    return all;
+  }
+};
+
+TEST(TrainerAhead, TrainsAsOneThatWaitsForEachStep) {
+  AheadRun waits, ahead;
+  const DoneEvent host = waits.fit(ahead_options(ComputeOn::kHost));
+  const DoneEvent device = ahead.fit(ahead_options(ComputeOn::kStaged));
+  EXPECT_EQ(device.weights_hash, host.weights_hash);
+  EXPECT_EQ(device.steps, 8);
+  EXPECT_EQ(ahead.losses(), waits.losses());
+  EXPECT_EQ(ahead.recorder.valids.size(), 2u);
+  EXPECT_EQ(device.accuracy, host.accuracy);
+}
+
+// A step that is under way when one is told to stop is the last.
+TEST(TrainerAhead, StopsBehindTheStepThatIsUnderWay) {
+  AheadRun run;
+  run.stop = 15;
+  const DoneEvent done = run.fit(ahead_options(ComputeOn::kStaged));
+  EXPECT_EQ(done.stop_signal, 15);
+  EXPECT_EQ(done.steps, 2);
+  EXPECT_EQ(run.recorder.steps.size(), 2u);
+}
+
+// What a file gets is the state of its own step.
+TEST(TrainerAhead, CheckpointsAreThoseOfTheirStep) {
+  const test::TempFolder folder;
+  TrainerOptions options = ahead_options(ComputeOn::kStaged);
+  options.keep = {.dir = folder / "checkpoints", .every_steps = 3};
+  options.max_steps = 5;
+  AheadRun first;
+  first.fit(options);
+  options.keep.resume = true;
+  options.max_steps = 8;
+  AheadRun resumed, whole;
+  EXPECT_EQ(resumed.fit(options).weights_hash,
+            whole.fit(ahead_options(ComputeOn::kHost)).weights_hash);
+}
+
+}  // namespace
+}  // namespace cohort
