@@ -3,8 +3,11 @@
 
 namespace cohort {
 
-ActionLanes::ActionLanes(CudaLane& device, const Role& role)
-    : device_(device), role_(role), is_awaited_(role.actions.size(), false) {
+ActionLanes::ActionLanes(CudaLane& device, const Role& role, StepClock* clock)
+    : device_(device),
+      role_(role),
+      clock_(clock),
+      is_awaited_(role.actions.size(), false) {
   for (const auto& action : role.actions) {
     if (action.lane != kComputeLane) beside_.insert(action.lane);
     for (const int earlier : action.waits)
@@ -23,16 +26,20 @@ void ActionLanes::begin() {
 
 void ActionLanes::run(int index, const std::function<void()>& work) {
   const Action& action = role_.actions[index];
+  const bool timed = clock_ && action.lane == kComputeLane;
   device_.run_beside(action.lane, [&] {
+    if (timed) clock_->reach(index);
     for (const int earlier : action.waits)
       if (role_.actions[earlier].lane != action.lane)
         device_.wait_for_mark(mark_of(earlier));
+    if (timed) clock_->act(index);
     work();
     if (is_awaited_[index]) device_.set_mark(mark_of(index));
   });
 }
 
 void ActionLanes::end() {
+  if (clock_) device_.run([&] { clock_->end(); });
   for (const int lane : beside_) {
     device_.run_beside(lane, [&] { device_.set_mark(end_mark(lane)); });
     device_.run([&] { device_.wait_for_mark(end_mark(lane)); });

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/step_clock.h"
 #include "cohort/step/schedule.h"
 
 namespace cohort {
@@ -17,7 +18,8 @@ namespace cohort {
 // Borrows all it is given. Thread safety: none.
 class ActionLanes {
  public:
-  ActionLanes(CudaLane& device, const Role& role);
+  // `clock` is told of the compute lane; null: nobody asks for times.
+  ActionLanes(CudaLane& device, const Role& role, StepClock* clock = nullptr);
 
   // Lanes begin behind what the compute lane was given before; and it goes on behind
   // all of them.
@@ -33,6 +35,7 @@ class ActionLanes {
 
   CudaLane& device_;
   const Role& role_;
+  StepClock* clock_;
   std::set<int> beside_;  // lanes but that of computing
   int first_mark_;
   std::vector<bool> is_awaited_;  // by action: in another lane

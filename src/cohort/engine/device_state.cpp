@@ -83,6 +83,7 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
   for (auto& result : results_) {
     result.numbers = copy_of(numbers_);
     result.sums = copy_of(step.sums.values());
+    if (step.clock) result.times = copy_of(step.clock->times());
     result.mark = mark++;
   }
 }
@@ -229,8 +230,10 @@ void DeviceState::leave_result() {
       " is started, and nobody has asked for the result of step ", result.step + 1);
   result.step = step_.step;
   result.expected = expected_;
+  result.loading = step_.split.data;
   result.numbers.copy_(numbers_, /*non_blocking=*/true);
   result.sums.copy_(step_.sums.values(), /*non_blocking=*/true);
+  if (step_.clock) result.times.copy_(step_.clock->times(), /*non_blocking=*/true);
   lane_.set_mark(result.mark);
   result.lane = groups_.world->so_far();
   left_.push_back(&result);
@@ -244,6 +247,8 @@ void DeviceState::settle() {
   lane_.reach_mark(result.mark);
   left_.pop_front();
   step_.sums.settle(result.sums);
+  if (step_.clock)
+    step_.device_split = step_.clock->split_of(result.times, result.loading);
   require_expected({.step = result.step, .expected = result.expected},
                    step_.sums.drawn());
   conclude(result.step, read_step_numbers(result.numbers));

@@ -65,7 +65,8 @@ class DeviceState final : public StateSide {
   struct Result {
     int64_t step = 0;
     std::optional<SampleSum> expected;
-    Tensor numbers, sums;  // of the host
+    double loading = 0;  // seconds, of the host
+    Tensor numbers, sums, times;  // of the host
     int mark = 0;
     Work lane;
   };

@@ -88,6 +88,7 @@ StepResult Executor::result() {
   });
   StepResult result = sums_of_step();
   result.split = split;
+  if (step_.clock) result.split = step_.device_split;
   return result;
 }
 
@@ -110,8 +111,7 @@ void Executor::in_lane(const std::function<void()>& work) {
 
 void Executor::run_list(const StepInput& input) {
   if (!graph_) return interpreter_.run(*this, input.in_turn);
-  // The device does forward and backward as one; the host sees only their end. How
-  // long it took to start each says nothing.
+  // How long it took to start each part says nothing.
   const StepSplit before = step_.split;
   const bool replayed = graph_->run(input.whole, [&] {
     if (lanes_) lanes_->begin();

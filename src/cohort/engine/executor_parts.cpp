@@ -45,7 +45,9 @@ std::unique_ptr<StepBatches> Executor::make_batches(int first) {
                         !is_disturbed && !options_.watch;
   graph_ = std::make_unique<StepGraph>(
       *lane_, *batches, StepGraph::Options{.captures = captures, .alone = alone});
-  if (lane_->device().is_cuda()) lanes_ = std::make_unique<ActionLanes>(*lane_, role_);
+  if (!lane_->device().is_cuda()) return batches;
+  step_.clock = std::make_unique<StepClock>(role_, *home_.kernels);
+  lanes_ = std::make_unique<ActionLanes>(*lane_, role_, step_.clock.get());
   return batches;
 }
 

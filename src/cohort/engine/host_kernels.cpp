@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 
@@ -203,6 +204,12 @@ class HostKernels final : public StateKernels {
          .first = first,
          .stride = stride},
         seed));
+  }
+
+  void write_time(const Tensor& at) override {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    *at.mutable_data_ptr<int64_t>() =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   }
 
   std::unique_ptr<ShareUpdate> make_share_update(

@@ -136,6 +136,9 @@ class StateKernels {
   virtual void sum_elements(const Tensor& data, int64_t first, int64_t stride,
                             uint64_t seed, const Tensor& sum) = 0;
 
+  // What the clock of the device says then: `at` is one int64, nanoseconds.
+  virtual void write_time(const Tensor& at) = 0;
+
   virtual std::unique_ptr<ShareUpdate> make_share_update(
       const ShareUpdateOptions& options) = 0;
 

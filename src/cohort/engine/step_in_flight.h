@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "cohort/engine/step_clock.h"
 #include "cohort/engine/step_sums.h"
 #include "cohort/observe/meter.h"
 
@@ -31,7 +33,9 @@ struct StepInFlight {
   bool skipped = false;    // the ranks voted against it
   std::string not_finite;  // which gradient is no number, if one was found
   StepSplit split;
+  StepSplit device_split;  // of the step that was settled last, where there is a clock
   StepSums sums;
+  std::unique_ptr<StepClock> clock;  // of a device; null: the host's is looked at
 };
 
 }  // namespace cohort

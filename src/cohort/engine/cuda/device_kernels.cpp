@@ -31,6 +31,7 @@ enum OtherKernel {
   kNorm = kFold + static_cast<int>(kDepths.size()),
   kVote,
   kCount,
+  kTime,
   kAddChunks,
   kElements,  // by log2 of their bytes
 };
@@ -192,6 +193,10 @@ class DeviceKernels final : public StateKernels {
                                      static_cast<uint64_t*>(sum.data_ptr())});
   }
 
+  void write_time(const Tensor& at) override {
+    launch(kTime, 1, kernels::TimeArguments{at.data_ptr<int64_t>()});
+  }
+
   // Shares with the same rule and dtypes have one program.
   std::unique_ptr<ShareUpdate> make_share_update(
       const ShareUpdateOptions& options) override {
@@ -253,6 +258,7 @@ KernelProgram sum_program() {
   add("norm", "NormArguments");
   add("cast_vote", "VoteArguments");
   add("count_votes", "CountArguments");
+  add("write_time", "TimeArguments");
   add("add_chunks", "TreeArguments");
   for (const int bits : {8, 16, 32, 64})
     add(text("sum_elements<uint", bits, "_t>"), "ElementArguments");

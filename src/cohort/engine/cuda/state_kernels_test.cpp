@@ -161,6 +161,14 @@ TEST_P(StateKernelsTest, MarksWhatIsNotFiniteInChunks) {
     }
 }
 
+TEST_P(StateKernelsTest, TheClockGoesOn) {
+  const Tensor times = zeros({2}, at::kLong);
+  kernels_->write_time(times.narrow(0, 0, 1));
+  kernels_->write_time(times.narrow(0, 1, 1));
+  EXPECT_GT(times[0].item<int64_t>(), 0);
+  EXPECT_GE(times[1].item<int64_t>(), times[0].item<int64_t>());
+}
+
 TEST_P(StateKernelsTest, AVoteIsCastUnlessTheRankIsStopped) {
   const Tensor numbers = make_step_numbers(kernels_->device());
   send_step_numbers(numbers, {.step = 7});

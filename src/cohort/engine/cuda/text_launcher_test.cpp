@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <map>
 
 #include "cohort/core/error.h"
@@ -24,6 +25,9 @@ static GridIndex blockIdx, gridDim;
 constexpr GridIndex threadIdx{0}, blockDim{1};
 
 inline void __syncthreads() {}
+inline int64_t device_time() {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
 inline void atomicAdd(unsigned long long* to, unsigned long long x) { *to += x; }
 inline float __uint_as_float(unsigned int bits) { return std::bit_cast<float>(bits); }
 inline unsigned int __float_as_uint(float x) { return std::bit_cast<unsigned int>(x); }
@@ -78,6 +82,7 @@ const std::map<std::string, TextKernel>& text_kernels() {
       COHORT_KERNEL(NormArguments, norm),
       COHORT_KERNEL(VoteArguments, cast_vote),
       COHORT_KERNEL(CountArguments, count_votes),
+      COHORT_KERNEL(TimeArguments, write_time),
       COHORT_KERNEL(TreeArguments, add_chunks),
       COHORT_KERNEL(ElementArguments, sum_elements<uint8_t>),
       COHORT_KERNEL(ElementArguments, sum_elements<uint16_t>),

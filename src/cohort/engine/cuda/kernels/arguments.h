@@ -123,6 +123,10 @@ struct ElementArguments {
   uint64_t* sum;
 };
 
+struct TimeArguments {
+  int64_t* at;
+};
+
 // What a rule has for all steps.
 struct RuleNumbers {
   double momentum, beta1, beta2, eps, trust;

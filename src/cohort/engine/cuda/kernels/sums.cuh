@@ -144,6 +144,10 @@ __device__ inline void mark_chunks_not_finite(const FiniteArguments& a) {
   if (!finite) *a.flag = 1;
 }
 
+__device__ inline void write_time(const TimeArguments& a) {
+  if (thread_of_grid() == 0) *a.at = device_time();
+}
+
 // The host may write the word that stops it at any time.
 __device__ inline void cast_vote(const VoteArguments& a) {
   if (thread_of_grid() != 0 || *a.hindered) return;

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cohort/engine/state_kernels.h"
+#include "cohort/observe/meter.h"
+#include "cohort/step/schedule.h"
+
+namespace cohort {
+
+// Where the time of a step goes on a device, by its own clock: kernels of the compute
+// lane write the time where the list turns from one part of a step to another, and
+// around waits for other lanes. They are part of a captured step, so a replay has times
+// as any other.
+//
+// Borrows all it is given. Thread safety: none.
+class StepClock {
+ public:
+  StepClock(const Role& role, StateKernels& kernels);
+
+  // An action of the compute lane: before it waits for others, and behind that.
+  void reach(int index) { mark(reach_[index]); }
+  void act(int index) { mark(act_[index]); }
+  void end() { mark(static_cast<int>(parts_.size())); }
+
+  // On the device; and what a copy of them says, once the step is over: steps come in
+  // their order. Of loading, as long as the host says it took, what the device has
+  // waited for between two steps counts.
+  const Tensor& times() const { return times_; }
+  StepSplit split_of(const Tensor& times, double loading);
+
+ private:
+  using Part = double StepSplit::*;
+
+  void mark(int number);
+  int add(Part part);
+
+  StateKernels& kernels_;
+  std::vector<Part> parts_;       // that begin at each mark
+  std::vector<int> reach_, act_;  // marks, by action; or kNone
+  Tensor times_;
+  std::optional<int64_t> last_end_;  // of the step before
+};
+
+}  // namespace cohort
