@@ -7,8 +7,11 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
+#include "cohort/comm/device/patience.h"
 #include "cohort/core/error.h"
 
 namespace cohort::window_backend {
@@ -37,8 +40,7 @@ class CudaWindows final : public WindowDriver {
  public:
   explicit CudaWindows(int gpu)
       : gpu_(static_cast<c10::DeviceIndex>(gpu)),
-        write_(driver_function<Operation>("cuStreamWriteValue64")),
-        wait_(driver_function<Operation>("cuStreamWaitValue64")) {
+        enqueue_(driver_function<Enqueue>("cuStreamBatchMemOp")) {
     check_abilities();
   }
 
@@ -105,16 +107,59 @@ class CudaWindows final : public WindowDriver {
     check_cuda("the end of words", cudaHostUnregister(pages));
   }
 
-  void write(uint64_t* word, uint64_t value) override {
-    // As it is by default, behind a fence for the whole system.
-    enqueue("cuStreamWriteValue64", write_, word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  void give(std::span<uint64_t* const> words) override {
+    Operations all;
+    for (uint64_t* const word : words) all.push_back(write(word, 1));
+    enqueue(std::move(all));
   }
-  void wait(uint64_t* word, uint64_t least) override {
-    enqueue("cuStreamWaitValue64", wait_, word, least, CU_STREAM_WAIT_VALUE_GEQ);
+  void take(std::span<uint64_t* const> words) override {
+    Operations all;
+    for (uint64_t* const word : words) {
+      all.push_back(wait(word, 1));
+      all.push_back(write(word, 0));
+    }
+    enqueue(std::move(all));
+  }
+
+  bool is_captured() const override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const auto stream = c10::cuda::getCurrentCUDAStream(gpu_);
+    check_cuda("the state of a stream",
+               cudaStreamIsCapturing(stream.stream(), &status));
+    return status != cudaStreamCaptureStatusNone;
+  }
+
+  std::future<void> settled() override {
+    return device_comm::run_apart([gpu = gpu_] {
+      // An error is not told here: whoever waits asks for the end alone.
+      if (cudaSetDevice(gpu) == cudaSuccess) cudaDeviceSynchronize();
+    });
   }
 
  private:
-  using Operation = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+  using Operations = std::vector<CUstreamBatchMemOpParams>;
+  using Enqueue = CUresult (*)(CUstream, unsigned int, CUstreamBatchMemOpParams*,
+                               unsigned int);
+  static constexpr size_t kMostAtOnce = 255;
+
+  static CUstreamBatchMemOpParams wait(uint64_t* word, uint64_t least) {
+    CUstreamBatchMemOpParams one{};
+    one.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    one.waitValue.address = reinterpret_cast<CUdeviceptr>(word);
+    one.waitValue.value64 = least;
+    one.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    return one;
+  }
+
+  static CUstreamBatchMemOpParams write(uint64_t* word, uint64_t value) {
+    CUstreamBatchMemOpParams one{};
+    one.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    one.writeValue.address = reinterpret_cast<CUdeviceptr>(word);
+    one.writeValue.value64 = value;
+    // As it is by default, behind a fence for the whole system.
+    one.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    return one;
+  }
 
   void check_abilities() const {
     int mapped = 0;
@@ -130,18 +175,21 @@ class CudaWindows final : public WindowDriver {
       throw ConfigError("the GPU cannot wait for words of 64 bits in streams");
   }
 
-  void enqueue(const char* name, Operation operation, uint64_t* word, uint64_t value,
-               unsigned int flags) const {
+  // In their order.
+  void enqueue(Operations all) const {
     const auto stream = c10::cuda::getCurrentCUDAStream(gpu_);
-    const CUresult result =
-        operation(stream.stream(), reinterpret_cast<CUdeviceptr>(word), value, flags);
-    if (result != CUDA_SUCCESS)
-      throw CommError(text("[comm] ", name, ": error ", static_cast<int>(result),
-                           " of the CUDA driver"));
+    for (size_t begin = 0; begin < all.size(); begin += kMostAtOnce) {
+      const size_t count = std::min(kMostAtOnce, all.size() - begin);
+      const CUresult result =
+          enqueue_(stream.stream(), static_cast<unsigned int>(count), &all[begin], 0);
+      if (result != CUDA_SUCCESS)
+        throw CommError(text("[comm] cuStreamBatchMemOp: error ",
+                             static_cast<int>(result), " of the CUDA driver"));
+    }
   }
 
   c10::DeviceIndex gpu_;
-  Operation write_, wait_;
+  Enqueue enqueue_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace cohort::window_backend {
 
 // Windows in the memory of that GPU, shared between processes by CUDA IPC; words are
-// written and awaited by the memory operations of streams. ConfigError where the GPU or
+// given and taken by the memory operations of streams. ConfigError where the GPU or
 // its driver does not have these.
 std::shared_ptr<WindowDriver> make_cuda_windows(int gpu);
 

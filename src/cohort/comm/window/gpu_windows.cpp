@@ -30,8 +30,10 @@ class NoWindows final : public WindowDriver {
   void close(void*) override {}
   uint64_t* map(uint64_t*, size_t) override { return nullptr; }
   void unmap(uint64_t*) override {}
-  void write(uint64_t*, uint64_t) override {}
-  void wait(uint64_t*, uint64_t) override {}
+  void give(std::span<uint64_t* const>) override {}
+  void take(std::span<uint64_t* const>) override {}
+  bool is_captured() const override { return false; }
+  std::future<void> settled() override { return {}; }
 
  private:
   std::string why_;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <random>
 #include <set>
@@ -77,30 +78,61 @@ class HostWindows final : public WindowDriver {
   uint64_t* map(uint64_t* pages, size_t) override { return ++mapped, pages; }
   void unmap(uint64_t*) override { --mapped; }
 
-  void write(uint64_t* word, uint64_t value) override {
-    dawdle();
-    std::atomic_ref(*word).store(value, std::memory_order_release);
+  void give(std::span<uint64_t* const> words) override {
+    for (uint64_t* const word : words)
+      in_lane([this, word] {
+        dawdle();
+        std::atomic_ref(*word).store(1, std::memory_order_release);
+      });
   }
-  void wait(uint64_t* word, uint64_t least) override {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    const auto reached = [&] {
-      const uint64_t is = std::atomic_ref(*word).load(std::memory_order_acquire);
-      return static_cast<int64_t>(is - least) >= 0;
-    };
-    while (!reached()) {
-      if (std::chrono::steady_clock::now() > deadline) {
-        ADD_FAILURE() << "a lane waits forever";
-        return;
-      }
-      std::this_thread::yield();
-    }
-    dawdle();
+  void take(std::span<uint64_t* const> words) override {
+    for (uint64_t* const word : words)
+      in_lane([this, word] {
+        await(*word);
+        dawdle();
+        std::atomic_ref(*word).store(0, std::memory_order_release);
+        dawdle();
+      });
+  }
+
+  bool is_captured() const override { return captured_ != nullptr; }
+  std::future<void> settled() override {
+    std::promise<void> done;  // a lane is its thread
+    done.set_value();
+    return done.get_future();
+  }
+
+  // What lanes are given while `calls` runs, to be run later, as often as one likes.
+  using Graph = std::vector<std::function<void()>>;
+  Graph capture(const std::function<void()>& calls) {
+    Graph graph;
+    captured_ = &graph;
+    calls();
+    captured_ = nullptr;
+    return graph;
+  }
+  void in_lane(const std::function<void()>& work) {
+    captured_ ? captured_->push_back(work) : work();
+  }
+  static void replay(const Graph& graph) {
+    for (const auto& work : graph) work();
   }
 
   std::string gpu = "the host", why_not_open;
   std::atomic<int> opened = 0, mapped = 0;
 
  private:
+  static void await(uint64_t& word) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::atomic_ref(word).load(std::memory_order_acquire) == 0) {
+      if (std::chrono::steady_clock::now() > deadline) {
+        ADD_FAILURE() << "a lane waits forever";
+        return;
+      }
+      std::this_thread::yield();
+    }
+  }
+
   // Ranks do not keep in step.
   void dawdle() {
     if (random_() % 50 == 0)
@@ -109,25 +141,36 @@ class HostWindows final : public WindowDriver {
 
   TestingWindows& windows_;
   std::minstd_rand random_;
+  Graph* captured_ = nullptr;
 };
 
-using WindowBody = std::function<void(Communicator& comm, WindowGroup& group)>;
+using WindowBody =
+    std::function<void(Communicator& comm, WindowGroup& group, HostWindows& driver)>;
 
 // Runs `body` on every rank, with a communicator of the host to compare with. Halves
 // are so small that most calls take several rounds.
-inline void run_windows(int size, TestingWindows& windows, const WindowBody& body) {
+inline void run_windows_and_drivers(int size, TestingWindows& windows,
+                                    const WindowBody& body) {
   const auto patience = std::chrono::seconds(20);
   auto hosts = make_local(size, patience), others = make_local(size, patience);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      WindowGroup group(std::make_shared<HostWindows>(windows, rank),
-                        std::move(hosts[rank]), {.for_all = 256, .for_one = 64},
+      const auto driver = std::make_shared<HostWindows>(windows, rank);
+      WindowGroup group(driver, std::move(hosts[rank]), {.for_all = 256, .for_one = 64},
                         {.timeout = patience});
-      body(*others[rank], group);
+      body(*others[rank], group, *driver);
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+inline void run_windows(
+    int size, TestingWindows& windows,
+    const std::function<void(Communicator& comm, WindowGroup& group)>& body) {
+  run_windows_and_drivers(
+      size, windows,
+      [&](Communicator& comm, WindowGroup& group, HostWindows&) { body(comm, group); });
 }
 
 }  // namespace cohort::window_backend

@@ -42,11 +42,8 @@ void WindowCall::in_rounds(
       group_.end_post(kAll);
     }
     if (k == 0) continue;
-    Halves halves;
-    for (int r = 0; r < group_.size(); ++r)
-      halves.push_back(group_.begin_read(r, kAll));
-    take(round(k - 1), halves);
-    for (int r = 0; r < group_.size(); ++r) group_.end_read(r, kAll);
+    take(round(k - 1), group_.begin_reads());
+    group_.end_reads();
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <future>
+#include <span>
 #include <string>
 
 #include "cohort/core/tensor.h"
@@ -10,7 +12,7 @@
 namespace cohort::window_backend {
 
 // What windows need of a device: memory that processes share, and words in pages of the
-// host that lanes write and wait for. That is CUDA; in tests the host takes its place.
+// host that lanes give and take. That is CUDA; in tests the host takes its place.
 class WindowDriver {
  public:
   virtual ~WindowDriver() = default;
@@ -33,11 +35,16 @@ class WindowDriver {
   virtual uint64_t* map(uint64_t* pages, size_t bytes) = 0;
   virtual void unmap(uint64_t* pages) = 0;
 
-  // In the current lane. A write comes when all that is before it is done, and is seen
-  // by every process. What follows a wait begins when the word is `least` or more:
-  // their difference, as a signed number, is not negative.
-  virtual void write(uint64_t* word, uint64_t value) = 0;
-  virtual void wait(uint64_t* word, uint64_t least) = 0;
+  // In the current lane. Words are set to 1 when all that is before give() is done, and
+  // every process sees both. What follows take() begins when each of its words was 1
+  // and has been set to 0.
+  virtual void give(std::span<uint64_t* const> words) = 0;
+  virtual void take(std::span<uint64_t* const> words) = 0;
+
+  // Whether the current lane is captured: what it is given runs at each replay.
+  virtual bool is_captured() const = 0;
+  // Ready when all that lanes of this process were given, replays as well, is done.
+  virtual std::future<void> settled() = 0;
 
  protected:
   WindowDriver() = default;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <exception>
-#include <thread>
+#include <system_error>
 
 #include "cohort/comm/device/patience.h"
 #include "cohort/comm/window/window_call.h"
@@ -12,18 +12,23 @@
 namespace cohort::window_backend {
 namespace {
 
+using namespace std::chrono_literals;
 using device_comm::kEndPatience;
 
 // How long a rank waits at the end for its peers to let go of its window.
-constexpr auto kPartPatience = std::chrono::seconds(2);
+constexpr auto kPartPatience = 2s;
+
+constexpr auto kBetweenReleases = 100us;
 
 Word posted(int reader) {
   return reader == kAll ? Word::kPostedToAll : Word::kPostedToOne;
 }
 
-Word taken(int reader) {
-  return reader == kAll ? Word::kTakenOfAll : Word::kTakenOfOne;
+Word is_free(int reader) {
+  return reader == kAll ? Word::kFreeForAll : Word::kFreeForOne;
 }
+
+void turn(int& half) { half = 1 - half; }
 
 }  // namespace
 
@@ -33,57 +38,91 @@ WindowGroup::WindowGroup(std::shared_ptr<WindowDriver> driver,
     : DeviceGroup(host, text("comm.", host->backend()), options),
       driver_(std::move(driver)),
       sizes_(sizes),
-      posts_(static_cast<size_t>(host->size() + 1)),
-      reads_of_all_(static_cast<size_t>(host->size())),
-      reads_of_one_(static_cast<size_t>(host->size())) {
+      next_posts_(static_cast<size_t>(host->size() + 1)),
+      next_of_all_(static_cast<size_t>(host->size())),
+      next_of_one_(static_cast<size_t>(host->size())) {
   if (host->size() > 1)
     memory_ = std::make_unique<WindowMemory>(driver_, std::move(host), sizes);
 }
 
 WindowGroup::~WindowGroup() {
-  if (!memory_ || is_broken()) return;
-  if (std::uncaught_exceptions() > 0 || !farewell()) on_broken();
+  if (!memory_) return;
+  if (!is_broken()) {
+    if (std::uncaught_exceptions() == 0 && farewell()) return;
+    on_broken();
+  }
+  replays_end().wait_for(kEndPatience);
 }
 
 std::unique_ptr<device_comm::DeviceCall> WindowGroup::call(const std::string& what,
                                                            device_comm::Stream) {
   // What a peer has posted before it gave up would be taken for its part of this call.
-  hear_host(what);
+  if (driver_->is_captured())
+    has_captured_ = true;
+  else
+    hear_host(what);
   return std::make_unique<WindowCall>(*this, what);
 }
 
-std::vector<int> WindowGroup::readers(int reader) const {
-  if (reader != kAll) return {reader};
-  std::vector<int> others;
+std::vector<int> WindowGroup::others() const {
+  std::vector<int> all;
   for (int r = 0; r < size(); ++r)
-    if (r != rank()) others.push_back(r);
-  return others;
+    if (r != rank()) all.push_back(r);
+  return all;
+}
+
+std::vector<int> WindowGroup::readers(int reader) const {
+  return reader == kAll ? others() : std::vector{reader};
 }
 
 std::byte* WindowGroup::begin_post(int reader) {
-  const uint64_t post = posts_to(reader);
+  const int half = next_post(reader);
+  std::vector<uint64_t*> words;
   for (const int r : readers(reader))
-    if (post > 1) driver_->wait(memory_->word(rank(), taken(reader), r), post - 1);
-  return memory_->half(rank(), reader, post);
+    words.push_back(memory_->word(rank(), is_free(reader), r, half));
+  driver_->take(words);
+  return memory_->half(rank(), reader, half);
 }
 
 void WindowGroup::end_post(int reader) {
-  const uint64_t count = ++posts_to(reader);
+  std::vector<uint64_t*> words;
   for (const int r : readers(reader))
-    driver_->write(memory_->word(r, posted(reader), rank()), count);
+    words.push_back(memory_->word(r, posted(reader), rank(), next_post(reader)));
+  driver_->give(words);
+  turn(next_post(reader));
 }
 
 const std::byte* WindowGroup::begin_read(int writer, int reader) {
-  const uint64_t post = reads_of(writer, reader);
-  if (writer != rank())
-    driver_->wait(memory_->word(rank(), posted(reader), writer), post + 1);
-  return memory_->half(writer, reader, post);
+  const int half = next_read(writer, reader);
+  uint64_t* const words[] = {memory_->word(rank(), posted(reader), writer, half)};
+  if (writer != rank()) driver_->take(words);
+  return memory_->half(writer, reader, half);
 }
 
 void WindowGroup::end_read(int writer, int reader) {
-  const uint64_t count = ++reads_of(writer, reader);
-  if (writer != rank())
-    driver_->write(memory_->word(writer, taken(reader), rank()), count);
+  const int half = next_read(writer, reader);
+  uint64_t* const words[] = {memory_->word(writer, is_free(reader), rank(), half)};
+  if (writer != rank()) driver_->give(words);
+  turn(next_read(writer, reader));
+}
+
+std::vector<const std::byte*> WindowGroup::begin_reads() {
+  std::vector<uint64_t*> words;
+  for (const int r : others())
+    words.push_back(memory_->word(rank(), posted(kAll), r, next_read(r, kAll)));
+  driver_->take(words);
+  std::vector<const std::byte*> halves;
+  for (int r = 0; r < size(); ++r)
+    halves.push_back(memory_->half(r, kAll, next_read(r, kAll)));
+  return halves;
+}
+
+void WindowGroup::end_reads() {
+  std::vector<uint64_t*> words;
+  for (const int r : others())
+    words.push_back(memory_->word(r, is_free(kAll), rank(), next_read(r, kAll)));
+  driver_->give(words);
+  for (int& half : next_of_all_) turn(half);
 }
 
 std::string WindowGroup::fault() {
@@ -92,23 +131,41 @@ std::string WindowGroup::fault() {
   return lost < 0 ? "" : text("the process of rank ", lost, " has ended");
 }
 
-// A peer that knows nothing yet may write a count over what releases a wait.
 void WindowGroup::on_broken() {
   if (!memory_) return;
+  try {
+    releaser_ = std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        memory_->release_waits();
+        std::this_thread::sleep_for(kBetweenReleases);
+      }
+    });
+  } catch (const std::system_error&) {
+    // No thread is to be had: replays may be left waiting.
+  }
+  release_until_quiet();
+}
+
+void WindowGroup::release_until_quiet() {
   const auto deadline = Clock::now() + kEndPatience;
   do {
     memory_->release_waits();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(kBetweenReleases);
   } while (!is_quiet() && Clock::now() < deadline);
 }
 
+std::future<void> WindowGroup::replays_end() {
+  if (has_captured_) return driver_->settled();
+  std::promise<void> none;
+  none.set_value();
+  return none.get_future();
+}
+
 bool WindowGroup::is_all_taken() const {
-  for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    const auto to_one = posts_[static_cast<size_t>(r + 1)];
-    if (memory_->count(Word::kTakenOfAll, r) < posts_[0]) return false;
-    if (memory_->count(Word::kTakenOfOne, r) < to_one) return false;
-  }
+  for (const Word kind : {Word::kFreeForAll, Word::kFreeForOne})
+    for (const int r : others())
+      for (const int half : {0, 1})
+        if (!memory_->is_set(kind, r, half)) return false;
   return true;
 }
 
@@ -118,7 +175,11 @@ bool WindowGroup::farewell() {
       Clock::now() + std::min<Clock::duration>(kEndPatience, options().timeout);
   device_comm::Pause pause;
   try {
-    while (!is_quiet() || !is_all_taken()) {
+    const auto replays = replays_end();
+    const auto are_over = [&] {
+      return replays.wait_for(0s) == std::future_status::ready;
+    };
+    while (!are_over() || !is_quiet() || !is_all_taken()) {
       if (Clock::now() > deadline || !fault().empty()) return false;
       pause.take();
     }

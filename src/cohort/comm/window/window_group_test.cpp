@@ -90,29 +90,130 @@ TEST(WindowGroup, AnAbortLetsLanesGoOn) {
   EXPECT_GT(windows.count(), 0u);
 }
 
-// One that has not heard of it yet writes its counts over what lets waits go on.
+// Lanes take again what they were given.
 TEST(WindowGroup, WaitsAreReleasedUntilNothingIsUnderWay) {
   TestingWindows windows;
   run_windows(2, windows, [](Communicator& comm, WindowGroup& group) {
-    if (comm.rank() == 0) group.enter("a call");
-    comm.barrier().wait();
-    if (comm.rank() == 0) {
-      std::thread other([&] { group.abort("enough"); });
-      std::this_thread::sleep_for(50ms);
-      comm.barrier().wait();
-      comm.barrier().wait();  // now it is written over
-      group.begin_read(1, kAll);
+    if (comm.rank() == 1) return comm.barrier().wait();
+    group.enter("a call");
+    std::thread other([&] { group.abort("enough"); });
+    std::this_thread::sleep_for(50ms);
+    for (int k = 0; k < 10; ++k) {
+      group.begin_read(1, kAll);  // nobody posts
       group.end_read(1, kAll);
-      group.begin_read(1, kAll);  // there is no second post
-      group.leave(nullptr);
-      other.join();
-      return;
     }
-    comm.barrier().wait();
-    group.begin_post(kAll);
-    group.end_post(kAll);
+    group.leave(nullptr);
+    other.join();
     comm.barrier().wait();
   });
+}
+
+// Nobody knows of replays: one may also begin when the group is broken.
+TEST(WindowGroup, AnAbortLetsReplaysGoOn) {
+  TestingWindows windows;
+  run_windows_and_drivers(
+      2, windows, [](Communicator& comm, WindowGroup& group, HostWindows& driver) {
+        if (comm.rank() == 1) return comm.barrier().wait();
+        const auto reads = driver.capture([&] {
+          for (int k = 0; k < 5; ++k) {
+            group.begin_read(1, kAll);
+            group.end_read(1, kAll);
+          }
+        });
+        std::thread other([&] {
+          std::this_thread::sleep_for(50ms);
+          group.abort("enough");
+        });
+        HostWindows::replay(reads);
+        other.join();
+        HostWindows::replay(reads);
+        comm.barrier().wait();
+      });
+}
+
+// What one rank says in its lane, and expects to read in the same order of the others:
+// numbers that grow, whether it is in a call or a replay.
+class Talk {
+ public:
+  Talk(WindowGroup& group, HostWindows& driver) : group_(group), driver_(driver) {}
+
+  // As a call of all: a post is one ahead of the reads.
+  void with_all(int rounds) {
+    for (int k = 0; k <= rounds; ++k) {
+      if (k < rounds) {
+        say(group_.begin_post(kAll), said_to_all_);
+        group_.end_post(kAll);
+      }
+      if (k == 0) continue;
+      const auto halves = group_.begin_reads();
+      driver_.in_lane([this, halves] {
+        ++heard_of_all_;
+        for (int r = 0; r < group_.size(); ++r)
+          EXPECT_EQ(number_at(halves[r]), 100 * heard_of_all_ + r);
+      });
+      group_.end_reads();
+    }
+  }
+
+  void with_neighbours() {
+    const int n = group_.size(), next = (group_.rank() + 1) % n;
+    const int last = (group_.rank() + n - 1) % n;
+    say(group_.begin_post(next), said_to_next_);
+    group_.end_post(next);
+    const std::byte* const half = group_.begin_read(last, group_.rank());
+    driver_.in_lane([this, half, last] {
+      EXPECT_EQ(number_at(half), 100 * ++heard_of_last_ + last);
+    });
+    group_.end_read(last, group_.rank());
+  }
+
+ private:
+  void say(std::byte* half, int& said) {
+    driver_.in_lane([this, half, &said] {
+      const int number = 100 * ++said + group_.rank();
+      std::memcpy(half, &number, sizeof(number));
+    });
+  }
+  static int number_at(const std::byte* half) {
+    int number = 0;
+    std::memcpy(&number, half, sizeof(number));
+    return number;
+  }
+
+  WindowGroup& group_;
+  HostWindows& driver_;
+  int said_to_all_ = 0, heard_of_all_ = 0, said_to_next_ = 0, heard_of_last_ = 0;
+};
+
+// Odd numbers of posts: a replay begins in the half in which the last one ended.
+TEST(WindowGroup, CallsAndReplaysFollowOneAnotherInAnyOrder) {
+  TestingWindows windows;
+  for (const int size : {2, 3, 5}) {
+    run_windows_and_drivers(size, windows,
+                            [](Communicator&, WindowGroup& group, HostWindows& driver) {
+                              Talk talk(group, driver);
+                              talk.with_all(1);
+                              const auto odd = driver.capture([&] {
+                                talk.with_all(3);
+                                talk.with_neighbours();
+                              });
+                              const auto even = driver.capture([&] {
+                                talk.with_neighbours();
+                                talk.with_all(1);
+                                talk.with_all(5);
+                                talk.with_neighbours();
+                              });
+                              std::minstd_rand chance(7);  // the same on every rank
+                              for (int turn = 0; turn < 300; ++turn) {
+                                const auto what = chance() % 4;
+                                if (what == 0) HostWindows::replay(odd);
+                                if (what == 1) HostWindows::replay(even);
+                                if (what == 2) talk.with_all(1 + turn % 3);
+                                if (what == 3) talk.with_neighbours();
+                              }
+                            });
+    EXPECT_EQ(windows.count(), 0u);
+  }
 }
 
 }  // namespace

@@ -18,13 +18,10 @@
 namespace cohort::window_backend {
 namespace {
 
-constexpr int kWordKinds = 5;
+constexpr int kWordKinds = 5, kHalves = 2;
 
 // The lane may have work to do before it comes to the word.
 constexpr auto kTryPatience = std::chrono::seconds(20);
-
-// More than any count, and yet, in a comparison that goes round, not less than one.
-constexpr uint64_t kReleased = uint64_t{1} << 62;
 
 void store(uint64_t* word, uint64_t value) {
   std::atomic_ref(*word).store(value, std::memory_order_release);
@@ -38,6 +35,10 @@ std::string trouble_of(const std::function<void()>& work) {
     return line.empty() ? "no reason given" : line;
   }
   return "";
+}
+
+int place_of(int size, Word kind, int peer, int half) {
+  return (static_cast<int>(kind) * kHalves + half) * size + peer;
 }
 
 void put_text(const std::string& from, char* to, size_t bytes) {
@@ -66,6 +67,7 @@ WindowMemory::WindowMemory(std::shared_ptr<WindowDriver> driver,
       processes_(static_cast<size_t>(size_)) {
   page_ = host_->allocate({static_cast<int64_t>(page_bytes() / 8)}, at::kLong);
   pages_ = dynamic_cast<PeerMemory&>(*host_).map_peers(page_);
+  free_halves();
   Card card;
   put_text(prepare(card), card.trouble, sizeof(card.trouble) - 1);
   const auto cards = exchange(card);
@@ -103,12 +105,16 @@ std::string WindowMemory::prepare(Card& card) {
 // Devices differ in what they can; here one that only says so is found out. The word is
 // one that nobody waits for.
 void WindowMemory::try_words() {
-  uint64_t* const tried = word(rank_, Word::kClosed, rank_);
-  driver_->write(tried, 1);
-  driver_->wait(tried, 1);
-  driver_->write(tried, 2);
+  uint64_t* const tried[] = {word(rank_, Word::kClosed, rank_, 0)};
+  driver_->give(tried);
+  await_tried(true);
+  driver_->take(tried);
+  await_tried(false);
+}
+
+void WindowMemory::await_tried(bool set) const {
   const auto deadline = std::chrono::steady_clock::now() + kTryPatience;
-  while (count(Word::kClosed, rank_) != 2) {
+  while (is_set(Word::kClosed, rank_, 0) != set) {
     if (std::chrono::steady_clock::now() > deadline)
       throw ConfigError("a word that the GPU has written does not come");
     std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -158,27 +164,36 @@ size_t WindowMemory::window_bytes() const {
 }
 
 size_t WindowMemory::page_bytes() const {
-  return static_cast<size_t>(kWordKinds * size_) * sizeof(uint64_t);
+  return static_cast<size_t>(kWordKinds * kHalves * size_) * sizeof(uint64_t);
 }
 
-std::byte* WindowMemory::half(int writer, int reader, uint64_t post) const {
+std::byte* WindowMemory::half(int writer, int reader, int half) const {
   std::byte* at = windows_[writer];
   if (reader != kAll)
     at += 2 * (sizes_.for_all + pairs_before(writer, reader) * sizes_.for_one);
-  return at + static_cast<int64_t>(post % 2) * sizes_.of(reader);
+  return at + half * sizes_.of(reader);
 }
 
-uint64_t* WindowMemory::word(int owner, Word kind, int peer) const {
-  return words_[owner] + static_cast<int>(kind) * size_ + peer;
+uint64_t* WindowMemory::word(int owner, Word kind, int peer, int half) const {
+  return words_[owner] + place_of(size_, kind, peer, half);
 }
 
-uint64_t* WindowMemory::own_words() const {
-  return static_cast<uint64_t*>(page_.mutable_data_ptr());
+uint64_t* WindowMemory::host_word(int owner, Word kind, int peer, int half) const {
+  auto* const page = static_cast<uint64_t*>(pages_[owner].mutable_data_ptr());
+  return page + place_of(size_, kind, peer, half);
+}
+
+void WindowMemory::free_halves() {
+  for (const Word kind : {Word::kFreeForAll, Word::kFreeForOne})
+    for (int r = 0; r < size_; ++r)
+      for (int half = 0; half < kHalves; ++half)
+        store(host_word(rank_, kind, r, half), 1);
 }
 
 void WindowMemory::release_waits() {
-  const int counts = static_cast<int>(Word::kClosed) * size_;
-  for (int i = 0; i < counts; ++i) store(own_words() + i, kReleased);
+  uint64_t* const first = host_word(rank_, Word{}, 0, 0);
+  uint64_t* const end = host_word(rank_, Word::kClosed, 0, 0);
+  for (uint64_t* word = first; word < end; ++word) store(word, 1);
 }
 
 void WindowMemory::close_all() {
@@ -189,34 +204,32 @@ void WindowMemory::close_all() {
   }
 }
 
-uint64_t WindowMemory::count(Word kind, int peer) const {
-  uint64_t* const word = own_words() + static_cast<int>(kind) * size_ + peer;
-  return std::atomic_ref(*word).load(std::memory_order_acquire);
+bool WindowMemory::is_set(Word kind, int peer, int half) const {
+  const std::atomic_ref word(*host_word(rank_, kind, peer, half));
+  return word.load(std::memory_order_acquire) != 0;
 }
 
 int WindowMemory::lost_peer() const {
   for (int r = 0; r < size_; ++r) {
-    if (processes_[r].get() < 0 || count(Word::kClosed, r) != 0) continue;
+    if (processes_[r].get() < 0 || is_set(Word::kClosed, r, 0)) continue;
     pollfd ended{.fd = processes_[r].get(), .events = POLLIN, .revents = 0};
     // It may have parted after it was asked.
-    if (::poll(&ended, 1, 0) == 1 && count(Word::kClosed, r) == 0) return r;
+    if (::poll(&ended, 1, 0) == 1 && !is_set(Word::kClosed, r, 0)) return r;
   }
   return -1;
 }
 
 bool WindowMemory::is_closed_by_all() const {
   for (int r = 0; r < size_; ++r)
-    if (r != rank_ && count(Word::kClosed, r) == 0) return false;
+    if (r != rank_ && !is_set(Word::kClosed, r, 0)) return false;
   return true;
 }
 
 void WindowMemory::part(std::chrono::steady_clock::time_point deadline) {
   close_all();
   // A peer's page is there until it has this word, which is the last one that it gets.
-  for (int r = 0; r < size_; ++r) {
-    auto* const page = static_cast<uint64_t*>(pages_[r].mutable_data_ptr());
-    if (r != rank_) store(page + static_cast<int>(Word::kClosed) * size_ + rank_, 1);
-  }
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) store(host_word(r, Word::kClosed, rank_, 0), 1);
   while (!is_closed_by_all()) {
     if (lost_peer() >= 0 || std::chrono::steady_clock::now() > deadline) return;
     std::this_thread::sleep_for(std::chrono::microseconds(50));

@@ -22,8 +22,9 @@ struct WindowSizes {
   int64_t of(int reader) const { return reader == kAll ? for_all : for_one; }
 };
 
-// What a rank waits for, one word for each peer.
-enum class Word { kPostedToAll, kTakenOfAll, kPostedToOne, kTakenOfOne, kClosed };
+// What a rank waits for: a word for each peer and each of two halves, 0 or 1. The last
+// has no halves, and is the host's.
+enum class Word { kPostedToAll, kFreeForAll, kPostedToOne, kFreeForOne, kClosed };
 
 // The window of each rank of a group, memory of one device that all of them have
 // mapped, and a page of words of each rank, memory of the host that all have mapped.
@@ -45,18 +46,18 @@ class WindowMemory {
   WindowDriver& driver() { return *driver_; }
   const WindowSizes& sizes() const { return sizes_; }
 
-  // Where post number `post` of `writer` to `reader` lies.
-  std::byte* half(int writer, int reader, uint64_t post) const;
+  // Of what `writer` posts to `reader`.
+  std::byte* half(int writer, int reader, int half) const;
   // As lanes have it.
-  uint64_t* word(int owner, Word kind, int peer) const;
+  uint64_t* word(int owner, Word kind, int peer, int half) const;
 
   // What this rank's page has, as the host sees it.
-  uint64_t count(Word kind, int peer) const;
+  bool is_set(Word kind, int peer, int half) const;
   // The first peer whose process ended before it parted; -1: there is none.
   int lost_peer() const;
 
-  // Lets all waits of this rank's lanes go on, of now and later, but those whose word a
-  // peer writes again. By the host, from any thread.
+  // Lets all that this rank's lanes wait for now go on; what they take they wait for
+  // again. By the host, from any thread.
   void release_waits();
 
   // This rank uses nothing of its peers any more, and has waited for all that it was to
@@ -70,11 +71,13 @@ class WindowMemory {
   int64_t pairs_before(int writer, int reader) const;
   size_t window_bytes() const;
   size_t page_bytes() const;
-  uint64_t* own_words() const;
+  uint64_t* host_word(int owner, Word kind, int peer, int half) const;
+  void free_halves();
 
   // What they throw is returned, to be told to all.
   std::string prepare(Card& card);
   void try_words();
+  void await_tried(bool set) const;
   std::string open_all(const std::vector<Card>& cards);
   std::vector<Card> exchange(const Card& card);
   void agree(const std::vector<Card>& cards);
