@@ -105,9 +105,9 @@ TEST_P(GpuTensorsTest, WhatFollowsAJoinFindsTheResult) {
   });
 }
 
-TEST(NcclGpu, CallsCanBeCapturedAndReplayed) {
+TEST_P(GpuTensorsTest, CallsCanBeCapturedAndReplayed) {
   for (const auto dtype : {at::kFloat, at::kHalf}) {
-    test::run_ranks(nccl_world(4), [&](Communicator& comm) {
+    test::run_ranks(world(4), [&](Communicator& comm) {
       const auto lane = make_cuda_lane(0);
       Tensor x, whole, kept;
       const auto step = [&] {
@@ -138,6 +138,82 @@ TEST(NcclGpu, CallsCanBeCapturedAndReplayed) {
       }
     });
   }
+}
+
+// All kinds of calls, one of them in several rounds of a window; calls outside of the
+// graph, in its stream and in another, come in between.
+TEST_P(GpuTensorsTest, ReplaysAndCallsFollowOneAnother) {
+  test::run_ranks(world(2), [](Communicator& comm) {
+    const auto lane = make_cuda_lane(0);
+    const int me = comm.rank();
+    const int64_t numel = (int64_t{33} << 20) / 4;
+    Tensor x, large, whole, part, got;
+    const auto calls = [&] {
+      comm.all_reduce(large, ReduceOp::kSum).join();
+      comm.all_gather(whole, x).join();
+      comm.reduce_scatter(part, whole, ReduceOp::kSum).join();
+      const Transfer send[] = {{1 - me, x}}, receive[] = {{1 - me, got}};
+      comm.exchange(send, receive).join();
+      comm.all_reduce(x, ReduceOp::kSum).join();
+    };
+    lane->run([&] {
+      x = at::ones({1001}, on_gpu());
+      large = at::ones({numel}, on_gpu());
+      whole = at::zeros({2 * 1001}, on_gpu());
+      part = at::zeros({1001}, on_gpu());
+      got = at::zeros({1001}, on_gpu());
+      calls();
+    });
+    const int graph = lane->capture(calls);
+    for (int turn = 1; turn <= 5; ++turn) {
+      for (const bool replays : {true, turn % 2 == 0}) {
+        lane->run([&] {
+          x.fill_(turn + me);
+          large.fill_(turn + me);
+        });
+        if (replays)
+          lane->replay(graph);
+        else
+          lane->run(calls);
+        lane->wait();
+        EXPECT_EQ(large.min().item<double>(), 2 * turn + 1);
+        EXPECT_EQ(large.max().item<double>(), 2 * turn + 1);
+        EXPECT_EQ(first(part), 2 * (turn + me));
+        EXPECT_EQ(first(got), turn + 1 - me);
+        EXPECT_EQ(first(x), 2 * turn + 1);
+      }
+      auto other = at::full({7 + turn}, me, on_gpu());
+      comm.all_reduce(other, ReduceOp::kSum).wait();
+      EXPECT_EQ(first(other), 1);
+    }
+  });
+}
+
+// The host sees no call in a replay, and yet gives up in time.
+TEST_P(GpuTensorsTest, AReplayWithoutItsPeerIsGivenUp) {
+  test::run_ranks(world(2, 1s), [](Communicator& comm, Store& store) {
+    const auto lane = make_cuda_lane(0);
+    Tensor x;
+    const auto call = [&] { comm.all_reduce(x, ReduceOp::kSum).join(); };
+    lane->run([&] {
+      x = at::ones({1000}, on_gpu());
+      call();
+    });
+    const int graph = lane->capture(call);
+    lane->replay(graph);
+    lane->wait();
+    EXPECT_EQ(first(x), 4);
+    if (comm.rank() == 1) {
+      store.get("given up", 40s);
+      return;
+    }
+    lane->replay(graph);
+    lane->run([&] { EXPECT_NE(comm_error([&] { comm.so_far().wait(); }), ""); });
+    lane->drop_graphs();
+    lane->wait();
+    store.set("given up", "");
+    EXPECT_EQ(first(at::ones({3}, on_gpu()).add(1)), 2);  // CUDA is as it was
+  });
 }
 
 TEST_P(GpuTensorsTest, ALateRankIsGivenUpAndHearsOfIt) {
@@ -213,23 +289,6 @@ TEST_P(GpuTensorsTest, AKilledRankIsNamedAndTheOthersGoOn) {
                     EXPECT_EQ(first(y), 2);
                   },
                   {1});
-}
-
-TEST(WindowsGpu, CallsAreNotCaptured) {
-  auto world = nccl_world(2);
-  world.backend = "shm";
-  world.windows = true;
-  test::run_ranks(world, [](Communicator& comm) {
-    const auto lane = make_cuda_lane(0);
-    auto x = at::ones({10}, on_gpu());
-    comm.all_reduce(x, ReduceOp::kSum).wait();
-    lane->capture([&] {
-      x.add_(1);
-      EXPECT_THROW((void)comm.all_reduce(x, ReduceOp::kSum), BugError);
-    });
-    comm.all_reduce(x, ReduceOp::kSum).wait();
-    EXPECT_EQ(first(x), 4);
-  });
 }
 
 // More than a half of a window, so in several rounds; and in two streams by turns,

@@ -10,6 +10,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 #include "cohort/comm/arguments.h"
 #include "cohort/comm/dtype.h"
 #include "cohort/comm/staging.h"
@@ -24,10 +26,13 @@ CUDAStream current_lane(at::Device device) {
   return c10::cuda::getCurrentCUDAStream(device.index());
 }
 
-bool is_captured(const CUDAStream& stream) {
+// Which capture the stream is part of; 0: it is not captured.
+uint64_t capture_of(const CUDAStream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  C10_CUDA_CHECK(cudaStreamIsCapturing(stream.stream(), &status));
-  return status != cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  C10_CUDA_CHECK(cudaStreamGetCaptureInfo(stream.stream(), &status, &id));
+  // One that has failed has no number any more.
+  return status == cudaStreamCaptureStatusNone ? 0 : std::max(id, 1ULL);
 }
 
 }  // namespace
@@ -36,7 +41,7 @@ bool is_captured(const CUDAStream& stream) {
 class DeviceFlight final : public Flight {
  public:
   explicit DeviceFlight(const CUDAStream& stream)
-      : captured(is_captured(stream)), lane_(stream) {
+      : capture(capture_of(stream)), captured(capture != 0), lane_(stream) {
     event_.record(stream);
   }
 
@@ -45,7 +50,8 @@ class DeviceFlight final : public Flight {
   c10::DeviceIndex device() const { return event_.device_index(); }
   const CUDAStream& lane() const { return lane_; }
 
-  const bool captured;  // then it may be joined, but not asked
+  const uint64_t capture;  // as capture_of() has it
+  const bool captured;     // then it may be joined, but not asked
 
  private:
   CUDAStream lane_;
@@ -131,7 +137,7 @@ std::shared_ptr<DeviceGroup> DeviceCommunicator::group_on(const char* op,
                      device_->str(), ", the GPU of this group"));
   }
   if (group_) return group_;
-  if (is_captured(current_lane(device)))
+  if (capture_of(current_lane(device)) != 0)
     throw BugError(
         text("[comm.", backend(), "] ", op, ": the first call of a group is captured"));
   auto group = side_.start(host_);
@@ -147,12 +153,15 @@ std::shared_ptr<DeviceGroup> DeviceCommunicator::group_on(const char* op,
 void DeviceCommunicator::begin_call(const std::string& what,
                                     const std::vector<Tensor>& tensors) {
   const auto lane = current_lane(*device_);
-  const bool captured = is_captured(lane);
-  if (captured && !group_->orders_lanes())
+  const uint64_t capture = capture_of(lane);
+  const bool captured = capture != 0;
+  if (captured && !side_.captures)
     throw BugError(text("[comm.", backend(), "] ", what,
                         " is captured; legal with this backend: calls as they come"));
   group_->enter(what);
-  if (last_ && last_->lane() != lane) last_->join(lane);
+  // Whoever replays what is captured orders it among what is not.
+  const auto& last = captured ? last_captured_ : last_;
+  if (last && last->capture == capture && last->lane() != lane) last->join(lane);
   // Memory that belongs to another lane is not used again before this one is done with
   // it. What is captured is done with it each time it is replayed: its owner keeps it.
   if (captured) return;
@@ -163,7 +172,7 @@ void DeviceCommunicator::begin_call(const std::string& what,
 std::shared_ptr<DeviceFlight> DeviceCommunicator::end_call() {
   auto flight = std::make_shared<DeviceFlight>(current_lane(*device_));
   group_->leave(flight->captured ? nullptr : flight);
-  if (!group_->orders_lanes()) last_ = flight;
+  if (!group_->orders_lanes()) (flight->captured ? last_captured_ : last_) = flight;
   return flight;
 }
 
@@ -179,8 +188,9 @@ Work DeviceCommunicator::launch(const char* op, std::vector<Tensor> tensors,
   try {
     body(*group->call(what, current_lane(*device_).stream()));
   } catch (const std::exception& error) {
-    // Peers cannot know how much of it was made.
-    if (!end_call()->captured)
+    // Peers cannot know how much of it was made. A group that orders no lanes counts
+    // what is captured as well.
+    if (!end_call()->captured || !group->orders_lanes())
       group->abort(
           text(what, " was not made to its end: ", first_line_of(error.what())));
     throw;

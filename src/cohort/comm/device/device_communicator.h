@@ -94,7 +94,8 @@ class DeviceCommunicator : public Communicator {
   std::shared_ptr<DeviceGroup> group_;
   std::string aborted_;
   std::optional<at::Device> device_;
-  std::shared_ptr<DeviceFlight> last_;  // of a group that does not order lanes itself
+  // Of a group that does not order lanes itself.
+  std::shared_ptr<DeviceFlight> last_, last_captured_;
 };
 
 // Where ranks of the host share memory, they do here, too.

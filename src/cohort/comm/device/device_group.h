@@ -41,8 +41,8 @@ class DeviceGroup {
   // A call in `lane`, which is the current stream while it is used.
   virtual std::unique_ptr<DeviceCall> call(const std::string& what, Stream lane) = 0;
 
-  // Whether calls of different lanes follow one another by themselves, and may be
-  // captured. Otherwise whoever makes them sees to the former, and refuses the latter.
+  // Whether calls of different lanes follow one another by themselves. Otherwise
+  // whoever makes them sees to that.
   virtual bool orders_lanes() const = 0;
 
   // Around each call: enter() throws CommError if the group is broken; leave() has the

@@ -81,7 +81,8 @@ WithGpuWindows with_gpu_windows(std::unique_ptr<Communicator> host, int gpu,
   };
   device_comm::DeviceSide side{.backend = std::string(host->backend()),
                                .start = start,
-                               .device = driver->device()};
+                               .device = driver->device(),
+                               .captures = true};
   return {device_comm::make_device_communicator(std::move(side), std::move(host)), ""};
 }
 
