@@ -18,7 +18,7 @@ struct WithGpuWindows {
 // NCCL refuses, a communicator of the same name that takes tensors of the GPU, too:
 // they pass through memory of it that all ranks have mapped
 // (comm/window/window_group.h), in the CUDA stream that is current at the call, and
-// calls cannot be captured. Otherwise `host` as it was, on every rank.
+// calls may be captured. Otherwise `host` as it was, on every rank.
 WithGpuWindows with_gpu_windows(std::unique_ptr<Communicator> host, int gpu,
                                 const ConnectOptions& options);
 

@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "cohort/comm/arguments.h"
 #include "cohort/comm/dtype.h"
@@ -116,6 +117,8 @@ DeviceCommunicator::DeviceCommunicator(DeviceSide side,
 }
 
 DeviceCommunicator::~DeviceCommunicator() {
+  if (is_world_ && aborted_.empty() && std::uncaught_exceptions() == 0)
+    side_.family->processes().part();
   if (is_pinned_) cudaHostUnregister(side_.family->word().mutable_data_ptr());
 }
 

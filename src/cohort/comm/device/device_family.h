@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/comm/communicator.h"
+#include "cohort/comm/device/peer_processes.h"
 
 namespace cohort::device_comm {
 
@@ -23,8 +24,12 @@ class DeviceGroup;
 // Thread safety: any thread may call stop() and abort(), at any time.
 class DeviceFamily {
  public:
-  // `host` has all ranks of the world, and lives as long as the family is stopped.
-  explicit DeviceFamily(Communicator& host) : host_(host) {}
+  // Collective. `host` has all ranks of the world, and lives as long as the family is
+  // stopped.
+  explicit DeviceFamily(Communicator& host) : host_(host), processes_(host) {}
+
+  // Of all ranks of the world.
+  PeerProcesses& processes() { return processes_; }
 
   // Collective, the first time: the word of this rank, in memory that kernels reach.
   Tensor word();
@@ -37,6 +42,7 @@ class DeviceFamily {
   static void set(const Tensor& word);
 
   Communicator& host_;
+  PeerProcesses processes_;
   std::mutex mutex_;  // guards what follows
   Tensor word_;
   std::vector<Tensor> others_;  // words of ranks that this one reaches

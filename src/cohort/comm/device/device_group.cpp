@@ -79,6 +79,24 @@ void DeviceGroup::check(const std::string& what) {
   throw CommError(named(what, reason_));
 }
 
+int DeviceGroup::lost_peer() const {
+  return family_ ? family_->processes().lost() : -1;
+}
+
+std::string DeviceGroup::loss(const std::string& what) const {
+  const int lost = lost_peer();
+  if (lost < 0) return "";
+  return named(what, text("the process of rank ", lost, " of the world has ended"));
+}
+
+void DeviceGroup::check_host(const std::string& what) {
+  ask_host(what, /*moves=*/true);
+  const std::string why = loss(what);
+  if (why.empty()) return;
+  abort(why);
+  check(what);
+}
+
 // A call that names no rank is made by this one alone.
 void DeviceGroup::ask_host(const std::string& what, bool moves) {
   try {
@@ -113,7 +131,10 @@ void DeviceGroup::abort(const std::string& reason) {
 // The device knows that something is wrong; over the host ranks may tell who is
 // missing.
 void DeviceGroup::fail(const std::string& what, const std::string& why) {
-  const std::string cause = broken_ ? "" : cause_by_host();
+  std::string cause = broken_ ? "" : loss(what);
+  if (!broken_ && cause.empty()) cause = cause_by_host();
+  // The sockets of a process close before it has ended.
+  if (!broken_ && cause.empty()) cause = loss(what);
   abort(cause.empty() ? named(what, why) : cause);
   check(what);
   throw BugError(text("[", name_, "] a broken group is not broken"));

@@ -85,9 +85,12 @@ class DeviceGroup {
   virtual void on_broken() = 0;
 
   // Breaks this group and throws where a peer has aborted the host's. The first also
-  // moves what the host's group has outstanding, and is a sign of progress.
-  void check_host(const std::string& what) { ask_host(what, /*moves=*/true); }
+  // looks for peers that are gone, moves what the host's group has outstanding, and is
+  // a sign of progress.
+  void check_host(const std::string& what);
   void hear_host(const std::string& what) { ask_host(what, /*moves=*/false); }
+  // A rank of the world whose process is gone; -1: none is known of.
+  int lost_peer() const;
   [[noreturn]] void fail(const std::string& what, const std::string& why);
   // Whether all that is watched is done before the deadline.
   bool lands_all(Clock::time_point deadline);
@@ -97,6 +100,7 @@ class DeviceGroup {
  private:
   void ask_host(const std::string& what, bool moves);
   std::string cause_by_host();
+  std::string loss(const std::string& what) const;  // empty: no peer is lost
   std::string named(const std::string& what, const std::string& why) const;
 
   std::shared_ptr<Communicator> host_;

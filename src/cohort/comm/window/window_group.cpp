@@ -125,12 +125,6 @@ void WindowGroup::end_reads() {
   for (int& half : next_of_all_) turn(half);
 }
 
-std::string WindowGroup::fault() {
-  if (!memory_ || !looks_for_peers_.due()) return "";
-  const int lost = memory_->lost_peer();
-  return lost < 0 ? "" : text("the process of rank ", lost, " has ended");
-}
-
 void WindowGroup::on_broken() {
   if (!memory_) return;
   try {
@@ -180,11 +174,12 @@ bool WindowGroup::farewell() {
       return replays.wait_for(0s) == std::future_status::ready;
     };
     while (!are_over() || !is_quiet() || !is_all_taken()) {
-      if (Clock::now() > deadline || !fault().empty()) return false;
+      if (Clock::now() > deadline || lost_peer() >= 0) return false;
       pause.take();
     }
     check_host("end");
-    memory_->part(Clock::now() + kPartPatience);
+    const auto end = Clock::now() + kPartPatience;
+    memory_->part([&] { return Clock::now() > end || lost_peer() >= 0; });
   } catch (const std::exception&) {
     return false;
   }

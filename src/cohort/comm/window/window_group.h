@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cohort/comm/device/device_group.h"
-#include "cohort/comm/device/patience.h"
 #include "cohort/comm/window/window_memory.h"
 
 namespace cohort::window_backend {
@@ -97,7 +96,6 @@ class WindowGroup final : public device_comm::DeviceGroup {
   void end_reads();
 
  private:
-  std::string fault() override;
   void on_broken() override;
   bool farewell();
   bool is_all_taken() const;
@@ -116,7 +114,6 @@ class WindowGroup final : public device_comm::DeviceGroup {
   std::shared_ptr<WindowDriver> driver_;
   WindowSizes sizes_;
   std::unique_ptr<WindowMemory> memory_;
-  device_comm::Seldom looks_for_peers_;
   std::vector<int> next_posts_;  // to all, then to each rank
   std::vector<int> next_of_all_, next_of_one_;
   bool has_captured_ = false;

@@ -2,13 +2,10 @@
 #include "cohort/comm/window/window_memory.h"
 
 #include <ATen/ops/zeros.h>
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
-#include <functional>
 #include <thread>
 
 #include "cohort/comm/device/device_group.h"
@@ -49,7 +46,6 @@ void put_text(const std::string& from, char* to, size_t bytes) {
 
 // What a rank tells its peers while windows are made.
 struct WindowMemory::Card {
-  int64_t pid = ::getpid();
   char trouble[160] = {};
   char identity[32] = {};
   char invitation[64] = {};
@@ -63,8 +59,7 @@ WindowMemory::WindowMemory(std::shared_ptr<WindowDriver> driver,
       rank_(host_->rank()),
       size_(host_->size()),
       words_(static_cast<size_t>(size_)),
-      windows_(static_cast<size_t>(size_)),
-      processes_(static_cast<size_t>(size_)) {
+      windows_(static_cast<size_t>(size_)) {
   page_ = host_->allocate({static_cast<int64_t>(page_bytes() / 8)}, at::kLong);
   pages_ = dynamic_cast<PeerMemory&>(*host_).map_peers(page_);
   free_halves();
@@ -125,9 +120,6 @@ std::string WindowMemory::open_all(const std::vector<Card>& cards) {
   return trouble_of([&] {
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
-      if (cards[r].pid != ::getpid())
-        processes_[r] = UniqueFd(static_cast<int>(
-            ::syscall(SYS_pidfd_open, static_cast<pid_t>(cards[r].pid), 0)));
       const std::string invitation(cards[r].invitation, sizeof(Card::invitation));
       windows_[r] = static_cast<std::byte*>(driver_->open(invitation));
     }
@@ -209,29 +201,19 @@ bool WindowMemory::is_set(Word kind, int peer, int half) const {
   return word.load(std::memory_order_acquire) != 0;
 }
 
-int WindowMemory::lost_peer() const {
-  for (int r = 0; r < size_; ++r) {
-    if (processes_[r].get() < 0 || is_set(Word::kClosed, r, 0)) continue;
-    pollfd ended{.fd = processes_[r].get(), .events = POLLIN, .revents = 0};
-    // It may have parted after it was asked.
-    if (::poll(&ended, 1, 0) == 1 && !is_set(Word::kClosed, r, 0)) return r;
-  }
-  return -1;
-}
-
 bool WindowMemory::is_closed_by_all() const {
   for (int r = 0; r < size_; ++r)
     if (r != rank_ && !is_set(Word::kClosed, r, 0)) return false;
   return true;
 }
 
-void WindowMemory::part(std::chrono::steady_clock::time_point deadline) {
+void WindowMemory::part(const std::function<bool()>& gives_up) {
   close_all();
   // A peer's page is there until it has this word, which is the last one that it gets.
   for (int r = 0; r < size_; ++r)
     if (r != rank_) store(host_word(r, Word::kClosed, rank_, 0), 1);
   while (!is_closed_by_all()) {
-    if (lost_peer() >= 0 || std::chrono::steady_clock::now() > deadline) return;
+    if (gives_up()) return;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   driver_->release(std::exchange(windows_[rank_], nullptr));

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "cohort/comm/communicator.h"
 #include "cohort/comm/window/window_driver.h"
-#include "cohort/core/unique_fd.h"
 
 namespace cohort::window_backend {
 
@@ -53,17 +52,15 @@ class WindowMemory {
 
   // What this rank's page has, as the host sees it.
   bool is_set(Word kind, int peer, int half) const;
-  // The first peer whose process ended before it parted; -1: there is none.
-  int lost_peer() const;
 
   // Lets all that this rank's lanes wait for now go on; what they take they wait for
   // again. By the host, from any thread.
   void release_waits();
 
   // This rank uses nothing of its peers any more, and has waited for all that it was to
-  // wait for. Gives its own memory back if its peers say the same before the deadline,
-  // and leaves it otherwise.
-  void part(std::chrono::steady_clock::time_point deadline);
+  // wait for. Gives its own memory back if its peers say the same, and leaves it
+  // where that is not to be waited for any more.
+  void part(const std::function<bool()>& gives_up);
 
  private:
   struct Card;
@@ -92,7 +89,6 @@ class WindowMemory {
   std::vector<Tensor> pages_;        // as the host has them
   std::vector<uint64_t*> words_;     // as lanes have them; null: not mapped
   std::vector<std::byte*> windows_;  // null: not open
-  std::vector<UniqueFd> processes_;  // of the peers; none: a thread of this one
 };
 
 }  // namespace cohort::window_backend
