@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/rank_gpu.h"
 
-#include <cstdlib>
-
 #include "cli/child_answer.h"
 #include "cohort/core/error.h"
 #include "cohort/core/parse.h"
@@ -22,10 +20,7 @@ std::string count_or_throw() {
 
 }  // namespace
 
-// Each lane of a step is a stream: with fewer queues than streams one could hold up
-// another whose result it waits for. CUDA reads this when it starts.
 void require_cuda(std::string_view command) {
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   const std::string why = why_no_cuda();
   if (!why.empty())
     throw ConfigError(

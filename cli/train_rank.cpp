@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -34,6 +35,7 @@
 #include "cohort/train/agent_pages.h"
 #include "cohort/train/compute_threads.h"
 #include "cohort/train/rank_loop.h"
+#include "cohort/train/spare_gpu.h"
 
 namespace cohort::cli {
 namespace {
@@ -147,8 +149,17 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world, int ra
           .begun = plan.begun};
 }
 
+// Each lane of a step is a stream, and the stages of a pipeline have many that wait for
+// one another: with fewer queues than streams one could hold up another. CUDA reads
+// this when it starts; more queues make that slower.
+void allow_streams(const TrainPlan& plan, const World& world) {
+  if (world.size == 0 || plan.args.layout.find("pp=") == std::string::npos) return;
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+}
+
 void choose_gpu(const TrainPlan& plan, const World& world, ExecutorOptions& options) {
   if (plan.args.device != "cuda") return;
+  allow_streams(plan, world);
   require_cuda("train");
   options.compute_on = ComputeOn::kCuda;
   options.gpu = gpu_of(world);
@@ -156,6 +167,9 @@ void choose_gpu(const TrainPlan& plan, const World& world, ExecutorOptions& opti
                  .search = !plan.args.exact,
                  .exact = plan.args.exact});
 }
+
+// Of ranks that share a GPU.
+constexpr int64_t kSharedBucket = int64_t{1} << 28;
 
 // Who the ranks are, at rank 0 and everywhere.
 std::vector<RankIdentity> identities(Communicator& comm) {
@@ -226,6 +240,7 @@ class RankRun final : public RankHost {
     options_.pages = pages_ ? &*pages_ : nullptr;
     options_.backlog = &backlog_;
     choose_gpu(plan_, given, options_.execute);
+    if (spare) options_.execute.gpu = kNoGpu;  // that of the rank it replaces
     // Ranks that may be lost and replaced stay on backends that outlive it: without the
     // name of its GPU a rank is never given NCCL unasked.
     if (plan_.args.device == "cuda" && !membership_)
@@ -305,6 +320,11 @@ class RankRun final : public RankHost {
     if (!wanted || comm->size() == 1) return comm;
     auto windows = with_gpu_windows(std::move(comm), options_.execute.gpu, connecting_);
     why_no_windows_ = windows.why_not;
+    // On one GPU nothing is won by summing early, and each sum lets all ranks meet.
+    const bool asked = std::ranges::any_of(plan_.args.set, [](const auto& assignment) {
+      return assignment.starts_with("step.bucket_bytes=");
+    });
+    if (why_no_windows_.empty() && !asked) options_.step.bucket_bytes = kSharedBucket;
     return std::move(windows.comm);
   }
 

@@ -13,6 +13,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/replicas.h"
+#include "cohort/engine/standing.h"
 #include "cohort/engine/state_seal.h"
 #include "cohort/engine/step_sums.h"
 #include "cohort/observe/meter.h"
@@ -103,18 +104,6 @@ struct StepResult {
 
 // Error of our kind unless the ranks drew what `input` expects.
 void require_expected(const StepInput& input, const SampleSum& drawn);
-
-// How far the last step came on this rank. Without an exception: kCommitted.
-struct Standing {
-  enum class Phase {
-    kBefore,     // this rank has not voted: nothing has changed, here or anywhere
-    kVoted,      // it has, and does not know the result
-    kDecided,    // it knows; whatever is missing it can do alone
-    kCommitted,  // nothing is missing
-  };
-  Phase phase = Phase::kCommitted;
-  bool against = false;  // its own vote; from kDecided on the result
-};
 
 // How long a rank has waited for its peers in one communication of its steps.
 struct ActionWait {

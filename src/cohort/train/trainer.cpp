@@ -10,7 +10,9 @@
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
 #include "cohort/core/memory.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/train/out_of_memory.h"
+#include "cohort/train/spare_gpu.h"
 #include "cohort/train/step_plan.h"
 #include "cohort/train/weights_file.h"
 
@@ -110,6 +112,8 @@ TrainerOptions Trainer::options_here() const {
 }
 
 void Trainer::take_up(Communicator& comm, Reporter* reporter) {
+  if (options_.elastic && options_.execute.compute_on == ComputeOn::kCuda)
+    options_.execute.gpu = settle_gpu(comm, options_.execute.gpu, cuda_device_count());
   const auto stands = exchange_stands(comm, stand());
   const TrainerOptions here = options_here();
   SamplerOptions samples = sampler_.options();

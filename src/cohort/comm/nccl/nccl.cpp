@@ -20,10 +20,13 @@ namespace {
     &at::cuda::graph_pool_handle;
 
 // NCCL refuses two ranks on one GPU of one host, which it knows by this name; between
-// hosts it takes the network, here the loopback.
+// hosts it takes the network, here the loopback. Few channels are as fast there, and
+// take less memory of a GPU that several ranks and groups have in common.
 void pretend_own_host(const World& world) {
   const std::string name = text("cohort-", world.node_rank, "-", ::getpid());
   ::setenv("NCCL_HOSTID", name.c_str(), /*overwrite=*/1);
+  for (const char* channels : {"NCCL_MAX_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS"})
+    ::setenv(channels, "2", /*overwrite=*/0);
   if (world.local_size == world.size)
     ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
 }
