@@ -4,9 +4,11 @@
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <limits>
 
 #include "cli/exit_code.h"
 #include "cli/model_outline.h"
@@ -130,11 +132,15 @@ void settle_slices(TrainPlan& plan, const LaunchOptions& options) {
 
 // What NCCL would refuse in each rank, later and in other words. Only where it was
 // asked for: to look takes as long as a rank needs to start CUDA.
-void check_gpus(const TrainPlan& plan, int ranks) {
-  if (plan.args.device != "cuda" || plan.args.backend != "nccl") return;
-  const std::string why = why_no_nccl_ranks(
-      look_for_gpus(), ranks, plan.config.get_bool("comm.nccl_share_gpu"));
+// Returns how many ranks there may be, also of a run that grows.
+int check_gpus(const TrainPlan& plan, int ranks) {
+  constexpr int kAny = std::numeric_limits<int>::max();
+  if (plan.args.device != "cuda" || plan.args.backend != "nccl") return kAny;
+  const bool shares = plan.config.get_bool("comm.nccl_share_gpu");
+  const NodeGpus gpus = look_for_gpus();
+  const std::string why = why_no_nccl_ranks(gpus, ranks, shares);
   if (!why.empty()) throw ConfigError(text("[train] ", why));
+  return shares ? kAny : gpus.count;
 }
 
 // What depends on the number of ranks, where it is known before they start.
@@ -300,7 +306,7 @@ int run_train(const TrainArgs& args) {
   }
   LaunchOptions options = launch_options(plan);
   check_world(plan, options);
-  check_gpus(plan, options.ranks);
+  const int most_ranks = check_gpus(plan, options.ranks);
   // Over several nodes it is the first rank that does.
   if (options.max_nodes == 1) {
     plan.locks = lock_folders(plan);
@@ -308,8 +314,9 @@ int run_train(const TrainArgs& args) {
     check_saved(plan);
   }
   settle_slices(plan, options);
-  if (options.elastic.max_ranks == 0)
-    options.elastic.max_ranks = step_options(plan.config, args.exact).slices;
+  int& max_ranks = options.elastic.max_ranks;
+  if (max_ranks == 0) max_ranks = step_options(plan.config, args.exact).slices;
+  max_ranks = std::min(max_ranks, most_ranks);
   write_config(plan);
   return code_of_run(launch(options));
 }

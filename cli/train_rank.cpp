@@ -152,14 +152,14 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world, int ra
 // Each lane of a step is a stream, and the stages of a pipeline have many that wait for
 // one another: with fewer queues than streams one could hold up another. CUDA reads
 // this when it starts; more queues make that slower.
-void allow_streams(const TrainPlan& plan, const World& world) {
-  if (world.size == 0 || plan.args.layout.find("pp=") == std::string::npos) return;
+void allow_streams(const TrainPlan& plan) {
+  if (plan.args.layout.find("pp=") == std::string::npos) return;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 }
 
 void choose_gpu(const TrainPlan& plan, const World& world, ExecutorOptions& options) {
   if (plan.args.device != "cuda") return;
-  allow_streams(plan, world);
+  allow_streams(plan);
   require_cuda("train");
   options.compute_on = ComputeOn::kCuda;
   options.gpu = gpu_of(world);
@@ -169,7 +169,8 @@ void choose_gpu(const TrainPlan& plan, const World& world, ExecutorOptions& opti
 }
 
 // Of ranks that share a GPU.
-constexpr int64_t kSharedBucket = int64_t{1} << 28;
+constexpr const char* kBucketKey = "step.bucket_bytes";
+constexpr const char* kSharedBucket = "256M";
 
 // Who the ranks are, at rank 0 and everywhere.
 std::vector<RankIdentity> identities(Communicator& comm) {
@@ -290,6 +291,7 @@ class RankRun final : public RankHost {
     if (comm.generation() > 0) return reporter->ranks(ranks);
     Config config = plan_.config;
     config.set_assignment(text("threads=", at::get_num_threads()));
+    if (has_shared_bucket_) config.set(kBucketKey, kSharedBucket, "shared GPU");
     reporter->start({.config_json = config.to_json(),
                      .backend = std::string(comm.backend()),
                      .device = plan_.args.device,
@@ -312,19 +314,18 @@ class RankRun final : public RankHost {
   }
 
  private:
-  // Ranks that share a GPU exchange its tensors, too. An elastic run has its state on
-  // the host.
+  // Ranks that share a GPU exchange its tensors, too. An elastic run on GPUs has NCCL.
   std::unique_ptr<Communicator> on_shared_gpu(std::unique_ptr<Communicator> comm) {
     const bool wanted = plan_.args.device == "cuda" && !membership_ &&
                         plan_.config.get_bool("comm.gpu_windows");
-    if (!wanted || comm->size() == 1) return comm;
+    if (!wanted || comm->size() == 1 || comm->takes_cuda()) return comm;
     auto windows = with_gpu_windows(std::move(comm), options_.execute.gpu, connecting_);
     why_no_windows_ = windows.why_not;
     // On one GPU nothing is won by summing early, and each sum lets all ranks meet.
-    const bool asked = std::ranges::any_of(plan_.args.set, [](const auto& assignment) {
-      return assignment.starts_with("step.bucket_bytes=");
-    });
-    if (why_no_windows_.empty() && !asked) options_.step.bucket_bytes = kSharedBucket;
+    if (why_no_windows_.empty() && plan_.config.origin(kBucketKey) == "default") {
+      has_shared_bucket_ = true;
+      options_.step.bucket_bytes = parse_bytes(kSharedBucket, kBucketKey);
+    }
     return std::move(windows.comm);
   }
 
@@ -358,6 +359,7 @@ class RankRun final : public RankHost {
   std::optional<AgentPages> pages_;
   ConnectOptions connecting_;
   std::string why_no_windows_;
+  bool has_shared_bucket_ = false;
   FaultPlan faults_ = FaultPlan::from_env();
   // A reporter that is being made cannot tell.
   Backlog backlog_{[this](const std::string& line) {

@@ -251,7 +251,12 @@ void DeviceState::settle() {
     step_.device_split = step_.clock->split_of(result.times, result.loading);
   require_expected({.step = result.step, .expected = result.expected},
                    step_.sums.drawn());
-  conclude(result.step, read_step_numbers(result.numbers));
+  const StepNumbers numbers = read_step_numbers(result.numbers);
+  // This rank was stopped before it voted, and what it waited for ended all the same.
+  if (has_vote_ && numbers.decided != result.step + 1)
+    throw CommError(text("[engine] step ", result.step + 1,
+                         ": the world ended before all of its ranks had voted"));
+  conclude(result.step, numbers);
 }
 
 void DeviceState::conclude(int64_t step, const StepNumbers& numbers) {
@@ -259,6 +264,10 @@ void DeviceState::conclude(int64_t step, const StepNumbers& numbers) {
   step_.skipped = numbers.gate == 0;
   standing_ = {.phase = Standing::Phase::kCommitted, .against = step_.skipped};
   if (!step_.skipped || may_skip_) return;
+  // What the next step has begun to write says nothing of this one.
+  if (!left_.empty())
+    throw Error(ErrorKind::kBug, text("[engine] step ", step + 1,
+                                      ": a gradient is not finite", kNotFiniteAdvice));
   const std::string name = bad_gradient();
   throw Error(
       ErrorKind::kBug,

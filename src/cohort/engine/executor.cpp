@@ -279,7 +279,7 @@ class Executor::Evaluation final : public Performer {
 Executor::~Executor() {
   if (!lane_) return;
   try {
-    comm_.so_far().wait();
+    in_lane([&] { comm_.so_far().wait(); });
   } catch (const std::exception&) {
   }
   try {

@@ -44,7 +44,10 @@ std::unique_ptr<StepBatches> Executor::make_batches(int first) {
                         (alone || comm_.is_capturable()) && schedule_.stages.empty() &&
                         !is_disturbed && !options_.watch;
   graph_ = std::make_unique<StepGraph>(
-      *lane_, *batches, StepGraph::Options{.captures = captures, .alone = alone});
+      *lane_, *batches,
+      StepGraph::Options{.captures = captures, .alone = alone, .wait = [this] {
+                           comm_.so_far().wait();
+                         }});
   if (!lane_->device().is_cuda()) return batches;
   step_.clock = std::make_unique<StepClock>(role_, *home_.kernels);
   lanes_ = std::make_unique<ActionLanes>(*lane_, role_, step_.clock.get());

@@ -41,21 +41,20 @@ Tensor RunningStatistics::row_of(const std::vector<const Statistic*>& found) con
   return at::cat(values);
 }
 
-// Made once for what a slice usually says.
 const RunningStatistics::Weights& RunningStatistics::weights_of(
-    int slice, const std::vector<const Statistic*>& found) {
+    const std::vector<const Statistic*>& found) {
   std::vector<double> momenta;
   for (const auto* statistic : found)
     momenta.push_back(statistic ? statistic->momentum : 0);
-  Weights& known = weights_[slice];
-  if (known.kept.defined() && known.momenta == momenta) return known;
+  Weights& known = weights_[momenta];
+  if (known.kept.defined()) return known;
   std::vector<Tensor> kept, taken;
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const int64_t count = buffers_[i].tensor.numel();
     kept.push_back(at::full({count}, 1 - momenta[i], running_.options()));
     taken.push_back(at::full({count}, momenta[i], running_.options()));
   }
-  return known = {momenta, at::cat(kept), at::cat(taken)};
+  return known = {at::cat(kept), at::cat(taken)};
 }
 
 void RunningStatistics::fold(const std::vector<Statistic>& learned, int rows,
@@ -69,7 +68,7 @@ void RunningStatistics::fold(const std::vector<Statistic>& learned, int rows,
         &statistic;
   std::vector<Tensor> each;  // kept, taken and values, in turn
   for (int slice = 0; slice < rows; ++slice) {
-    const Weights& weights = weights_of(slice, found[slice]);
+    const Weights& weights = weights_of(found[slice]);
     each.insert(each.end(), {weights.kept, weights.taken, row_of(found[slice])});
   }
   if (comm) {

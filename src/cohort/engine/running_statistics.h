@@ -24,20 +24,20 @@ class RunningStatistics {
   void commit(const Tensor& gate);
 
  private:
-  // By slice: how much of each element stays, and what it takes of the slice; all, and
-  // nothing, where that has nothing to say.
+  // How much of each element stays, and what it takes of a slice; all, and nothing,
+  // where that has nothing to say.
   struct Weights {
-    std::vector<double> momenta;
     Tensor kept, taken;
   };
 
   Tensor row_of(const std::vector<const Statistic*>& found) const;
-  const Weights& weights_of(int slice, const std::vector<const Statistic*>& found);
+  const Weights& weights_of(const std::vector<const Statistic*>& found);
 
   std::vector<NamedTensor> buffers_;
   std::unordered_map<const void*, size_t> index_;
   Tensor running_, folded_;
-  std::map<int, Weights> weights_;
+  // By momenta. None is ever replaced: a captured step reads them where they are.
+  std::map<std::vector<double>, Weights> weights_;
 };
 
 }  // namespace cohort

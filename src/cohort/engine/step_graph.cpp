@@ -26,7 +26,10 @@ bool StepGraph::run(bool whole, const std::function<void()>& step) {
     step();
     return false;
   }
-  if (graph_ < 0) graph_ = lane_.capture(step);
+  if (graph_ < 0) {
+    options_.wait();
+    graph_ = lane_.capture(step);
+  }
   lane_.replay(graph_);
   return true;
 }

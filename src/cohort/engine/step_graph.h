@@ -21,6 +21,8 @@ class StepGraph {
   struct Options {
     bool captures = true;
     bool alone = true;  // else no step is left out that peers replay
+    // Before a capture: until what was started is done, or a peer is known to be lost.
+    std::function<void()> wait = [] {};
   };
   StepGraph(CudaLane& lane, const DeviceBatches& batches, Options options);
 

@@ -16,7 +16,7 @@ inline constexpr int kNoGpu = -1;
 // when there are no more.
 int gpu_for(std::span<const int64_t> chosen, int rank, int gpus);
 
-// Collective: this rank's, when `mine` is its GPU so far.
+// Collective over the ranks of one node: this rank's, when `mine` is its GPU so far.
 int settle_gpu(Communicator& comm, int mine, int gpus);
 
 }  // namespace cohort

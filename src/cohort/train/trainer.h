@@ -46,7 +46,7 @@ class FirstStateLost final : public CheckpointError {
 class Trainer {
  public:
   // `stop` may be set at any time, on any rank, to a signal's number: all ranks finish
-  // the step and stop together.
+  // what is under way and stop together.
   Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
           const TrainerOptions& options, const std::atomic<int>& stop);
   ~Trainer();

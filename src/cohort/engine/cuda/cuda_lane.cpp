@@ -121,9 +121,7 @@ class Lane final : public CudaLane {
   void drop_graphs() override { graphs_.clear(); }
 
   void wait() override {
-    stream_.synchronize();
-    down_.synchronize();
-    up_.synchronize();
+    for (const auto& stream : streams()) stream.synchronize();
   }
 
   void wait_for_device() override {
@@ -133,9 +131,7 @@ class Lane final : public CudaLane {
 
   bool wait_at_most(std::chrono::milliseconds time) override {
     const auto deadline = std::chrono::steady_clock::now() + time;
-    std::vector<CUDAStream> all = beside_;
-    all.insert(all.end(), {stream_, down_, up_});
-    for (const auto& stream : all)
+    for (const auto& stream : streams())
       while (!stream.query()) {
         if (std::chrono::steady_clock::now() > deadline) return false;
         std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -215,6 +211,12 @@ class Lane final : public CudaLane {
   }
 
  private:
+  std::vector<CUDAStream> streams() const {
+    std::vector<CUDAStream> all = beside_;
+    all.insert(all.end(), {stream_, down_, up_});
+    return all;
+  }
+
   // Communication, which others wait for, goes first.
   CUDAStream stream_at(int stream) {
     if (stream == 0) return stream_;
