@@ -149,17 +149,22 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world, int ra
           .begun = plan.begun};
 }
 
+bool has_stages(const TrainPlan& plan, int ranks) {
+  return parse_layout(plan.args.layout, ranks).pp > 1;
+}
+
 // Each lane of a step is a stream, and the stages of a pipeline have many that wait for
 // one another: with fewer queues than streams one could hold up another. CUDA reads
 // this when it starts; more queues make that slower.
-void allow_streams(const TrainPlan& plan) {
-  if (plan.args.layout.find("pp=") == std::string::npos) return;
+void allow_streams(const TrainPlan& plan, int ranks) {
+  if (!has_stages(plan, ranks)) return;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 }
 
-void choose_gpu(const TrainPlan& plan, const World& world, ExecutorOptions& options) {
+void choose_gpu(const TrainPlan& plan, const World& world, int ranks,
+                ExecutorOptions& options) {
   if (plan.args.device != "cuda") return;
-  allow_streams(plan);
+  allow_streams(plan, ranks);
   require_cuda("train");
   options.compute_on = ComputeOn::kCuda;
   options.gpu = gpu_of(world);
@@ -235,12 +240,12 @@ class RankRun final : public RankHost {
       stop_on_signals(/*launched_by_us=*/true);
     else
       release_stop_signals();  // there is nothing to save before its world stands
-    options_ = trainer_options(plan_, given,
-                               planned_ranks(plan_, given, membership_ != nullptr));
+    const int ranks = planned_ranks(plan_, given, membership_ != nullptr);
+    options_ = trainer_options(plan_, given, ranks);
     options_.membership = membership_.get();
     options_.pages = pages_ ? &*pages_ : nullptr;
     options_.backlog = &backlog_;
-    choose_gpu(plan_, given, options_.execute);
+    choose_gpu(plan_, given, ranks, options_.execute);
     if (spare) options_.execute.gpu = kNoGpu;  // that of the rank it replaces
     // Ranks that may be lost and replaced stay on backends that outlive it: without the
     // name of its GPU a rank is never given NCCL unasked.
@@ -308,6 +313,11 @@ class RankRun final : public RankHost {
     if (connecting_.nccl_share_gpu && comm.backend() == "nccl")
       reporter->note(
           "comm.nccl_share_gpu: ranks that share a GPU are for tests; NCCL is slow so");
+    if (plan_.args.device == "cuda" && has_stages(plan_, comm.size()))
+      reporter->note(
+          "the step of a pipeline is no CUDA graph: what its stages exchange has no "
+          "fixed "
+          "memory, so each kernel is started by itself");
     if (!why_no_windows_.empty() && comm.backend() == "shm")
       reporter->note(text("comm.gpu_windows: ", why_no_windows_,
                           "; so ranks exchange over the host, which keeps the state"));
