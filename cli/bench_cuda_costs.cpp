@@ -40,7 +40,7 @@ class DeviceStopwatch final : public ActionWatch {
     if (role_) marks_.at(index_of(action)).end.emplace(mark());
   }
 
-  // Of a step that was started: waits for its end.
+  // When each action of the step that was started ran: waits for its end.
   std::vector<ActionTime> times() const {
     for (const Marks& of : marks_) of.end->synchronize();
     const c10::Event& zero = *marks_.at(0).begin;

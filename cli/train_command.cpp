@@ -110,9 +110,8 @@ void settle_elastic(TrainPlan& plan, bool launched) {
     if (assignment == "elastic=on")
       throw ConfigError(
           text("[train] elastic=on with ", why,
-               "; legal: with ranks on the processors of one node, or "
-               "with --backend nccl on its GPUs, started by `cohort train "
-               "-n`"));
+               "; legal: with ranks on the processors of one node, or with --backend "
+               "nccl on its GPUs, started by `cohort train -n`"));
   plan.config.set_assignment("elastic=off");
 }
 
@@ -151,10 +150,10 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
       parse_layout(plan.args.layout, options.ranks * options.max_nodes);
   GeneratorOptions step = step_options(plan.config, plan.args.exact);
   step.slices = slices_for(step.slices, layout, plan.config.get_int("batch"));
-  // Where the ranks that meet find otherwise they say so.
-  const bool offloads = step.offload || step.offload_parameters;
-  if (plan.args.device == "cuda")
-    step.memory = offloads ? MemoryIn::kBoth : MemoryIn::kDevice;
+  // Ranks that meet and find that they cannot exchange on GPUs say so themselves.
+  ExecutorOptions execute{.exchanges_on_gpu = true};
+  if (plan.args.device == "cuda") execute.compute_on = ComputeOn::kCuda;
+  step.memory = memory_for(layout, step, execute);
   generate({}, layout, step);
   make_update_rule(update_options(plan.config));  // refuses what there is not
   require_slices(plan.config.get_int("batch"), step.slices);

@@ -173,7 +173,7 @@ void choose_gpu(const TrainPlan& plan, const World& world, int ranks,
                  .exact = plan.args.exact});
 }
 
-// Of ranks that share a GPU.
+// What the key is for ranks that share a GPU.
 constexpr const char* kBucketKey = "step.bucket_bytes";
 constexpr const char* kSharedBucket = "256M";
 
@@ -316,8 +316,7 @@ class RankRun final : public RankHost {
     if (plan_.args.device == "cuda" && has_stages(plan_, comm.size()))
       reporter->note(
           "the step of a pipeline is no CUDA graph: what its stages exchange has no "
-          "fixed "
-          "memory, so each kernel is started by itself");
+          "fixed memory, so each kernel is started by itself");
     if (!why_no_windows_.empty() && comm.backend() == "shm")
       reporter->note(text("comm.gpu_windows: ", why_no_windows_,
                           "; so ranks exchange over the host, which keeps the state"));

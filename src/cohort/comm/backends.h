@@ -17,7 +17,7 @@ struct Backend {
   // Why not, to be said after its name; empty: it is available.
   std::string (*fault)();
   std::unique_ptr<Communicator> (*make)(const World&, Store&, const ConnectOptions&);
-  // Of a library that it is made of: "NCCL 2.28.9". Null: there is none.
+  // The library that it is made of: "NCCL 2.28.9". Null: there is none.
   std::string (*version)() = nullptr;
 
   bool is_available() const { return fault().empty(); }

@@ -13,12 +13,6 @@
 namespace cohort {
 namespace {
 
-using namespace std::chrono_literals;
-
-// For a device whose peers were left to come to its end: kernels that are told to stop
-// do so in a moment, and nothing else that a step starts takes longer.
-constexpr auto kDrainTime = 20s;
-
 Tensor double_of(const Tensor& numbers, size_t offset) {
   return numbers.narrow(0, static_cast<int64_t>(offset), sizeof(double))
       .view(at::kDouble);
@@ -58,7 +52,8 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
       statistics_(chain, home.device()),
       updates_(state.buckets().size()),
       stop_(groups.world->stop_word()),
-      numbers_(make_step_numbers(home.device())) {
+      numbers_(make_step_numbers(home.device())),
+      results_(lane, *groups.world, numbers_, step) {
   COHORT_CHECK(options.update.name == rule.name(), "a rule '", rule.name(),
                "' with the kernels of '", options.update.name, "'");
   for (int i = 0; i < static_cast<int>(updates_.size()); ++i) {
@@ -75,17 +70,6 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
   scale_ = at::full({1}, half ? options.loss_scale.initial : 1.0, on.dtype(at::kFloat));
   good_steps_ = at::zeros({1}, on.dtype(at::kInt));
   seed_ = at::ones({}, on.dtype(at::kFloat));
-  int mark = lane.make_marks(kStepsInFlight);
-  const auto copy_of = [&](const Tensor& there) {
-    return at::empty(there.sizes(),
-                     there.options().device(at::kCPU).pinned_memory(there.is_cuda()));
-  };
-  for (auto& result : results_) {
-    result.numbers = copy_of(numbers_);
-    result.sums = copy_of(step.sums.values());
-    if (step.clock) result.times = copy_of(step.clock->times());
-    result.mark = mark++;
-  }
 }
 
 std::unique_ptr<ShareUpdate> DeviceState::update_of(int bucket,
@@ -117,7 +101,7 @@ ShareMemory DeviceState::memory_of(int bucket) const {
 void DeviceState::begin_step(const StepInput& input) {
   const c10::NoGradGuard no_grad;
   expected_ = options_.communicate ? input.expected : std::nullopt;
-  is_scaled_ = is_voted_ = false;
+  started_ = {};
   forget_started();
   standing_.reset();
   gradients_.begin_step();
@@ -131,7 +115,7 @@ void DeviceState::begin_step(const StepInput& input) {
 
 // The count is that of all ranks from here on: its reduction comes before every other.
 void DeviceState::set_scale() {
-  if (std::exchange(is_scaled_, true)) return;
+  if (std::exchange(started_.scale, true)) return;
   const Tensor scale = step_.sums.count_value().mul(seed_).reciprocal_();
   double_of(numbers_, offsetof(StepNumbers, mean_scale)).copy_(scale);
   double_of(numbers_, offsetof(StepNumbers, grad_scale)).copy_(scale);
@@ -178,7 +162,7 @@ PendingWork DeviceState::vote() {
   home_.kernels->cast_vote(numbers_, unexpected_, stop_, mine);
   if (several) world.all_gather(votes_, mine).join();
   home_.kernels->count_votes(several ? votes_ : mine, numbers_);
-  is_voted_ = true;
+  started_.vote = true;
   return {};
 }
 
@@ -187,7 +171,7 @@ void DeviceState::update(int bucket) {
   if (!own && !mirror) return;
   const c10::NoGradGuard no_grad;
   set_scale();
-  if (!is_voted_ && own) {
+  if (!started_.vote && own) {
     look_at(bucket);
     open_gate();
   }
@@ -198,13 +182,13 @@ void DeviceState::update(int bucket) {
     mirror->apply({copy.master, copy.states, Tensor()}, gradients_.mirrored_sum(bucket),
                   numbers_, norm_.totals());
   }
-  updated_[bucket] = true;
+  started_.updates[bucket] = true;
 }
 
 // A gate that is closed because votes are missing says nothing about the loss scale.
 void DeviceState::commit() {
   const c10::NoGradGuard no_grad;
-  is_committed_ = true;
+  started_.commit = true;
   statistics_.commit(gate_of(numbers_));
   if (schedule_.precision.compute != at::kHalf) return;
   Tensor scale = scale_.clone(), good_steps = good_steps_.clone();
@@ -218,37 +202,18 @@ void DeviceState::commit() {
 }
 
 void DeviceState::has_replayed() {
-  is_scaled_ = is_voted_ = is_committed_ = true;
-  updated_.assign(updates_.size(), true);
+  started_ = {.scale = true,
+              .vote = true,
+              .commit = true,
+              .updates = std::vector<bool>(updates_.size(), true)};
 }
 
-void DeviceState::leave_result() {
-  const c10::NoGradGuard no_grad;
-  Result& result = results_[step_.step % kStepsInFlight];
-  COHORT_CHECK(
-      std::ranges::find(left_, &result) == left_.end(), "step ", step_.step + 1,
-      " is started, and nobody has asked for the result of step ", result.step + 1);
-  result.step = step_.step;
-  result.expected = expected_;
-  result.loading = step_.split.data;
-  result.numbers.copy_(numbers_, /*non_blocking=*/true);
-  result.sums.copy_(step_.sums.values(), /*non_blocking=*/true);
-  if (step_.clock) result.times.copy_(step_.clock->times(), /*non_blocking=*/true);
-  lane_.set_mark(result.mark);
-  result.lane = groups_.world->so_far();
-  left_.push_back(&result);
-}
-
-// The lane may wait for a lost peer without end; its Work does not.
 void DeviceState::settle() {
-  COHORT_CHECK(!left_.empty(), "no step was started");
-  Result& result = *left_.front();
-  std::exchange(result.lane, {}).wait();
-  lane_.reach_mark(result.mark);
-  left_.pop_front();
+  const StepResults::Result& result = results_.take();
   step_.sums.settle(result.sums);
-  if (step_.clock)
-    step_.device_split = step_.clock->split_of(result.times, result.loading);
+  step_.settled_split = step_.clock
+                            ? step_.clock->split_of(result.times, result.split.data)
+                            : result.split;
   require_expected({.step = result.step, .expected = result.expected},
                    step_.sums.drawn());
   const StepNumbers numbers = read_step_numbers(result.numbers);
@@ -265,7 +230,7 @@ void DeviceState::conclude(int64_t step, const StepNumbers& numbers) {
   standing_ = {.phase = Standing::Phase::kCommitted, .against = step_.skipped};
   if (!step_.skipped || may_skip_) return;
   // What the next step has begun to write says nothing of this one.
-  if (!left_.empty())
+  if (!results_.empty())
     throw Error(ErrorKind::kBug, text("[engine] step ", step + 1,
                                       ": a gradient is not finite", kNotFiniteAdvice));
   const std::string name = bad_gradient();
@@ -324,8 +289,8 @@ void DeviceState::strike(int64_t index) {
 }
 
 void DeviceState::forget_started() {
-  updated_.assign(updates_.size(), false);
-  is_committed_ = false;
+  started_.updates.assign(updates_.size(), false);
+  started_.commit = false;
 }
 
 // All that the step needs of others came before its vote (law 2).
@@ -335,13 +300,14 @@ void DeviceState::finish(bool skip) {
   COHORT_CHECK(schedule_.elastic && now.phase != Standing::Phase::kBefore,
                "a step that was not voted on cannot be finished alone");
   if (now.phase == Standing::Phase::kCommitted) return;
-  is_scaled_ = is_voted_ = true;
+  started_.scale = started_.vote = true;
   gate_of(numbers_).fill_(skip ? 0 : 1);
   decided_of(numbers_).fill_(step_.step + 1);
   for (int i = 0; i < static_cast<int>(updates_.size()); ++i)
-    if (!updated_[i]) update(i);
-  if (!is_committed_) commit();
-  left_.clear();
+    if (!started_.updates[i]) update(i);
+  if (!started_.commit) commit();
+  results_.clear();
+  step_.settled_split = step_.split;
   step_.sums.settle();
   conclude(step_.step, read_step_numbers(numbers_));
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +17,7 @@
 #include "cohort/engine/state_home.h"
 #include "cohort/engine/state_side.h"
 #include "cohort/engine/step_in_flight.h"
+#include "cohort/engine/step_results.h"
 
 namespace cohort {
 
@@ -47,7 +46,7 @@ class DeviceState final : public StateSide {
   void update(int bucket) override;
   void commit() override;
   void has_replayed() override;
-  void leave_result() override;
+  void leave_result() override { results_.leave(expected_); }
   void settle() override;
   Standing standing() override;
   void finish(bool skip) override;
@@ -56,19 +55,9 @@ class DeviceState final : public StateSide {
   void set_small_state(const std::string& text) override;
 
  private:
-  // Of a bucket: for this rank's share, and the one that it mirrors; null: none.
+  // How a bucket changes: this rank's share, and the one that it mirrors; null: none.
   struct Update {
     std::unique_ptr<ShareUpdate> own, mirror;
-  };
-
-  // What a step came to, as it leaves the device while the next is under way.
-  struct Result {
-    int64_t step = 0;
-    std::optional<SampleSum> expected;
-    double loading = 0;  // seconds, of the host
-    Tensor numbers, sums, times;  // of the host
-    int mark = 0;
-    Work lane;
   };
 
   std::unique_ptr<ShareUpdate> update_of(int bucket, const ShareState& share) const;
@@ -105,13 +94,15 @@ class DeviceState final : public StateSide {
   Tensor seed_;                // of backward
   Tensor scale_, good_steps_;  // of the loss, for float16
 
-  std::array<Result, kStepsInFlight> results_;  // in turns
-  std::deque<Result*> left_;                    // not yet known, oldest first
+  StepResults results_;
 
-  // What was started of the step in flight, and what is known of it.
+  // The step in flight.
   std::optional<SampleSum> expected_;
-  bool is_scaled_ = false, is_voted_ = false, is_committed_ = false;
-  std::vector<bool> updated_;         // by bucket
+  struct Started {
+    bool scale = false, vote = false, commit = false;
+    std::vector<bool> updates;  // by bucket
+  };
+  Started started_;
   std::optional<Standing> standing_;  // none: the device knows
 };
 

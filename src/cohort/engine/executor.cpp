@@ -9,14 +9,11 @@
 #include "cohort/engine/action_watch.h"
 #include "cohort/engine/agreement.h"
 #include "cohort/engine/cuda/kernel_search.h"
-#include "cohort/engine/timed.h"
 
 namespace cohort {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-
-constexpr std::chrono::seconds kLastWork{20};
 
 // Before anything is taken or exchanged as it says.
 Schedule agreed(Schedule schedule, Communicator& comm) {
@@ -76,20 +73,11 @@ void Executor::start(const StepInput& input) {
     });
   });
   if (!lane_) step_.split.wait += interpreter_.waited();
-  splits_.push_back(step_.split);
 }
 
 StepResult Executor::result() {
-  StepSplit split = splits_.front();
-  splits_.pop_front();
-  or_abandon([&] {
-    Timed timed(split.forward);
-    in_lane([&] { end_->settle(); });
-  });
-  StepResult result = sums_of_step();
-  result.split = split;
-  if (step_.clock) result.split = step_.device_split;
-  return result;
+  or_abandon([&] { in_lane([&] { end_->settle(); }); });
+  return sums_of_step();
 }
 
 template <typename Work>
@@ -127,7 +115,6 @@ void Executor::abandon() {
   channels_.leave_blocks();
   interpreter_.abandon();
   if (graph_) graph_->drop();
-  splits_.clear();
   compute_->abandon();
 }
 
@@ -138,7 +125,7 @@ StepResult Executor::sums_of_step() const {
           .stop = sums.asked_to_stop(),
           .skipped = step_.skipped,
           .norm = step_.norm,
-          .split = step_.split,
+          .split = lane_ ? step_.settled_split : step_.split,
           .drawn = sums.drawn(),
           .samples = sums.listed()};
 }
@@ -283,7 +270,7 @@ Executor::~Executor() {
   } catch (const std::exception&) {
   }
   try {
-    lane_->wait_at_most(kLastWork);
+    lane_->wait_at_most(kDrainTime);
   } catch (const std::exception&) {
   }
 }

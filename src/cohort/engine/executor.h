@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -110,7 +109,6 @@ class Executor final : public StepRunner, private Performer {
   RankChannels channels_;
   CheckedCalls calls_;
   StepInFlight step_;
-  std::deque<StepSplit> splits_;  // of steps on a device, whose results are to come
   FlatState state_;
   GradientSums gradients_;
   std::unique_ptr<StepGraph> graph_;    // null where there is no lane

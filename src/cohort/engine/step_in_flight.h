@@ -33,7 +33,7 @@ struct StepInFlight {
   bool skipped = false;    // the ranks voted against it
   std::string not_finite;  // which gradient is no number, if one was found
   StepSplit split;
-  StepSplit device_split;  // of the step that was settled last, where there is a clock
+  StepSplit settled_split;  // on a device: that of the step whose result came last
   StepSums sums;
   std::unique_ptr<StepClock> clock;  // of a device; null: the host's is looked at
 };

@@ -5,40 +5,23 @@
 #include <gtest/gtest.h>
 
 #include "cohort/core/testing_folder.h"
-#include "cohort/data/synthetic.h"
-#include "cohort/nn/models.h"
-#include "cohort/train/testing_reporter.h"
-#include "cohort/train/trainer.h"
+#include "cohort/train/testing_small_run.h"
 #include "support/ranks.h"
 
 namespace cohort {
 namespace {
 
 TrainerOptions ahead_options(ComputeOn on) {
-  TrainerOptions options;
-  options.epochs = 2;
-  options.batch = 30;  // 100 samples: 4 steps an epoch, the last with 10
-  options.slices = 3;
-  options.rate.base = 0.02;
-  options.started = std::chrono::system_clock::now();
+  TrainerOptions options = test::small_run(1);
   options.execute.compute_on = on;
   return options;
 }
 
-struct AheadRun {
-  std::unique_ptr<Dataset> data = make_synthetic({.size = 100, .shape = {1, 28, 28}});
-  std::unique_ptr<Dataset> valid = make_synthetic({.size = 37, .shape = {1, 28, 28}});
-  Chain chain = make_cnn({.width = 4}, {.seed = 2});
-  test::Recorder recorder;
-  std::atomic<int> stop{0};
-
+struct AheadRun : test::SmallRun {
   DoneEvent fit(const TrainerOptions& options) {
     DoneEvent done;
-    test::run_local_ranks(1, 0, [&](Communicator& comm) {
-      Trainer trainer(chain, *data, valid.get(), options, stop);
-      trainer.enter(comm, &recorder);
-      done = trainer.fit();
-    });
+    test::run_local_ranks(
+        1, 0, [&](Communicator& comm) { done = SmallRun::fit(comm, options); });
     return done;
   }
 

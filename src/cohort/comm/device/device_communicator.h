@@ -94,7 +94,7 @@ class DeviceCommunicator : public Communicator {
   std::shared_ptr<DeviceGroup> group_;
   std::string aborted_;
   std::optional<at::Device> device_;
-  // Of a group that does not order lanes itself.
+  // The last calls, where the group does not order lanes itself.
   std::shared_ptr<DeviceFlight> last_, last_captured_;
 };
 

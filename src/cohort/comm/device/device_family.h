@@ -28,7 +28,7 @@ class DeviceFamily {
   // stopped.
   explicit DeviceFamily(Communicator& host) : host_(host), processes_(host) {}
 
-  // Of all ranks of the world.
+  // Those of all ranks of the world.
   PeerProcesses& processes() { return processes_; }
 
   // Collective, the first time: the word of this rank, in memory that kernels reach.

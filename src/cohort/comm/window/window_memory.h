@@ -45,7 +45,7 @@ class WindowMemory {
   WindowDriver& driver() { return *driver_; }
   const WindowSizes& sizes() const { return sizes_; }
 
-  // Of what `writer` posts to `reader`.
+  // Where `writer` posts to `reader`.
   std::byte* half(int writer, int reader, int half) const;
   // As lanes have it.
   uint64_t* word(int owner, Word kind, int peer, int half) const;

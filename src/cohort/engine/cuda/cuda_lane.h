@@ -96,6 +96,10 @@ class CudaLane {
   CudaLane() = default;
 };
 
+// For a device to come to its end when peers were left: kernels that are told to stop
+// do so in a moment, and nothing else that a step starts takes longer.
+inline constexpr std::chrono::seconds kDrainTime{20};
+
 // ConfigError where why_no_cuda() has something to say, or there is no such GPU.
 std::unique_ptr<CudaLane> make_cuda_lane(int device = 0);
 
