@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <span>
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
@@ -77,31 +78,37 @@ std::array<double, 2> normal_pair(const RandomKey& key, uint64_t b) {
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-// Rounds down instead of up to `hi`, which the range excludes.
-template <typename T>
-T below(double value, double hi) {
-  const T rounded = static_cast<T>(value);
-  const T limit = static_cast<T>(hi);
-  return rounded < limit ? rounded : std::nextafter(limit, T(-INFINITY));
-}
-
+// Both round down instead of up to `hi`, which the range excludes.
+//
 // std::fma here and below: whether a compiler fuses a*b+c by itself may differ
 // between the body and the rest of a loop, and bits must not depend on the cut.
-template <typename T>
-void uniform_range(T* out, int64_t count, const RandomKey& key, double lo, double hi,
-                   int64_t first) {
-  constexpr int per_block = sizeof(T) == 4 ? 4 : 2;
+void uniform_range(float* out, int64_t count, const RandomKey& key, double lo,
+                   double hi, int64_t first) {
+  std::array<uint32_t, 8 * kLaneWords> words;
+  const double width = hi - lo;
+  const float limit = static_cast<float>(hi);
+  const float last = std::nextafter(limit, -INFINITY);
+  for (int64_t done = 0; done < count;) {
+    const int64_t here = std::min<int64_t>(count - done, words.size());
+    random_bits(key, static_cast<uint64_t>(first + done), std::span(words).first(here));
+    for (int64_t k = 0; k < here; ++k) {
+      const auto value =
+          static_cast<float>(std::fma(width, double{to_float(words[k])}, lo));
+      out[done + k] = value < limit ? value : last;
+    }
+    done += here;
+  }
+}
+
+void uniform_range(double* out, int64_t count, const RandomKey& key, double lo,
+                   double hi, int64_t first) {
   PhiloxBlock words{};
   for (int64_t k = 0; k < count; ++k) {
     const int64_t i = first + k;
-    if (k == 0 || i % per_block == 0) words = block(key, i / per_block);
-    double u;
-    if constexpr (sizeof(T) == 4) {
-      u = to_float(words[i % 4]);
-    } else {
-      u = to_double(join_words(words[2 * (i % 2)], words[2 * (i % 2) + 1]));
-    }
-    out[k] = below<T>(std::fma(hi - lo, u, lo), hi);
+    if (k == 0 || i % 2 == 0) words = block(key, i / 2);
+    const double u = to_double(join_words(words[2 * (i % 2)], words[2 * (i % 2) + 1]));
+    const double value = std::fma(hi - lo, u, lo);
+    out[k] = value < hi ? value : std::nextafter(hi, -INFINITY);
   }
 }
 
