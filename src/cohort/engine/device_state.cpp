@@ -53,6 +53,7 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
       updates_(state.buckets().size()),
       stop_(groups.world->stop_word()),
       numbers_(make_step_numbers(home.device())),
+      fresh_numbers_(numbers_),
       results_(lane, *groups.world, numbers_, step) {
   COHORT_CHECK(options.update.name == rule.name(), "a rule '", rule.name(),
                "' with the kernels of '", options.update.name, "'");
@@ -106,9 +107,9 @@ void DeviceState::begin_step(const StepInput& input) {
   standing_.reset();
   gradients_.begin_step();
   step_.sums.expect(expected_);
-  send_step_numbers(
-      numbers_,
-      step_numbers_of(options_.update, {.rate = input.rate, .step = input.step + 1}));
+  StepNumbers numbers =
+      step_numbers_of(options_.update, {.rate = input.rate, .step = input.step + 1});
+  fresh_numbers_.send(bytes_of(numbers));
   if (schedule_.precision.compute == at::kHalf)
     seed_.copy_(scale_.squeeze(0) * mean_scale(options_.usual_count));
 }
@@ -135,7 +136,7 @@ void DeviceState::norm() {
 
 void DeviceState::fold_buffers() {
   Communicator& world = *groups_.world;
-  const bool several = world.size() > 1 && options_.communicate;
+  const bool several = !schedule_.groups.empty() && options_.communicate;
   statistics_.fold(compute_.statistics(), rounds_, several ? &world : nullptr);
 }
 
@@ -157,7 +158,7 @@ PendingWork DeviceState::vote() {
   set_scale();
   for (size_t i = 0; i < updates_.size(); ++i)
     if (updates_[i].own) look_at(static_cast<int>(i));
-  const bool several = world.size() > 1 && options_.communicate;
+  const bool several = !schedule_.groups.empty() && options_.communicate;
   const Tensor mine = votes_.narrow(0, world.rank(), 1);
   home_.kernels->cast_vote(numbers_, unexpected_, stop_, mine);
   if (several) world.all_gather(votes_, mine).join();

@@ -18,6 +18,7 @@
 #include "cohort/engine/state_side.h"
 #include "cohort/engine/step_in_flight.h"
 #include "cohort/engine/step_results.h"
+#include "cohort/engine/step_upload.h"
 
 namespace cohort {
 
@@ -89,6 +90,7 @@ class DeviceState final : public StateSide {
 
   // In the memory of the device.
   Tensor numbers_;             // StepNumbers
+  StepUpload fresh_numbers_;   // to there, with each step
   Tensor votes_;               // words, by rank
   Tensor unexpected_;          // a bool: other samples were drawn than the step has
   Tensor seed_;                // of backward

@@ -41,14 +41,12 @@ Tensor make_step_numbers(at::Device device) {
   return numbers;
 }
 
-// Pinned memory is only used again when the transfer from it is done: LibTorch's
-// allocator sees to that.
-void send_step_numbers(const Tensor& to, const StepNumbers& numbers) {
-  const Tensor host =
-      at::empty({sizeof(StepNumbers)},
-                at::TensorOptions(at::kByte).pinned_memory(to.device().is_cuda()));
-  std::memcpy(host.data_ptr(), &numbers, sizeof numbers);
-  to.copy_(host, /*non_blocking=*/true);
+Tensor bytes_of(StepNumbers& numbers) {
+  return at::from_blob(&numbers, {sizeof(StepNumbers)}, at::kByte);
+}
+
+void send_step_numbers(const Tensor& to, StepNumbers numbers) {
+  to.copy_(bytes_of(numbers));
 }
 
 StepNumbers read_step_numbers(const Tensor& from) {

@@ -17,9 +17,10 @@ namespace cohort {
 // StepNumbers (kernels/arguments.h) lie in memory of the device, in a tensor of bytes.
 StepNumbers step_numbers_of(const UpdateOptions& options, const StepScalars& scalars);
 Tensor make_step_numbers(at::Device device);
-// Starts the transfer of all of them; does not wait. It cannot be captured: send before
-// a replay.
-void send_step_numbers(const Tensor& to, const StepNumbers& numbers);
+// A view of them as make_step_numbers() has them, for as long as they live.
+Tensor bytes_of(StepNumbers& numbers);
+// Waits.
+void send_step_numbers(const Tensor& to, StepNumbers numbers);
 StepNumbers read_step_numbers(const Tensor& from);  // waits
 // Views of one int32: whoever writes there, a kernel or a copy, opens and closes an
 // update that has been launched or captured already.

@@ -16,6 +16,7 @@
 #include "cohort/engine/standing.h"
 #include "cohort/engine/state_seal.h"
 #include "cohort/engine/step_sums.h"
+#include "cohort/engine/step_upload.h"
 #include "cohort/observe/meter.h"
 #include "cohort/optim/loss_scale.h"
 #include "cohort/optim/update_rule.h"
@@ -110,8 +111,6 @@ struct ActionWait {
   std::string action;  // "Reduce of bucket 2"
   double seconds = 0;
 };
-
-inline constexpr int kStepsInFlight = 2;
 
 // Which pieces of the state a rank names.
 enum class Holding {

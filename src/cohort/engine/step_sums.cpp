@@ -8,17 +8,28 @@
 #include "cohort/step/generator.h"
 
 namespace cohort {
+namespace {
+
+Tensor room_for_sums(Communicator& comm, int64_t count, at::Device device) {
+  return device.is_cpu()
+             ? comm.allocate({count}, at::kDouble)
+             : at::zeros({count}, at::TensorOptions(at::kDouble).device(device));
+}
+
+}  // namespace
+
 StepSums::StepSums(Communicator& comm, int64_t listed, at::Device device)
-    : comm_(comm), room_(listed) {
+    : comm_(comm),
+      room_(listed),
+      values_(room_for_sums(comm, kFields + listed * comm.size(), device)),
+      expected_(at::zeros({kExpected}, at::TensorOptions(at::kLong).device(device))),
+      host_expected_(at::zeros({kExpected}, at::kLong)) {
   static_assert(kFields * sizeof(double) == kLossBytes);
-  const int64_t count = kFields + listed * comm.size();
-  const auto doubles = at::TensorOptions(at::kDouble);
-  values_ = device.is_cpu() ? comm.allocate({count}, at::kDouble)
-                            : at::zeros({count}, doubles.device(device));
-  host_ = device.is_cpu() ? values_ : at::zeros({count}, doubles);
-  read_ = device.is_cpu() ? values_ : at::zeros({count}, doubles);
-  host_expected_ = at::zeros({kExpected}, at::kLong);
-  expected_ = host_expected_.to(device);
+  const auto on_host = [&] {
+    return device.is_cpu() ? values() : at::zeros_like(values(), at::kCPU);
+  };
+  host_ = on_host();
+  read_ = on_host();
 }
 
 void StepSums::clear() {
@@ -27,10 +38,8 @@ void StepSums::clear() {
 }
 
 void StepSums::send() {
-  if (host_.is_same(values_)) return;
-  // LibTorch uses pinned memory again when the transfer from it is done.
-  values_.copy_(host_.pin_memory(), /*non_blocking=*/true);
-  expected_.copy_(host_expected_.pin_memory(), /*non_blocking=*/true);
+  expected_.send(host_expected_);
+  if (!host_.is_same(values())) values_.send(host_);
 }
 
 void StepSums::expect(const std::optional<SampleSum>& samples) {
@@ -42,24 +51,24 @@ void StepSums::expect(const std::optional<SampleSum>& samples) {
 
 // As drawn() has it: the halves that ranks add up may be larger than 32 bits.
 Tensor StepSums::is_unexpected() const {
-  const Tensor drawn = values_.narrow(0, kLowHalf, kFields - kLowHalf).to(at::kLong);
+  const Tensor drawn = values().narrow(0, kLowHalf, kFields - kLowHalf).to(at::kLong);
   const Tensor sum = drawn[0] + at::bitwise_left_shift(drawn[1], 32);
-  const Tensor other =
-      (sum != expected_[kSum]).logical_or_(drawn[2] != expected_[kNumber]);
-  return other.logical_and_(expected_[kAsks] != 0);
+  const Tensor other = (sum != expected_.there()[kSum])
+                           .logical_or_(drawn[2] != expected_.there()[kNumber]);
+  return other.logical_and_(expected_.there()[kAsks] != 0);
 }
 
-void StepSums::settle() { settle(values_); }
+void StepSums::settle() { settle(values()); }
 
 void StepSums::settle(const Tensor& copied) {
   if (!read_.is_same(copied)) read_.copy_(copied);
 }
 
 void StepSums::add_loss(const Tensor& sum, double count) {
-  if (host_.is_same(values_)) return add_loss(sum.item<double>(), count);
+  if (host_.is_same(values())) return add_loss(sum.item<double>(), count);
   const c10::NoGradGuard no_grad;
-  values_.select(0, kLoss).add_(sum.detach());
-  values_.select(0, kCount).add_(count);
+  values().select(0, kLoss).add_(sum.detach());
+  values().select(0, kCount).add_(count);
 }
 
 void StepSums::add_loss(double sum, double count) {
@@ -81,7 +90,10 @@ void StepSums::draw(uint64_t key, std::span<const int64_t> ids) {
   at(kSamples) = static_cast<double>(mine_.count);
 }
 
-Work StepSums::reduce() { return comm_.all_reduce(values_, ReduceOp::kSum); }
+Work StepSums::reduce() {
+  Tensor sums = values();
+  return comm_.all_reduce(sums, ReduceOp::kSum);
+}
 
 SampleSum StepSums::drawn() const {
   const auto whole = [this](Field field) { return static_cast<uint64_t>(at(field)); };

@@ -8,6 +8,7 @@
 
 #include "cohort/comm/communicator.h"
 #include "cohort/data/sample_sum.h"
+#include "cohort/engine/step_upload.h"
 
 namespace cohort {
 
@@ -43,11 +44,11 @@ class StepSums {
   // values() that was made when they were complete.
   void settle();
   void settle(const Tensor& copied);
-  const Tensor& values() const { return values_; }
+  const Tensor& values() const { return values_.there(); }
 
   // The same as values where they are summed: what the loss is a mean over, and one
   // bool, that all ranks together drew something else than was sent as expected.
-  Tensor count_value() const { return values_.select(0, kCount); }
+  Tensor count_value() const { return values().select(0, kCount); }
   void expect(const std::optional<SampleSum>& samples);
   Tensor is_unexpected() const;
 
@@ -68,11 +69,13 @@ class StepSums {
   double at(int64_t field) const { return read_.const_data_ptr<double>()[field]; }
 
   Communicator& comm_;
-  int64_t room_;   // for the ids of a rank, each as id + 1; 0: none
-  Tensor values_;  // the fields, then that room for each rank; where they are summed
-  Tensor host_;    // the same memory, or what this rank gives, on the host
-  Tensor read_;    // the same, or what came of it
-  Tensor expected_, host_expected_;
+  int64_t room_;  // for the ids of a rank, each as id + 1; 0: none
+  // The fields, then that room for each rank; where they are summed.
+  StepUpload values_;
+  Tensor host_;  // the same memory, or what this rank gives, on the host
+  Tensor read_;  // the same, or what came of it
+  StepUpload expected_;
+  Tensor host_expected_;
   SampleSum mine_;
 };
 

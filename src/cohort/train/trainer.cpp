@@ -11,6 +11,7 @@
 #include "cohort/core/hash.h"
 #include "cohort/core/memory.h"
 #include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/cuda/device_batch.h"
 #include "cohort/train/out_of_memory.h"
 #include "cohort/train/spare_gpu.h"
 #include "cohort/train/step_plan.h"
@@ -178,10 +179,14 @@ bool Trainer::must_validate(int64_t step) const {
 // What a world before had made is of its slices and fields.
 std::unique_ptr<BatchLoader> Trainer::make_loader(const Schedule& schedule) const {
   const auto mine = schedule.mesh.slices(comm_->rank(), schedule.slices);
+  const ExecutorOptions& execute = options_.execute;
+  const at::Device device = execute.compute_on == ComputeOn::kCuda
+                                ? at::Device(at::kCUDA, execute.gpu)
+                                : at::Device(at::kCPU);
   return std::make_unique<BatchLoader>(
-      [this](int64_t step, int slice) {
+      [this, device](int64_t step, int slice) {
         const Position position = sampler_.position(step);
-        return make_batch(position, share_.cut.slice(position, slice));
+        return pinned(make_batch(position, share_.cut.slice(position, slice)), device);
       },
       BatchLoader::Options{.first_slice = mine.begin,
                            .slices = mine.end - mine.begin,

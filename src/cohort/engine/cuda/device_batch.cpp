@@ -2,6 +2,7 @@
 #include "cohort/engine/cuda/device_batch.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -9,12 +10,6 @@
 
 namespace cohort {
 namespace {
-
-// In pinned memory a copy needs not wait for the device.
-Tensor pinned(const Tensor& tensor, at::Device device) {
-  const bool moves = device.is_cuda() && tensor.is_cpu();
-  return moves && !tensor.is_pinned() ? tensor.pin_memory() : tensor;
-}
 
 bool same_shapes(const Batch& a, const Batch& b) {
   return a.count == b.count &&
@@ -24,6 +19,16 @@ bool same_shapes(const Batch& a, const Batch& b) {
 }
 
 }  // namespace
+
+// Pinned under the device's context, which must not be that of another GPU.
+Batch pinned(Batch batch, at::Device device) {
+  if (!device.is_cuda()) return batch;
+  const c10::DeviceGuard guard(device);
+  for (auto& field : batch.fields)
+    if (field.second.is_cpu() && !field.second.is_pinned())
+      field.second = field.second.pin_memory();
+  return batch;
+}
 
 DeviceBatch::DeviceBatch(CudaLane& lane, at::ScalarType compute,
                          std::vector<std::string> rounded, uint64_t seed, int slices)
@@ -55,8 +60,9 @@ Tensor DeviceBatch::room_for(const std::string& field, const Tensor& given) cons
       given.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
 }
 
-void DeviceBatch::fill(DeviceSlice& slice, int64_t step, const Batch& batch) const {
+void DeviceBatch::fill(DeviceSlice& slice, int64_t step, const Batch& made) const {
   const c10::NoGradGuard no_grad;
+  const Batch batch = pinned(made, device_);
   if (!slice.keys) {
     for (const auto& [name, given] : batch.fields)
       slice.samples.fields[name] = room_for(name, given);
@@ -66,7 +72,7 @@ void DeviceBatch::fill(DeviceSlice& slice, int64_t step, const Batch& batch) con
   slice.samples.ids = batch.ids;
   slice.keys->begin(step, batch.ids);
   for (auto& [name, there] : slice.samples.fields) {
-    const Tensor given = pinned(batch.at(name), device_);
+    const Tensor given = batch.at(name);
     // Rounded and reordered on the device: it is faster at that.
     const bool changes = there.scalar_type() != given.scalar_type() || there.dim() == 4;
     there.copy_(changes ? given.to(device_, /*non_blocking=*/true) : given,

@@ -11,6 +11,10 @@
 
 namespace cohort {
 
+// The same batch where a copy to `device` waits for nothing: in pinned memory, for a
+// GPU. Whoever makes batches in a thread of their own calls it there.
+Batch pinned(Batch batch, at::Device device);
+
 // One slice of a batch in device memory, with the keys of its samples.
 struct DeviceSlice {
   Batch samples;
@@ -35,7 +39,7 @@ class DeviceBatch {
   bool is_usual() const;
 
  private:
-  void fill(DeviceSlice& slice, int64_t step, const Batch& batch) const;
+  void fill(DeviceSlice& slice, int64_t step, const Batch& made) const;
   Tensor room_for(const std::string& field, const Tensor& given) const;
 
   CudaLane& lane_;

@@ -15,20 +15,15 @@ void SampleKeys::begin(int64_t step, std::vector<int64_t> ids) {
                " samples where there were ", ids_.size());
   step_ = step;
   ids_ = std::move(ids);
-  for (const auto& [operation, memory] : memory_) send(operation, memory);
+  for (auto& [operation, memory] : memory_) send(operation, memory);
 }
 
-// Pinned memory is only used again when the transfer from it is done: LibTorch's
-// allocator sees to that.
-void SampleKeys::send(const std::string& operation, const Tensor& memory) const {
-  Tensor host =
-      at::empty(memory.sizes(),
-                at::TensorOptions(at::kLong).pinned_memory(lane_.device().is_cuda()));
-  auto* const streams = host.mutable_data_ptr<int64_t>();
-  for (size_t i = 0; i < ids_.size(); ++i)
-    streams[i] = static_cast<int64_t>(
-        RandomKey::of_sample(seed_, step_, ids_[i], operation).stream);
-  memory.copy_(host, /*non_blocking=*/true);
+void SampleKeys::send(const std::string& operation, StepUpload& memory) const {
+  std::vector<int64_t> streams;
+  for (const int64_t id : ids_)
+    streams.push_back(
+        static_cast<int64_t>(RandomKey::of_sample(seed_, step_, id, operation).stream));
+  memory.send(at::from_blob(streams.data(), memory.there().sizes(), at::kLong));
 }
 
 Tensor SampleKeys::bits(const std::string& operation, int64_t count) {
@@ -36,13 +31,12 @@ Tensor SampleKeys::bits(const std::string& operation, int64_t count) {
 }
 
 Tensor SampleKeys::streams(const std::string& operation) {
-  const auto [it, fresh] = memory_.try_emplace(operation);
-  if (fresh) {
-    it->second = at::empty({static_cast<int64_t>(ids_.size())},
-                           at::TensorOptions(at::kLong).device(lane_.device()));
-    send(operation, it->second);
-  }
-  return it->second;
+  const auto known = memory_.find(operation);
+  if (known != memory_.end()) return known->second.there();
+  const Tensor there = at::empty({static_cast<int64_t>(ids_.size())},
+                                 at::TensorOptions(at::kLong).device(lane_.device()));
+  send(operation, memory_.emplace(operation, there).first->second);
+  return there;
 }
 
 }  // namespace cohort

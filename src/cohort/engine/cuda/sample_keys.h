@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/step_upload.h"
 #include "cohort/step/block.h"
 
 namespace cohort {
@@ -25,13 +26,13 @@ class SampleKeys final : public DeviceRandom {
 
  private:
   Tensor streams(const std::string& operation);
-  void send(const std::string& operation, const Tensor& memory) const;
+  void send(const std::string& operation, StepUpload& memory) const;
 
   CudaLane& lane_;
   uint64_t seed_;
   int64_t step_ = 0;
   std::vector<int64_t> ids_;
-  std::map<std::string, Tensor> memory_;
+  std::map<std::string, StepUpload> memory_;
 };
 
 }  // namespace cohort
