@@ -155,10 +155,12 @@ bool has_stages(const TrainPlan& plan, int ranks) {
 
 // Each lane of a step is a stream, and the stages of a pipeline have many that wait for
 // one another: with fewer queues than streams one could hold up another. CUDA reads
-// this when it starts; more queues make that slower.
+// this when it starts; more queues make that slower. Nor may NCCL make a connection
+// while a stage waits for another: it would wait for the device.
 void allow_streams(const TrainPlan& plan, int ranks) {
   if (!has_stages(plan, ranks)) return;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
 }
 
 void choose_gpu(const TrainPlan& plan, const World& world, int ranks,

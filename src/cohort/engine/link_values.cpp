@@ -143,14 +143,6 @@ void LinkValues::say(RankChannels::Link link, const Forms& forms) {
   said_.emplace_back(link.comm->exchange(std::span(&transfer, 1), {}), header);
 }
 
-void LinkValues::connect(RankChannels::Link link) {
-  const Transfer word{link.peer,
-                      at::zeros({1}, at::TensorOptions(at::kByte).device(device_))};
-  const bool sends = link.peer == 1;
-  link.comm->exchange(std::span(&word, sends ? 1 : 0), std::span(&word, sends ? 0 : 1))
-      .wait();
-}
-
 Values LinkValues::make(const Forms& forms) const {
   Values values;
   for (const auto& form : forms)

@@ -30,10 +30,6 @@ class LinkValues {
 
   explicit LinkValues(at::Device device) : device_(device) {}
 
-  // Between ends on devices, before anything is sent: both call it, for their links in
-  // the order of lanes. Who is first to send would else wait for who receives.
-  void connect(RankChannels::Link link);
-
   struct Sending {
     PendingWork work;
     bool copied;  // else the values must stay until it is done

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/rank_groups.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <set>
 
@@ -59,10 +61,21 @@ Communicator* RankChannels::group(AxisSet axes) {
   return parts_.back().get();
 }
 
-std::vector<int> RankChannels::linked_lanes() const {
-  std::vector<int> lanes;
-  for (const auto& entry : links_) lanes.push_back(entry.first);
-  return lanes;
+void RankChannels::connect(at::Device device) const {
+  const auto bytes = at::TensorOptions(at::kByte).device(device);
+  const auto meet = [&](Communicator& group) {
+    Tensor out = at::zeros({group.size()}, bytes);
+    group.all_to_all(out, at::zeros({group.size()}, bytes)).wait();
+  };
+  meet(world_);
+  for (const auto& part : parts_) meet(*part);
+  for (const auto& [lane, pair] : links_) {
+    const int peer = 1 - pair->rank();
+    const Transfer word{peer, at::zeros({1}, bytes)};
+    const bool sends = peer == 1;
+    pair->exchange(std::span(&word, sends ? 1 : 0), std::span(&word, sends ? 0 : 1))
+        .wait();
+  }
 }
 
 RankChannels::Link RankChannels::link(int lane) const {

@@ -34,7 +34,9 @@ class RankChannels {
     int peer;
   };
   Link link(int lane) const;
-  std::vector<int> linked_lanes() const;  // of links that end here, in order
+  // Collective: all of them meet once, with memory of that device. Ranks of GPUs
+  // connect when they first meet, and cannot while a link of theirs waits for its peer.
+  void connect(at::Device device) const;
   // The ranks that differ along these axes alone, for calls inside blocks: another
   // communicator than that of the group's lane, which has calls in flight meanwhile.
   // Null where the rank is alone. BugError unless the schedule has such calls.

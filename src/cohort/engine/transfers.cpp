@@ -22,9 +22,8 @@ Transfers::Transfers(const Schedule& schedule, const RankChannels& channels,
       compute_(compute),
       step_(step),
       links_(lane ? lane->device() : at::Device(at::kCPU)) {
-  if (!lane || !lane->device().is_cuda()) return;
-  for (const int linked : channels.linked_lanes())
-    links_.connect(channels.link(linked));
+  if (lane && lane->device().is_cuda() && !schedule.stages.empty())
+    channels.connect(lane->device());
 }
 
 PendingWork Transfers::reduce(const Action& action,
