@@ -28,7 +28,7 @@ struct CudaRow {
   int64_t batch = 0;
   double step_s = 0, host_s = 0, uncaptured_s = 0, uncaptured_host_s = 0, first_s = 0;
   double loss = 0;
-  int64_t peak_bytes = 0;
+  int64_t peak_bytes = 0, planned_bytes = 0;
 };
 
 CudaRow measure(const CudaCase& bench, const BenchTrainArgs& args) {
@@ -38,6 +38,7 @@ CudaRow measure(const CudaCase& bench, const BenchTrainArgs& args) {
   const auto comm = connect(World{}, store, {.backend = "local"});
   CudaVariant captured(bench, args, batch, *comm, {.capture = true});
   row.peak_bytes = captured.peak_bytes();  // before there are two of them
+  row.planned_bytes = captured.planned_bytes();
   CudaVariant uncaptured(bench, args, batch, *comm, {.capture = false});
   for (int round = 0; round < kCudaRounds; ++round) {
     captured.take_turn();
@@ -67,6 +68,7 @@ std::string cuda_json_row(const CudaRow& row, const CudaCase& bench,
       .add("uncaptured_host_ms", 1e3 * row.uncaptured_host_s)
       .add("first_step_s", row.first_s)
       .add("peak_memory_bytes", row.peak_bytes)
+      .add("planned_memory_bytes", row.planned_bytes)
       .add("loss", row.loss)
       .add("state", "measured");
   return object.text();
@@ -85,8 +87,9 @@ std::string cuda_text_row(const CudaRow& row, const CudaCase& bench,
               "\n  kernel by kernel     ", ms(row.uncaptured_s), ", ",
               rate(row.uncaptured_s), ", host ", ms(row.uncaptured_host_s),
               "\n  memory, first step   ",
-              format_bytes(static_cast<double>(row.peak_bytes)), ", ",
-              format_duration(row.first_s));
+              format_bytes(static_cast<double>(row.peak_bytes)),
+              " (planned: ", format_bytes(static_cast<double>(row.planned_bytes)),
+              "), ", format_duration(row.first_s));
 }
 
 // One rank, in this process.

@@ -35,6 +35,13 @@ const CudaCase& find_cuda_case(const std::string& name) {
   return find_case(kCudaCases, name, " for GPUs");
 }
 
+Batch cuda_shapes(const CudaCase& bench, int64_t samples) {
+  const auto meta = at::TensorOptions(at::kMeta);
+  return Batch::of(
+      {{"input", at::empty({samples, 3, bench.pixels, bench.pixels}, meta)},
+       {"target", at::empty({samples}, meta.dtype(at::kLong))}});
+}
+
 Batch cuda_batch(const CudaCase& bench, int64_t samples, int gpu) {
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu));
   const Tensor input = at::randn({samples, 3, bench.pixels, bench.pixels});

@@ -32,6 +32,9 @@ const CudaCase& find_cuda_case(const std::string& name);
 // So many samples, on that GPU. Noise: how long a step takes does not depend on them.
 Batch cuda_batch(const CudaCase& bench, int64_t samples, int gpu = 0);
 
+// The same without values, on the meta device.
+Batch cuda_shapes(const CudaCase& bench, int64_t samples);
+
 // How all of its steps are made; a rank computes one slice. ConfigError for a precision
 // that there is not.
 GeneratorOptions cuda_step(const BenchTrainArgs& args, int ranks, MemoryIn memory);

@@ -5,6 +5,9 @@
 #include <functional>
 
 #include "cli/bench_parts.h"
+#include "cohort/engine/block_count.h"
+#include "cohort/nn/without_memory.h"
+#include "cohort/step/checker.h"
 
 namespace cohort::cli {
 namespace {
@@ -13,6 +16,7 @@ using CudaClock = std::chrono::steady_clock;
 constexpr int kCudaSteps = 20;  // of a turn
 constexpr int kCudaWarmup = 3;  // before the capture
 constexpr double kCudaRate = 0.01;
+constexpr int64_t kCountedSamples = 2;
 
 double seconds_of(const std::function<void()>& work) {
   const auto begin = CudaClock::now();
@@ -32,6 +36,18 @@ ExecutorOptions executor_options_of(const CudaVariantOptions& options, double co
   return execute;
 }
 
+// What blocks keep and make for so many samples, as far as that can be known before
+// anything is computed.
+void count_bytes(const CudaCase& bench, int64_t samples, at::ScalarType compute,
+                 std::span<BlockSpec> specs) {
+  const ModelsWithoutMemory shapes_alone;
+  const auto counts = count_blocks(
+      bench.make(), [&](int64_t count) { return cuda_shapes(bench, count); },
+      kCountedSamples);
+  if (counts)
+    set_bytes(needs_of(*counts), static_cast<double>(samples), compute, specs);
+}
+
 }  // namespace
 
 CudaVariant::CudaVariant(const CudaCase& bench, const BenchTrainArgs& args,
@@ -40,9 +56,14 @@ CudaVariant::CudaVariant(const CudaCase& bench, const BenchTrainArgs& args,
     : chain_(bench.make()), batch_(batch), rule_(make_update_rule(cuda_update())) {
   const ExecutorOptions execute =
       executor_options_of(options, static_cast<double>(batch.count), comm);
-  const GeneratorOptions step = cuda_step(args, comm.size(), MemoryIn::kDevice);
-  executor_ = std::make_unique<Executor>(
-      chain_, generate(specs_of(chain_), options.layout, step), *rule_, comm, execute);
+  GeneratorOptions step = cuda_step(args, comm.size(), MemoryIn::kDevice);
+  step.meets_alone = comm.size() == 1 && comm.takes_cuda();
+  auto specs = specs_of(chain_);
+  count_bytes(bench, batch.count, step.precision.compute, specs);
+  Schedule schedule = generate(specs, options.layout, step);
+  planned_bytes_ = check(schedule).largest().on_device;
+  executor_ =
+      std::make_unique<Executor>(chain_, std::move(schedule), *rule_, comm, execute);
   first_s_ = seconds_of([this] { run(1); });
   run(kCudaWarmup + 2);
 }
@@ -67,6 +88,13 @@ double CudaVariant::host_s() {
     executor_->result();
   }
   return median(times);
+}
+
+int64_t CudaVariant::peak_bytes() const {
+  int64_t bytes = executor_->device_peak_bytes();
+  for (const auto& field : batch_.fields)
+    bytes -= static_cast<int64_t>(field.second.nbytes());
+  return bytes;
 }
 
 double CudaVariant::step_s() const { return median(step_s_); }

@@ -36,7 +36,10 @@ class CudaVariant {
   double step_s() const;
   double first_s() const { return first_s_; }
   double loss() const { return loss_; }
-  int64_t peak_bytes() const { return executor_->device_peak_bytes(); }
+  // Without the batch it was given, which is no part of a step.
+  int64_t peak_bytes() const;
+  // What the plan says before a step: activations are counted, not measured.
+  int64_t planned_bytes() const { return planned_bytes_; }
   const Executor& executor() const { return *executor_; }
 
  private:
@@ -48,7 +51,7 @@ class CudaVariant {
   std::unique_ptr<Executor> executor_;
   std::vector<double> step_s_;
   double first_s_ = 0, loss_ = 0;
-  int64_t number_ = 0;
+  int64_t number_ = 0, planned_bytes_ = 0;
 };
 
 }  // namespace cohort::cli

@@ -21,7 +21,7 @@ const void* element(const Tensor& tensor, int64_t index) {
 
 PendingWork GradientSums::reduce(int bucket, int slice, const Visitor* visitor) {
   const c10::NoGradGuard no_grad;
-  if (shard_->size() == 1) return {};
+  if (!meets_) return {};
   if (level_ == 0 && !visitor) return reduce_whole(bucket);
   if (peers_) return meet(bucket, slice, visitor);
   if (!exact_) return reduce_scatter(bucket, slice);

@@ -20,7 +20,8 @@ bool GradientSums::can_visit(const RankGroups& groups) {
 
 GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
                            const RankGroups& groups, Options options)
-    : level_(groups.shard->size() > 1 ? schedule.shard : 0),
+    : meets_(schedule.group_along(kDataAxes) != kNone),
+      level_(meets_ ? schedule.shard : 0),
       seals_(options.seals && schedule.exact && schedule.elastic),
       exact_(schedule.exact),
       slices_(schedule.slices),

@@ -129,7 +129,7 @@ class GradientSums {
   void look(bool holds, int member);
   uint64_t hash_of_born(int place, int slice) const;
   int64_t share_count(int bucket) const;
-  bool in_rounds() const { return level_ >= 2 && shard_->size() > 1; }
+  bool in_rounds() const { return level_ >= 2; }
   SliceRange slices_of_member(int member) const;
   bool has_slice(int member, int round) const;
   std::vector<TreeNode> nodes_of_group(int group) const;
@@ -159,6 +159,7 @@ class GradientSums {
   void exchange_leaves(int bucket, int round);
   void exchange_partials(int bucket);
 
+  bool meets_;  // others, or itself
   int level_;
   bool seals_;
   bool exact_;

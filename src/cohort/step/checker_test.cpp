@@ -116,6 +116,14 @@ TEST(Checker, AcceptsWhatGeneratorsWrite) {
   }
 }
 
+// What it sums is whole without any call, so no call of its own is missed.
+TEST(Checker, AcceptsARankThatMeetsItself) {
+  for (int shard = 0; shard <= 3; ++shard)
+    EXPECT_EQ(refusal(made({{.dp = 1, .shard = shard},
+                            {.slices = 2, .vote = true, .meets_alone = true}})),
+              "accepted");
+}
+
 // Removing or doubling an action is never harmless, also where a file does not say what
 // actions read and write. Exchanges may be: those are left for the executor to show.
 TEST(Checker, RefusesEveryRemovalAndDoubling) {

@@ -68,11 +68,12 @@ Mesh make_mesh(Layout layout) {
   return Mesh(layout);
 }
 
-std::vector<Group> make_groups(const Mesh& mesh) {
+std::vector<Group> make_groups(const Mesh& mesh, bool meets_alone) {
   std::vector<Group> groups;
   if (mesh.size(Axis::kPipe) > 1)
     groups.push_back({.name = "all", .axes = AxisSet{Axis::kPipe} | kDataAxes});
-  if (mesh.size(kDataAxes) > 1) groups.push_back({.name = "dp", .axes = kDataAxes});
+  if (mesh.size(kDataAxes) > 1 || meets_alone)
+    groups.push_back({.name = "dp", .axes = kDataAxes});
   if (mesh.size(Axis::kReplicate) == 1) return groups;
   groups.push_back({.name = "shard", .axes = {Axis::kCut}});
   groups.push_back({.name = "replicate", .axes = {Axis::kReplicate}});
@@ -163,14 +164,14 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
   const Mesh mesh = make_mesh(layout);
   Schedule schedule{.mesh = mesh,
                     .slices = options.slices,
-                    .shard = options.offload_parameters ? 3
-                             : shards > 1               ? layout.shard
-                                                        : 0,
+                    .shard = options.offload_parameters          ? 3
+                             : shards > 1 || options.meets_alone ? layout.shard
+                                                                 : 0,
                     .exact = options.exact,
                     .elastic = options.elastic,
                     .runs_ahead = options.run_ahead,
                     .precision = options.precision,
-                    .groups = make_groups(mesh)};
+                    .groups = make_groups(mesh, options.meets_alone)};
   if (layout.pp > 1 && !blocks.empty())
     schedule.stages = make_stages(blocks, layout.pp);
   check_tied(blocks, schedule);

@@ -46,6 +46,9 @@ struct GeneratorOptions {
   // cut as at shard level 3, also where there is nobody to cut it for.
   bool offload_parameters = false;
   bool forward_only = false;
+  // A data-parallel rank without others makes the calls of several, at the layout's
+  // shard level: what they cost where there is nobody to wait for.
+  bool meets_alone = false;
   // A step may begin before the one before it has ended.
   bool run_ahead = false;
 

@@ -34,6 +34,18 @@ INSTANTIATE_TEST_SUITE_P(
       return info.param.rule + (info.param.clip > 0 ? "_clip" : "");
     });
 
+// Both ways of the device, and the host's.
+TEST(Resident, ARankThatMeetsItselfAtAnyShardLevelTrainsAsOneThatDoesNot) {
+  for (const ComputeOn on : {ComputeOn::kStaged, ComputeOn::kHost})
+    for (int shard = 0; shard <= 3; ++shard) {
+      SCOPED_TRACE(shard);
+      const ResidentWay alone{.on = on, .slices = 2, .vote = true, .shard = shard};
+      ResidentWay meets = alone;
+      meets.meets_alone = true;
+      test::expect_near(test::train(meets, 3), test::train(alone, 3), 0, 0);
+    }
+}
+
 TEST(Resident, ABadStepLeavesNoTrace) {
   test::expect_no_trace_of_a_bad_step({.vote = true});
 }

@@ -58,6 +58,7 @@ struct ResidentWay {
   int slices = 1;
   bool vote = false;
   int shard = 0;
+  bool meets_alone = false;
   double clip = 0;
   std::string no_decay = {};
   std::string recompute = "none";
@@ -81,6 +82,7 @@ class Resident {
                           .tensor_sums = rule_->reductions() > 0,
                           .vote = way.vote,
                           .recompute = BlockChoice::parse(way.recompute, "test"),
+                          .meets_alone = way.meets_alone,
                           .precision = {.compute = way.dtype, .reduce = way.dtype},
                           .optimizer_states = static_cast<int>(rule_->states().size())};
     if (way.on != ComputeOn::kHost) step.memory = MemoryIn::kDevice;

@@ -126,7 +126,8 @@ class Form {
     const bool alone = action.kind == ActionKind::kGather && schedule_.groups.empty();
     if (lane == Lane::kCopy || alone) return Channel::Kind::kCopy;
     if (lane == Lane::kLink) return Channel::Kind::kLink;
-    if (lane == Lane::kGroup || (lane == Lane::kWorld && schedule_.world() > 1))
+    const bool meets = schedule_.world() > 1 || !schedule_.groups.empty();
+    if (lane == Lane::kGroup || (lane == Lane::kWorld && meets))
       return Channel::Kind::kGroup;
     return Channel::Kind::kCompute;
   }
@@ -256,9 +257,6 @@ void check_groups(const Schedule& schedule) {
         throw ConfigError(text("[step.check] group ", group.name, " is at place ",
                                group.places[i], "; legal: of ", places,
                                " places some, in ascending order"));
-    if (schedule.size_of(group) < 2)
-      throw ConfigError(text("[step.check] group ", group.name, " of ",
-                             schedule.size_of(group), " rank; legal: at least 2"));
   }
 }
 
