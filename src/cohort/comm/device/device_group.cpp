@@ -79,6 +79,11 @@ void DeviceGroup::check(const std::string& what) {
   throw CommError(named(what, reason_));
 }
 
+std::string DeviceGroup::reason() {
+  const std::lock_guard lock(flights_mutex_);
+  return reason_;
+}
+
 int DeviceGroup::lost_peer() const {
   return family_ ? family_->processes().lost() : -1;
 }

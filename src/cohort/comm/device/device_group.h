@@ -78,6 +78,8 @@ class DeviceGroup {
   Communicator& host() const { return *host_; }
   const DeviceGroupOptions& options() const { return options_; }
   bool is_broken() const { return broken_; }
+  // Why it is broken.
+  std::string reason();
 
   // What the device's side has noticed by itself, asked for while a rank waits.
   virtual std::string fault() { return ""; }
