@@ -31,12 +31,19 @@ class GpuTensorsTest : public testing::TestWithParam<const char*> {
  protected:
   static test::World world(int size, std::chrono::milliseconds timeout = 20s) {
     auto world = nccl_world(size, timeout);
-    if (std::string_view(GetParam()) == "nccl") return world;
-    world.backend = "shm";
-    world.windows = true;
+    const std::string_view way = GetParam();
+    if (way == "nccl") return world;
+    world.backend = way == "gloo_relay" ? "gloo" : "shm";
+    world.windows = way == "windows";
+    world.relay = !world.windows;
     return world;
   }
 };
+
+// Those ways that calls can be captured with.
+class CapturedTensorsTest : public GpuTensorsTest {};
+// Those over the host.
+class RelayedTensorsTest : public GpuTensorsTest {};
 
 at::TensorOptions on_gpu(at::ScalarType dtype = at::kFloat) {
   return at::TensorOptions().device(at::kCUDA).dtype(dtype);
@@ -105,7 +112,7 @@ TEST_P(GpuTensorsTest, WhatFollowsAJoinFindsTheResult) {
   });
 }
 
-TEST_P(GpuTensorsTest, CallsCanBeCapturedAndReplayed) {
+TEST_P(CapturedTensorsTest, CallsCanBeCapturedAndReplayed) {
   for (const auto dtype : {at::kFloat, at::kHalf}) {
     test::run_ranks(world(4), [&](Communicator& comm) {
       const auto lane = make_cuda_lane(0);
@@ -142,7 +149,7 @@ TEST_P(GpuTensorsTest, CallsCanBeCapturedAndReplayed) {
 
 // All kinds of calls, one of them in several rounds of a window; calls outside of the
 // graph, in its stream and in another, come in between.
-TEST_P(GpuTensorsTest, ReplaysAndCallsFollowOneAnother) {
+TEST_P(CapturedTensorsTest, ReplaysAndCallsFollowOneAnother) {
   test::run_ranks(world(2), [](Communicator& comm) {
     const auto lane = make_cuda_lane(0);
     const int me = comm.rank();
@@ -190,7 +197,7 @@ TEST_P(GpuTensorsTest, ReplaysAndCallsFollowOneAnother) {
 }
 
 // The host sees no call in a replay, and yet gives up in time.
-TEST_P(GpuTensorsTest, AReplayWithoutItsPeerIsGivenUp) {
+TEST_P(CapturedTensorsTest, AReplayWithoutItsPeerIsGivenUp) {
   test::run_ranks(world(2, 1s), [](Communicator& comm, Store& store) {
     const auto lane = make_cuda_lane(0);
     Tensor x;
@@ -312,8 +319,57 @@ TEST_P(GpuTensorsTest, LargeTensorsInTwoStreamsArriveInOrder) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, GpuTensorsTest, testing::Values("nccl", "windows"),
-                         [](const auto& info) { return std::string(info.param); });
+// The thread of the host would not hear of a replay.
+TEST_P(RelayedTensorsTest, ACapturedCallIsRefused) {
+  test::run_ranks(world(2), [](Communicator& comm) {
+    EXPECT_FALSE(comm.is_capturable());
+    const auto lane = make_cuda_lane(0);
+    Tensor x;
+    lane->run([&] {
+      x = at::ones({1000}, on_gpu());
+      comm.all_reduce(x, ReduceOp::kSum).join();
+    });
+    lane->wait();
+    lane->capture([&] {
+      EXPECT_THROW((void)comm.all_reduce(x, ReduceOp::kSum), BugError);
+      x.add_(1);
+    });
+    lane->run([&] { comm.all_reduce(x, ReduceOp::kSum).join(); });
+    lane->wait();
+    EXPECT_EQ(first(x), 4);
+  });
+}
+
+// The first lane waits for a peer that comes late; the second does not.
+TEST_P(RelayedTensorsTest, OtherStreamsGoOnMeanwhile) {
+  test::run_ranks(world(2), [](Communicator& comm, Store& store) {
+    auto x = at::ones({1 << 20}, on_gpu());
+    comm.all_reduce(x, ReduceOp::kSum).wait();
+    Work late;
+    if (comm.rank() == 0) {
+      late = comm.all_reduce(x, ReduceOp::kSum);
+      const c10::StreamGuard guard(other_stream());
+      EXPECT_EQ(first(at::ones({1000}, on_gpu()).add(1)), 2);
+      EXPECT_FALSE(late.poll());
+      store.set("went on", "");
+    } else {
+      store.get("went on", 20s);
+      late = comm.all_reduce(x, ReduceOp::kSum);
+    }
+    late.wait();
+    EXPECT_EQ(first(x), 4);
+  });
+}
+
+const auto name_of_way = [](const auto& info) { return std::string(info.param); };
+
+INSTANTIATE_TEST_SUITE_P(Ways, GpuTensorsTest,
+                         testing::Values("nccl", "windows", "shm_relay", "gloo_relay"),
+                         name_of_way);
+INSTANTIATE_TEST_SUITE_P(Ways, CapturedTensorsTest, testing::Values("nccl", "windows"),
+                         name_of_way);
+INSTANTIATE_TEST_SUITE_P(Ways, RelayedTensorsTest,
+                         testing::Values("shm_relay", "gloo_relay"), name_of_way);
 
 }  // namespace
 }  // namespace cohort

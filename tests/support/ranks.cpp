@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "cohort/comm/gloo/gloo.h"
+#include "cohort/comm/gpu_relay.h"
 #include "cohort/comm/gpu_windows.h"
 #include "cohort/comm/nccl/nccl.h"
 #include "cohort/comm/shm/shm.h"
@@ -78,7 +79,7 @@ constexpr Backend kBackends[] = {
 constexpr Backend kNccl = {"nccl", false, true, false, make_nccl};
 
 bool needs_gpu(const World& world) {
-  return world.backend == kNccl.name || world.windows;
+  return world.backend == kNccl.name || world.windows || world.relay;
 }
 
 bool tests_gpu() { return std::getenv("COHORT_TEST_GPU") != nullptr; }
@@ -106,10 +107,12 @@ std::vector<World> gpu_worlds(const std::vector<int>& sizes) {
   std::vector<World> worlds;
   for (const int size : few) {
     worlds.push_back({kNccl.name, size, Kind::kProcesses, 20s, /*gpu=*/true});
-    // A rank alone has no windows.
-    if (size > 1)
-      worlds.push_back({"shm", size, Kind::kProcesses, 20s, /*gpu=*/true,
-                        /*windows=*/true});
+    if (size == 1) continue;  // a rank alone has no windows and no relay
+    worlds.push_back({"shm", size, Kind::kProcesses, 20s, /*gpu=*/true,
+                      /*windows=*/true});
+    for (const char* host : {"shm", "gloo"})
+      worlds.push_back({host, size, Kind::kProcesses, 20s, /*gpu=*/true,
+                        /*windows=*/false, /*relay=*/true});
   }
   if (few.contains(2)) {
     worlds.push_back({kNccl.name, 2, Kind::kProcesses});
@@ -149,6 +152,7 @@ std::unique_ptr<Communicator> make_rank(const World& world, int rank, int genera
     if (!why_not.empty()) throw std::runtime_error("no windows: " + why_not);
     comm = std::move(able);
   }
+  if (world.relay) comm = with_gpu_relay(std::move(comm), /*gpu=*/0, options);
   return world.gpu ? with_gpu_tensors(std::move(comm)) : std::move(comm);
 }
 
@@ -278,7 +282,7 @@ void collect(std::vector<Child>& children, const std::set<int>& may_die,
 
 std::ostream& operator<<(std::ostream& out, const World& world) {
   return out << world.backend << (world.windows ? "_windows" : "")
-             << (world.gpu ? "_gpu" : "")
+             << (world.relay ? "_relay" : "") << (world.gpu ? "_gpu" : "")
              << (world.kind == Kind::kThreads ? "_threads_" : "_processes_")
              << world.size;
 }

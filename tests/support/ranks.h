@@ -26,13 +26,15 @@ struct World {
   std::chrono::milliseconds timeout{20'000};
   bool gpu = false;      // the tensors of the test are copied to the GPU for each call
   bool windows = false;  // shm: its ranks share the first GPU, and take tensors of it
+  bool relay = false;    // its ranks take tensors of the first GPU, over the host
 };
 
 std::ostream& operator<<(std::ostream& out, const World& world);
 std::string world_name(const testing::TestParamInfo<World>& info);
 
 // Every backend of the table in ranks.cpp, in every way it can run. With
-// COHORT_TEST_GPU=1 in the environment: nccl and shm with windows, up to 4 ranks.
+// COHORT_TEST_GPU=1 in the environment: nccl, shm with windows, and shm and gloo with a
+// relay, up to 4 ranks.
 std::vector<World> every_world(const std::vector<int>& sizes);
 // Those whose backend compares the calls of its ranks and names who is missing.
 std::vector<World> every_checked_world(const std::vector<int>& sizes);
