@@ -130,6 +130,28 @@ TEST_P(RelayTest, AnAbortReachesThePeers) {
   });
 }
 
+// The others never come to the call: neither its lane nor the end of its group waits as
+// long as a call may.
+TEST_P(RelayTest, AnAbortEndsTheCallThatIsUnderWay) {
+  test::run_ranks(GetParam(), [](Communicator& comm, Store& store) {
+    std::chrono::steady_clock::time_point begin;
+    const Tensor x = at::ones({1000});
+    {
+      Relayed relay(comm);
+      relay.sum(x);
+      relay.wait();
+      if (comm.rank() > 0) return (void)store.get("ended", 20s);
+      begin = std::chrono::steady_clock::now();
+      relay.sum(x);
+      std::this_thread::sleep_for(50ms);  // its thread is in the call
+      relay.group.abort("enough");
+      relay.driver->settle();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+    store.set("ended", "");
+  });
+}
+
 std::vector<test::World> worlds_of_relays() {
   std::vector<test::World> worlds;
   for (const char* backend : {"shm", "gloo"})

@@ -21,13 +21,14 @@ RelayGroup::RelayGroup(std::shared_ptr<RelayDriver> driver,
     : DeviceGroup(host, text("comm.", host->backend()), options),
       driver_(std::move(driver)),
       memory_(driver_, *host),
-      thread_(host->split(0), memory_.word(),
-              [this](const std::string& reason) { abort(reason); }) {}
+      thread_(host->split(0), memory_.word(), [this](const std::string& reason) {
+        abort(device_comm::first_line_of(reason.c_str()));
+      }) {}
 
 RelayGroup::~RelayGroup() {
   const bool in_peace = std::uncaught_exceptions() == 0;
   if (!becomes_idle([&] { return !in_peace || is_broken(); })) {
-    abort("a rank ended before its calls did");
+    this->abort("a rank ended before its calls did");
     becomes_idle([] { return false; });
   }
   thread_.end();
