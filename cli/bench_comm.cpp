@@ -6,7 +6,6 @@
 
 #include "cli/exit_code.h"
 #include "cli/rank_gpu.h"
-#include "cohort/comm/gpu_windows.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
@@ -38,16 +37,6 @@ void choose_gpu_for_bench(const World& world, BenchCommArgs& args,
   options.nccl_share_gpu = world.local_size > cuda_device_count();
 }
 
-std::unique_ptr<Communicator> for_gpu(std::unique_ptr<Communicator> comm, int gpu,
-                                      const ConnectOptions& options) {
-  auto [able, why_not] = with_gpu_windows(std::move(comm), gpu, options);
-  if (!able->takes_cuda())
-    throw ConfigError(text("[bench.comm] --device cuda with backend '", able->backend(),
-                           "': ", why_not,
-                           "; legal: nccl, and shm where all ranks share one GPU"));
-  return std::move(able);
-}
-
 int run_rank(BenchCommArgs args) {
   const World world = world_from_env();
   ConnectOptions options;
@@ -58,8 +47,9 @@ int run_rank(BenchCommArgs args) {
     options.backend = backend;
     auto comm = connect(world, *store, options);
     hidden = !shares_memory(*comm);
-    return args.device == "cuda" ? for_gpu(std::move(comm), args.gpu, options)
-                                 : std::move(comm);
+    if (args.device != "cuda") return comm;
+    return with_tensors_of_gpu(std::move(comm), args.gpu, options, /*windows=*/true)
+        .comm;
   };
   if (world.rank == 0 && !args.json) std::fputs(format_header().c_str(), stdout);
   std::vector<BenchCommRow> rows;

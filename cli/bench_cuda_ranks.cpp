@@ -9,6 +9,7 @@
 #include "cli/cuda_variant.h"
 #include "cli/exit_code.h"
 #include "cli/rank_gpu.h"
+#include "cohort/comm/gpu_relay.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
@@ -82,11 +83,7 @@ int run_cuda_rank(const CudaCase& bench, const BenchTrainArgs& args) {
   const int gpu = gpu_of(world);
   const ConnectOptions options{.backend = args.backend, .gpu = cuda_device_id(gpu)};
   const auto store = join(world, options);
-  const auto comm = connect(world, *store, options);
-  if (comm->size() > 1 && !comm->takes_cuda())
-    throw ConfigError(text("[bench] --device cuda with ", comm->size(), " ranks over '",
-                           comm->backend(),
-                           "'; legal: nccl, with a GPU for each rank"));
+  const auto comm = with_gpu_relay(connect(world, *store, options), gpu, options);
   const RanksRow row = measure_ranks(bench, args, *comm, gpu);
   if (world.rank == 0) {
     const auto format = args.json ? &ranks_json : &ranks_text;

@@ -30,7 +30,6 @@ ExecutorOptions executor_options_of(const CudaVariantOptions& options, double co
   execute.usual_count = count * comm.size();
   execute.compute_on = ComputeOn::kCuda;
   execute.gpu = options.gpu;
-  execute.exchanges_on_gpu = comm.takes_cuda();
   execute.capture = options.capture;
   execute.watch = options.watch;
   return execute;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "cohort/comm/communicator.h"
 #include "cohort/comm/world.h"
 
 namespace cohort::cli {
@@ -26,5 +28,19 @@ NodeGpus look_for_gpus();
 // Why that many ranks of a node cannot use NCCL, as a line without the command's name;
 // empty: they can. `shares`: they may be several on one GPU.
 std::string why_no_nccl_ranks(const NodeGpus& gpus, int ranks, bool shares);
+
+struct OnGpu {
+  std::unique_ptr<Communicator> comm;  // takes tensors of the GPU, unless it is alone
+  bool has_windows = false;            // through memory of the GPU that ranks share
+  std::string over_host;               // why they go over the host; empty: they do not
+};
+
+// Collective: what `comm` does not do by itself is done through windows, where all
+// ranks share one GPU and `windows` asks for it, and else over the host.
+OnGpu with_tensors_of_gpu(std::unique_ptr<Communicator> comm, int gpu,
+                          const ConnectOptions& options, bool windows);
+
+// Why a step on GPUs is no CUDA graph, in one line; empty: it may be one.
+std::string why_no_graph(bool has_stages, const std::string& over_host);
 
 }  // namespace cohort::cli

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cohort/comm/local/local.h"
+#include "cohort/core/error.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 
 namespace cohort::cli {
@@ -34,6 +36,25 @@ TEST(RankGpu, LooksInAChild) {
   EXPECT_EQ(found.fault.empty(), found.count > 0);
   if (cuda_is_built()) return;
   EXPECT_EQ(found.fault, why_no_cuda());
+}
+
+// A rank alone needs nothing, and where there is no CUDA nobody has tensors of a GPU.
+TEST(RankGpu, TensorsOfTheGpuNeedCuda) {
+  auto alone = make_local(1, std::chrono::seconds(20));
+  EXPECT_EQ(with_tensors_of_gpu(std::move(alone[0]), 0, {}, true).over_host, "");
+  if (cuda_is_built()) return;
+  auto two = make_local(2, std::chrono::seconds(20));
+  EXPECT_THROW(with_tensors_of_gpu(std::move(two[0]), 0, {}, true), ConfigError);
+}
+
+TEST(RankGpu, AStepThatIsNoGraphIsSaidSoWithTheReason) {
+  EXPECT_EQ(why_no_graph(false, ""), "");
+  EXPECT_THAT(why_no_graph(true, ""), testing::HasSubstr("pipeline"));
+  EXPECT_EQ(
+      why_no_graph(false, "--backend gloo"),
+      "--backend gloo; so tensors of the GPU go over the host, whose thread must "
+      "be told of each call: the step is no CUDA graph, so each kernel is started "
+      "by itself");
 }
 
 }  // namespace

@@ -150,10 +150,9 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
       parse_layout(plan.args.layout, options.ranks * options.max_nodes);
   GeneratorOptions step = step_options(plan.config, plan.args.exact);
   step.slices = slices_for(step.slices, layout, plan.config.get_int("batch"));
-  // Ranks that meet and find that they cannot exchange on GPUs say so themselves.
-  ExecutorOptions execute{.exchanges_on_gpu = true};
+  ExecutorOptions execute;
   if (plan.args.device == "cuda") execute.compute_on = ComputeOn::kCuda;
-  step.memory = memory_for(layout, step, execute);
+  step.memory = memory_for(step, execute);
   generate({}, layout, step);
   make_update_rule(update_options(plan.config));  // refuses what there is not
   require_slices(plan.config.get_int("batch"), step.slices);

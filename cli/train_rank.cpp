@@ -20,7 +20,6 @@
 #include "cli/text_reporter.h"
 #include "cli/train_command.h"
 #include "cohort/checkpoint/load_weights.h"
-#include "cohort/comm/gpu_windows.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/fault_point.h"
@@ -264,7 +263,7 @@ class RankRun final : public RankHost {
     ties.store = join(world, connecting_);
     if (membership_)
       ties.watched = std::make_unique<WatchedStore>(*ties.store, *membership_);
-    ties.comm = on_shared_gpu(cohort::connect(
+    ties.comm = on_gpu(cohort::connect(
         world, ties.watched ? *ties.watched : *ties.store, connecting_));
     if (!membership_) stop_on_signals(world.launcher == "cohort");
     return ties;
@@ -315,29 +314,23 @@ class RankRun final : public RankHost {
     if (connecting_.nccl_share_gpu && comm.backend() == "nccl")
       reporter->note(
           "comm.nccl_share_gpu: ranks that share a GPU are for tests; NCCL is slow so");
-    if (plan_.args.device == "cuda" && has_stages(plan_, comm.size()))
-      reporter->note(
-          "the step of a pipeline is no CUDA graph: what its stages exchange has no "
-          "fixed memory, so each kernel is started by itself");
-    if (!why_no_windows_.empty() && comm.backend() == "shm")
-      reporter->note(text("comm.gpu_windows: ", why_no_windows_,
-                          "; so ranks exchange over the host, which keeps the state"));
+    const std::string why = why_no_graph(has_stages(plan_, comm.size()), over_host_);
+    if (plan_.args.device == "cuda" && !why.empty()) reporter->note(why);
   }
 
  private:
-  // Ranks that share a GPU exchange its tensors, too. An elastic run on GPUs has NCCL.
-  std::unique_ptr<Communicator> on_shared_gpu(std::unique_ptr<Communicator> comm) {
-    const bool wanted = plan_.args.device == "cuda" && !membership_ &&
-                        plan_.config.get_bool("comm.gpu_windows");
-    if (!wanted || comm->size() == 1 || comm->takes_cuda()) return comm;
-    auto windows = with_gpu_windows(std::move(comm), options_.execute.gpu, connecting_);
-    why_no_windows_ = windows.why_not;
+  // An elastic run on GPUs has NCCL.
+  std::unique_ptr<Communicator> on_gpu(std::unique_ptr<Communicator> comm) {
+    if (plan_.args.device != "cuda" || membership_) return comm;
+    auto able = with_tensors_of_gpu(std::move(comm), options_.execute.gpu, connecting_,
+                                    plan_.config.get_bool("comm.gpu_windows"));
+    over_host_ = able.over_host;
     // On one GPU nothing is won by summing early, and each sum lets all ranks meet.
-    if (why_no_windows_.empty() && plan_.config.origin(kBucketKey) == "default") {
+    if (able.has_windows && plan_.config.origin(kBucketKey) == "default") {
       has_shared_bucket_ = true;
       options_.step.bucket_bytes = parse_bytes(kSharedBucket, kBucketKey);
     }
-    return std::move(windows.comm);
+    return std::move(able.comm);
   }
 
   // Before anything is computed: what blocks need is known of a model without memory. A
@@ -369,7 +362,7 @@ class RankRun final : public RankHost {
   std::unique_ptr<Membership> membership_;  // null: not elastic
   std::optional<AgentPages> pages_;
   ConnectOptions connecting_;
-  std::string why_no_windows_;
+  std::string over_host_;  // why tensors of the GPU go there; empty: they do not
   bool has_shared_bucket_ = false;
   FaultPlan faults_ = FaultPlan::from_env();
   // A reporter that is being made cannot tell.

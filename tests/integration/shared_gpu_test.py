@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that share one GPU: with --exact the weights are those of a rank alone on it,
-whether state lies on the GPU and passes through windows, or on the host."""
+whether tensors pass through windows or over the host."""
 import os
 import unittest
 
@@ -12,10 +12,11 @@ KEYS = {"slices": 4, "batch": 24, "data.synthetic": "true", "valid.every_epochs"
         "model.width": 16}
 
 
-def train(ranks, shard=0, recipe="fashion-mnist", **keys):
+def train(ranks, shard=0, recipe="fashion-mnist", backend="auto", layout=None, **keys):
     named = {name.replace("__", "."): value for name, value in keys.items()}
     return train_run.cohort("train", recipe, "--device", "cuda", "--exact", "-n", ranks,
-                            "--layout", f"shard={shard}", "--max-steps", STEPS, "--json",
+                            "--backend", backend, "--layout", layout or f"shard={shard}",
+                            "--max-steps", STEPS, "--json",
                             *train_run.assignments({**KEYS, **named}))
 
 
@@ -31,12 +32,18 @@ WHY_NOT = why_no_gpu()
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class SharedGpu(unittest.TestCase):
-    def hash_of(self, *args, windows=True, **keys):
-        run = train(*args, **keys, **({} if windows else {"comm__gpu_windows": "false"}))
+    def hash_of(self, *args, windows=True, backend="auto", **keys):
+        if not windows:
+            keys["comm__gpu_windows"] = "false"
+        run = train(*args, backend=backend, **keys)
         self.assertEqual(run.code, 0, run.err)
         self.assertNotIn("comm.gpu_windows:", run.err)  # they could be had
         if args[0] > 1:
-            self.assertEqual(run.of("start")[0]["backend"], "shm")
+            over_host = not windows or backend == "gloo"
+            self.assertEqual("go over the host" in run.err,
+                             over_host and "layout" not in keys, run.err)
+            self.assertEqual(run.of("start")[0]["backend"],
+                             "gloo" if backend == "gloo" else "shm")
         return run.done["weights_hash"]
 
     def test_weights_are_those_of_a_rank_alone(self):
@@ -45,7 +52,15 @@ class SharedGpu(unittest.TestCase):
             for ranks, shard in ((2, 0), (2, 1), (2, 2), (2, 3), (4, 0), (4, 3)):
                 with self.subTest(recipe=recipe, ranks=ranks, shard=shard):
                     self.assertEqual(self.hash_of(ranks, shard, recipe=recipe), alone)
-            self.assertEqual(self.hash_of(2, recipe=recipe, windows=False), alone)
+
+    def test_so_are_those_of_ranks_that_exchange_over_the_host(self):
+        alone = self.hash_of(1, recipe="mlp")
+        for way in ({"windows": False}, {"backend": "gloo"}):
+            for ranks, shard in ((2, 0), (2, 1), (2, 3), (4, 2), (4, 3)):
+                with self.subTest(way=way, ranks=ranks, shard=shard):
+                    self.assertEqual(self.hash_of(ranks, shard, recipe="mlp", **way), alone)
+            with self.subTest(way=way, layout="pp=2"):
+                self.assertEqual(self.hash_of(2, recipe="mlp", layout="pp=2", **way), alone)
 
     def test_steps_without_exact_sums_are_near(self):
         losses = []

@@ -152,8 +152,8 @@ void add_output(Keys& keys) {
       .add_bool("comm.nccl_share_gpu", false,
                 "with --backend nccl: ranks may share a GPU; slow, for tests")
       .add_bool("comm.gpu_windows", true,
-                "ranks of one node that share one GPU keep state there and exchange it "
-                "through memory of the GPU; false: over the host");
+                "ranks of one node that share one GPU exchange its tensors through "
+                "memory of that GPU; false: over the host");
 }
 
 }  // namespace

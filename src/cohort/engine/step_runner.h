@@ -47,9 +47,7 @@ struct ExecutorOptions {
   bool leaves_out = true;
 
   ComputeOn compute_on = ComputeOn::kHost;
-  int gpu = 0;  // number of this rank's, on its node
-  // Ranks exchange memory of their GPUs: so the state of several may lie there, too.
-  bool exchanges_on_gpu = false;
+  int gpu = 0;          // number of this rank's, on its node
   bool capture = true;  // off: every kernel of a GPU is started by the host
 
   // Off: no bucket leaves the rank. For measuring what communication costs.

@@ -45,7 +45,7 @@ void check_layout(const Layout& layout, const GeneratorOptions& options) {
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": a stage of a pipeline computes where its state is; "
                            "legal: pp=1, ranks that compute on processors, or ranks on "
-                           "GPUs over nccl without step.offload"));
+                           "GPUs without step.offload"));
   if (layout.replicate > 1 && layout.shard == 0)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": replicate is for sharded state; legal: shard=1, 2 or 3 "

@@ -135,7 +135,6 @@ std::vector<Advice> other_ways(const TrainerOptions& options) {
       o.layout.dp *= 2;
       o.layout.shard = 3;
       o.slices = std::max(o.slices, o.layout.dp);
-      o.execute.exchanges_on_gpu = o.execute.compute_on == ComputeOn::kCuda;
     });
   if (options.batch >= 2 * options.slices)
     add(text("batch=", options.batch / 2), [](auto& o) { o.batch /= 2; });

@@ -23,12 +23,10 @@ std::string PlacedMemory::text() const {
                       " of the host's");
 }
 
-MemoryIn memory_for(const Layout& layout, const GeneratorOptions& step,
-                    const ExecutorOptions& options) {
+MemoryIn memory_for(const GeneratorOptions& step, const ExecutorOptions& options) {
   if (options.compute_on == ComputeOn::kHost) return MemoryIn::kHost;
-  if (step.offload || step.offload_parameters) return MemoryIn::kBoth;
-  const bool alone = layout.world() == 1;
-  return alone || options.exchanges_on_gpu ? MemoryIn::kDevice : MemoryIn::kBoth;
+  const bool offloads = step.offload || step.offload_parameters;
+  return offloads ? MemoryIn::kBoth : MemoryIn::kDevice;
 }
 
 PlacedMemory available_to_rank(int ranks, const ExecutorOptions& options) {

@@ -13,7 +13,8 @@ struct Foretold {
   int64_t parameters = 0;  // bytes of all
 };
 
-Foretold foretell(int ranks, int shard, ComputeOn compute_on) {
+Foretold foretell(int ranks, int shard, ComputeOn compute_on,
+                  const GeneratorOptions& options = {}) {
   const Chain chain = make_mlp({.inputs = 8, .width = 8, .depth = 2}, {});
   std::vector<BlockSpec> specs = specs_of(chain);
   for (auto& spec : specs) {
@@ -21,8 +22,9 @@ Foretold foretell(int ranks, int shard, ComputeOn compute_on) {
     spec.scratch_bytes = 10;
   }
   const Layout layout{.dp = ranks, .shard = shard};
-  GeneratorOptions step{.slices = ranks};
-  step.memory = memory_for(layout, step, {.compute_on = compute_on});
+  GeneratorOptions step = options;
+  step.slices = ranks;
+  step.memory = memory_for(step, {.compute_on = compute_on});
   const Schedule schedule = generate(specs, layout, step);
   Foretold foretold{.peak = check(schedule).largest()};
   for (const auto& bucket : schedule.buckets) foretold.parameters += bucket.numel * 4;
@@ -35,16 +37,21 @@ TEST(StepMemory, OfARankOnTheHostIsAllThere) {
   EXPECT_EQ(peak.on_device, 0);
 }
 
-TEST(StepMemory, OfAStepThatIsOneGraphIsAllOnTheGpu) {
-  const RolePeak peak = foretell(1, 0, ComputeOn::kCuda).peak;
-  EXPECT_EQ(peak.on_host(), 0);
-  EXPECT_EQ(peak.on_device, peak.parts.total());
+TEST(StepMemory, OfRanksOnGpusIsAllThere) {
+  for (const int ranks : {1, 3}) {
+    for (const int shard : {0, 1, 3}) {
+      const RolePeak peak = foretell(ranks, shard, ComputeOn::kCuda).peak;
+      EXPECT_EQ(peak.on_host(), 0);
+      EXPECT_EQ(peak.on_device, peak.parts.total());
+    }
+  }
 }
 
-TEST(StepMemory, OfSeveralRanksOnGpusHasItsStateOnTheHost) {
+TEST(StepMemory, OfOffloadedStateIsOnTheHost) {
   for (int shard : {0, 1}) {
     const RolePeak on_host = foretell(3, shard, ComputeOn::kHost).peak;
-    const auto [peak, parameters] = foretell(3, shard, ComputeOn::kCuda);
+    const auto [peak, parameters] =
+        foretell(3, shard, ComputeOn::kCuda, {.offload = true});
     EXPECT_EQ(peak.on_host(), on_host.parts.state) << shard;
     EXPECT_EQ(peak.on_device,
               peak.parts.activations + peak.parts.scratch + 2 * parameters)
@@ -55,7 +62,7 @@ TEST(StepMemory, OfSeveralRanksOnGpusHasItsStateOnTheHost) {
 // Parameters of two blocks at once, and gradients that take turns.
 TEST(StepMemory, OfCutParametersIsOnTheGpuOnlyWhatIsGathered) {
   const RolePeak on_host = foretell(3, 3, ComputeOn::kHost).peak;
-  const RolePeak peak = foretell(3, 3, ComputeOn::kCuda).peak;
+  const RolePeak peak = foretell(3, 3, ComputeOn::kCuda, {.offload = true}).peak;
   EXPECT_EQ(peak.on_host(),
             on_host.parts.total() - on_host.parts.activations - on_host.parts.scratch);
   EXPECT_EQ(peak.on_device, on_host.parts.parameters + on_host.parts.gradients +

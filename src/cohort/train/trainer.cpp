@@ -92,7 +92,6 @@ void Trainer::enter(Communicator& comm, Reporter* reporter) {
   loader_ = nullptr;  // it uses the fields of the world before
   options_.layout = layout_for(asked_layout_, comm);
   options_.shares_memory = cohort::shares_memory(comm);
-  options_.execute.exchanges_on_gpu = comm.takes_cuda();
   options_.joins_at = joins_at(comm);
   journal_.enter(comm, reporter);
   lateness_.enter();

@@ -43,6 +43,22 @@ TEST(TrainerAhead, TrainsAsOneThatWaitsForEachStep) {
   EXPECT_EQ(device.accuracy, host.accuracy);
 }
 
+// State lies on the device, whatever ranks have between them.
+TEST(TrainerAhead, SeveralRanksHaveTheWeightsOfOneWithExactSums) {
+  for (const int shard : {0, 3}) {
+    TrainerOptions options = ahead_options(ComputeOn::kStaged);
+    options.step.exact = true;
+    AheadRun alone;
+    const auto expected = alone.fit(options).weights_hash;
+    options.layout = {.dp = 2, .shard = shard};
+    test::run_local_ranks(2, 0, [&](Communicator& comm) {
+      test::SmallRun run;
+      const DoneEvent done = run.fit(comm, options);
+      EXPECT_EQ(done.weights_hash, expected) << shard;
+    });
+  }
+}
+
 // A step that is under way when one is told to stop is the last.
 TEST(TrainerAhead, StopsBehindTheStepThatIsUnderWay) {
   AheadRun run;
