@@ -17,7 +17,8 @@ ActionLanes::ActionLanes(CudaLane& device, const Role& role, StepClock* clock)
   first_mark_ = device.make_marks(static_cast<int>(role.actions.size()) + lanes);
 }
 
-void ActionLanes::begin() {
+void ActionLanes::begin(int first) {
+  first_ = first;
   if (beside_.empty()) return;
   device_.run([&] { device_.set_mark(begin_mark()); });
   for (const int lane : beside_)
@@ -29,8 +30,9 @@ void ActionLanes::run(int index, const std::function<void()>& work) {
   const bool timed = clock_ && action.lane == kComputeLane;
   device_.run_beside(action.lane, [&] {
     if (timed) clock_->reach(index);
+    // A stretch begins when all of the one before it is done.
     for (const int earlier : action.waits)
-      if (role_.actions[earlier].lane != action.lane)
+      if (earlier >= first_ && role_.actions[earlier].lane != action.lane)
         device_.wait_for_mark(mark_of(earlier));
     if (timed) clock_->act(index);
     work();
@@ -38,8 +40,17 @@ void ActionLanes::run(int index, const std::function<void()>& work) {
   });
 }
 
+void ActionLanes::pause() {
+  join_lanes();
+  if (clock_) device_.run([&] { clock_->pause(); });
+}
+
 void ActionLanes::end() {
   if (clock_) device_.run([&] { clock_->end(); });
+  join_lanes();
+}
+
+void ActionLanes::join_lanes() {
   for (const int lane : beside_) {
     device_.run_beside(lane, [&] { device_.set_mark(end_mark(lane)); });
     device_.run([&] { device_.wait_for_mark(end_mark(lane)); });

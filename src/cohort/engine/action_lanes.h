@@ -22,8 +22,10 @@ class ActionLanes {
   ActionLanes(CudaLane& device, const Role& role, StepClock* clock = nullptr);
 
   // Lanes begin behind what the compute lane was given before; and it goes on behind
-  // all of them.
-  void begin();
+  // all of them. A list may be run in stretches, which may be captured each: `first` is
+  // the first action of one, and pause() ends all but the last.
+  void begin(int first = 0);
+  void pause();
   void end();
   // `work` starts what the action does, in its lane.
   void run(int index, const std::function<void()>& work);
@@ -32,12 +34,14 @@ class ActionLanes {
   int mark_of(int index) const { return first_mark_ + index; }
   int begin_mark() const { return mark_of(static_cast<int>(role_.actions.size())); }
   int end_mark(int lane) const { return begin_mark() + lane; }
+  void join_lanes();
 
   CudaLane& device_;
   const Role& role_;
   StepClock* clock_;
   std::set<int> beside_;  // lanes but that of computing
   int first_mark_;
+  int first_ = 0;                 // action of the stretch at hand
   std::vector<bool> is_awaited_;  // by action: in another lane
 };
 

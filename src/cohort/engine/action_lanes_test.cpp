@@ -4,52 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cohort/core/error.h"
+#include "cohort/engine/testing_lane.h"
 
 namespace cohort {
 namespace {
 
+using test::WrittenLane;
 using testing::ElementsAre;
-
-// Writes down what each stream was given: marks as "!N", waits for them as "?N".
-class WrittenLane final : public CudaLane {
- public:
-  at::Device device() const override { return at::kCPU; }
-  void run(const std::function<void()>& work) override { run_beside(0, work); }
-  void run_beside(int stream, const std::function<void()>& work) override {
-    const int before = std::exchange(current_, stream);
-    work();
-    current_ = before;
-  }
-  void set_mark(int mark) override { add(text("!", mark)); }
-  void wait_for_mark(int mark) override { add(text("?", mark)); }
-  int make_marks(int) override { return 0; }
-  void reach_mark(int) override {}
-  void takes(const Tensor&) override {}
-  void add(const std::string& what) { streams[current_].push_back(what); }
-
-  bool can_capture() const override { return false; }
-  int capture(const std::function<void()>&) override { return 0; }
-  void replay(int) override {}
-  void drop_graphs() override {}
-  void wait() override {}
-  void wait_for_device() override {}
-  bool wait_at_most(std::chrono::milliseconds) override { return true; }
-  int64_t download(const Tensor&, const Tensor&) override { return 0; }
-  void wait_for(int64_t) override {}
-  void join_downloads() override {}
-  void upload(const Tensor&, const Tensor&, bool) override {}
-  void join_uploads() override {}
-  void wait_uploads() override {}
-  Tensor random_bits(const Tensor&, uint64_t, int64_t) override { return {}; }
-  void pin(const Tensor&) override {}
-  int64_t peak_bytes() const override { return 0; }
-
-  std::map<int, std::vector<std::string>> streams;
-
- private:
-  int current_ = 0;
-};
 
 void run_all(ActionLanes& lanes, WrittenLane& device, const Role& role) {
   lanes.begin();
@@ -74,6 +35,31 @@ TEST(ActionLanes, AnActionWaitsInItsStreamForThoseOfOtherLanes) {
               ElementsAre("!6", "0", "!0", "2", "!2", "?3", "5", "?7", "?8"));
   EXPECT_THAT(device.streams[1], ElementsAre("?6", "?0", "1", "!1", "?2", "4", "!7"));
   EXPECT_THAT(device.streams[2], ElementsAre("?6", "?1", "3", "!3", "!8"));
+}
+
+// A graph must not wait for what another one does; lanes are joined between them.
+TEST(ActionLanes, AStretchWaitsForNothingOfTheOneBefore) {
+  Role role;
+  role.actions = {{.kind = ActionKind::kGather, .lane = 1},
+                  {.kind = ActionKind::kForward, .waits = {0}},
+                  {.kind = ActionKind::kGather, .lane = 1},
+                  {.kind = ActionKind::kBackward, .waits = {2}},
+                  {.kind = ActionKind::kReduce, .lane = 1, .waits = {3}}};
+  WrittenLane device;
+  ActionLanes lanes(device, role);
+  const auto run = [&](int first, int end) {
+    lanes.begin(first);
+    for (int i = first; i < end; ++i) lanes.run(i, [&] { device.add(text(i)); });
+  };
+  run(0, 3);
+  lanes.pause();
+  EXPECT_THAT(device.streams[0], ElementsAre("!5", "?0", "1", "?6"));
+  EXPECT_THAT(device.streams[1], ElementsAre("?5", "0", "!0", "2", "!2", "!6"));
+  device.streams.clear();
+  run(3, 5);
+  lanes.end();
+  EXPECT_THAT(device.streams[0], ElementsAre("!5", "3", "!3", "?6"));
+  EXPECT_THAT(device.streams[1], ElementsAre("?5", "?3", "4", "!6"));
 }
 
 TEST(ActionLanes, AloneTheStreamOfComputingHasNoMarks) {

@@ -100,13 +100,18 @@ ShareMemory DeviceState::memory_of(int bucket) const {
 }
 
 void DeviceState::begin_step(const StepInput& input) {
+  if (is_settled()) standing_ = {.phase = Standing::Phase::kBefore};
+  step_.sums.expect(options_.communicate ? input.expected : std::nullopt);
+}
+
+void DeviceState::begin_changes(const StepInput& input) {
   const c10::NoGradGuard no_grad;
+  number_ = input.step;
   expected_ = options_.communicate ? input.expected : std::nullopt;
   started_ = {};
   forget_started();
   standing_.reset();
   gradients_.begin_step();
-  step_.sums.expect(expected_);
   StepNumbers numbers =
       step_numbers_of(options_.update, {.rate = input.rate, .step = input.step + 1});
   fresh_numbers_.send(bytes_of(numbers));
@@ -210,7 +215,7 @@ void DeviceState::has_replayed() {
 }
 
 void DeviceState::settle() {
-  const StepResults::Result& result = results_.take();
+  const StepResults::Result& result = results_.await();
   step_.sums.settle(result.sums);
   step_.settled_split = step_.clock
                             ? step_.clock->split_of(result.times, result.split.data)
@@ -222,6 +227,7 @@ void DeviceState::settle() {
   if (has_vote_ && numbers.decided != result.step + 1)
     throw CommError(text("[engine] step ", result.step + 1,
                          ": the world ended before all of its ranks had voted"));
+  results_.pop();
   conclude(result.step, numbers);
 }
 
@@ -247,14 +253,14 @@ void DeviceState::conclude(int64_t step, const StepNumbers& numbers) {
 Standing DeviceState::standing() {
   if (standing_) return *standing_;
   if (!lane_.wait_at_most(kDrainTime))
-    throw Error(ErrorKind::kBug,
-                text("[engine] step ", step_.step + 1, ": the GPU of rank ",
-                     groups_.world->rank(),
-                     " does not come to an end; its state is taken from elsewhere"));
+    throw Error(
+        ErrorKind::kBug,
+        text("[engine] step ", number_ + 1, ": the GPU of rank ", groups_.world->rank(),
+             " does not come to an end; its state is taken from elsewhere"));
   using Phase = Standing::Phase;
   StepNumbers numbers;
   lane_.run([&] { numbers = read_step_numbers(numbers_); });
-  const int64_t step = step_.step + 1;
+  const int64_t step = number_ + 1;
   standing_ = {.phase = Phase::kBefore};
   if (numbers.voted == step) {
     standing_ = {.phase = Phase::kVoted, .against = numbers.not_finite != 0};
@@ -303,14 +309,23 @@ void DeviceState::finish(bool skip) {
   if (now.phase == Standing::Phase::kCommitted) return;
   started_.scale = started_.vote = true;
   gate_of(numbers_).fill_(skip ? 0 : 1);
-  decided_of(numbers_).fill_(step_.step + 1);
+  decided_of(numbers_).fill_(number_ + 1);
   for (int i = 0; i < static_cast<int>(updates_.size()); ++i)
     if (!started_.updates[i]) update(i);
   if (!started_.commit) commit();
+  settle_sums();
   results_.clear();
   step_.settled_split = step_.split;
-  step_.sums.settle();
-  conclude(step_.step, read_step_numbers(numbers_));
+  conclude(number_, read_step_numbers(numbers_));
+}
+
+// A step that was started to its end has left a copy, and the next one may have begun
+// to write where its sums were.
+void DeviceState::settle_sums() {
+  if (const StepResults::Result* left = results_.oldest())
+    step_.sums.settle(left->sums);
+  else
+    step_.sums.settle();
 }
 
 std::string DeviceState::small_state() {

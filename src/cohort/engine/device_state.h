@@ -29,7 +29,8 @@ namespace cohort {
 // A vote is a word of each rank that names the step, so that what is left of another
 // step, or of an exchange that was cut off, is no vote. A rank whose peers are being
 // left casts none. How far a step came that was cut off is read from the device, when
-// that has come to an end.
+// that has come to an end. That is the last step that begin_changes() was called for:
+// forwards of the next one may be under way, and touch nothing that this one needs.
 //
 // Borrows all it is given. Thread safety: none.
 class DeviceState final : public StateSide {
@@ -40,6 +41,7 @@ class DeviceState final : public StateSide {
               ComputeSide& compute, StepInFlight& step, const ExecutorOptions& options);
 
   void begin_step(const StepInput& input) override;
+  void begin_changes(const StepInput& input) override;
   Tensor seed() override { return seed_; }
   void norm() override;
   void fold_buffers() override;
@@ -49,6 +51,7 @@ class DeviceState final : public StateSide {
   void has_replayed() override;
   void leave_result() override { results_.leave(expected_); }
   void settle() override;
+  bool is_settled() const override { return results_.empty(); }
   Standing standing() override;
   void finish(bool skip) override;
   void strike(int64_t index) override;
@@ -69,6 +72,7 @@ class DeviceState final : public StateSide {
   void open_gate();
   void conclude(int64_t step, const StepNumbers& numbers);
   void forget_started();
+  void settle_sums();
   std::string bad_gradient() const;
 
   const Schedule& schedule_;
@@ -99,6 +103,7 @@ class DeviceState final : public StateSide {
   StepResults results_;
 
   // The step in flight.
+  int64_t number_ = 0;  // from 0
   std::optional<SampleSum> expected_;
   struct Started {
     bool scale = false, vote = false, commit = false;

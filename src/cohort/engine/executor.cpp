@@ -9,6 +9,7 @@
 #include "cohort/engine/action_watch.h"
 #include "cohort/engine/agreement.h"
 #include "cohort/engine/cuda/kernel_search.h"
+#include "cohort/step/run_ahead.h"
 
 namespace cohort {
 namespace {
@@ -41,6 +42,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       home_(home_of(schedule_,
                     options.compute_on == ComputeOn::kCuda ? options.gpu : kNone)),
       lane_(lane_for(home_, options)),
+      ahead_(lane_ && schedule_.elastic ? actions_ahead(role_) : 0),
       channels_(schedule_, comm),
       calls_(chain, {.group = [this](AxisSet axes) { return channels_.inner(axes); },
                      .rank = comm.rank(),
@@ -61,6 +63,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
 }
 
 void Executor::start(const StepInput& input) {
+  go_on();
   step_.begin(input.step, input.rate);
   if (input.stop) step_.sums.ask_to_stop();
   or_abandon([&] {
@@ -68,14 +71,31 @@ void Executor::start(const StepInput& input) {
       end_->begin_step(input);
       compute_->begin_step(input, end_->seed());
       step_.sums.send();
-      run_list(input);
-      end_->leave_result();
+      if (ahead_ > 0) run_list(0, ahead_, input);
+      if (ahead_ == 0 || end_->is_settled()) return start_rest(input);
+      held_back_ = input;
+      held_back_->batch = nullptr;  // it is on its way
     });
   });
   if (!lane_) step_.split.wait += interpreter_.waited();
 }
 
+void Executor::start_rest(const StepInput& input) {
+  end_->begin_changes(input);
+  run_list(ahead_, size_of_list(), input);
+  end_->leave_result();
+}
+
+void Executor::go_on() {
+  if (!held_back_) return;
+  COHORT_CHECK(end_->is_settled(), "step ", held_back_->step + 1,
+               " goes on, and nobody has asked for the result of the one before");
+  const StepInput input = *std::exchange(held_back_, std::nullopt);
+  or_abandon([&] { in_lane([&] { start_rest(input); }); });
+}
+
 StepResult Executor::result() {
+  if (end_->is_settled()) go_on();
   or_abandon([&] { in_lane([&] { end_->settle(); }); });
   return sums_of_step();
 }
@@ -97,16 +117,17 @@ void Executor::in_lane(const std::function<void()>& work) {
     work();
 }
 
-void Executor::run_list(const StepInput& input) {
+void Executor::run_list(int first, int end, const StepInput& input) {
   if (!graph_) return interpreter_.run(*this, input.in_turn);
   // How long it took to start each part says nothing.
   const StepSplit before = step_.split;
-  const bool replayed = graph_->run(input.whole, [&] {
-    if (lanes_) lanes_->begin();
-    interpreter_.run(*this, input.in_turn);
-    if (lanes_) lanes_->end();
+  const bool ends = end == size_of_list();
+  const bool replayed = graph_->run(first > 0 ? 1 : 0, input.whole, [&] {
+    if (lanes_) lanes_->begin(first);
+    interpreter_.run_to(end, *this, input.in_turn);
+    if (lanes_) ends ? lanes_->end() : lanes_->pause();
   });
-  if (replayed) end_->has_replayed();
+  if (replayed && ends) end_->has_replayed();
   step_.split = before;
 }
 
@@ -116,6 +137,17 @@ void Executor::abandon() {
   interpreter_.abandon();
   if (graph_) graph_->drop();
   compute_->abandon();
+  held_back_.reset();
+}
+
+// Nobody will go on with it, and its activations take room.
+void Executor::drop_held_back() {
+  if (held_back_) abandon();
+}
+
+Standing Executor::standing() {
+  drop_held_back();
+  return end_->standing();
 }
 
 StepResult Executor::sums_of_step() const {
@@ -308,6 +340,7 @@ void Executor::refresh() {
 }
 
 StepResult Executor::finish(bool skip) {
+  drop_held_back();
   in_lane([&] { end_->finish(skip); });
   return sums_of_step();
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,12 +43,13 @@ class Executor final : public StepRunner, private Performer {
            const ExecutorOptions& options);
   ~Executor() override;
 
-  // On a device start() waits for nothing.
+  // On a device start() waits for nothing. In an elastic run the step that is started
+  // second is begun up to its first backward; its rest is started when the first one's
+  // result is known, by the next start() or result().
   void start(const StepInput& input) override;
   StepResult result() override;
-  // A step that others may have to finish is known of before the next begins.
-  bool runs_ahead() const override { return lane_ && !schedule_.elastic; }
-  // Whether steps of the usual shapes are replayed as one graph.
+  bool runs_ahead() const override { return lane_ != nullptr; }
+  // Whether steps of the usual shapes are replayed as graphs.
   bool captured() const { return graph_ && graph_->captured(); }
   WeightedLoss evaluate(const Schedule& forward, const Batch& batch) override;
   uint64_t weights_hash() override { return view_.weights_hash(); }
@@ -59,7 +61,7 @@ class Executor final : public StepRunner, private Performer {
   void set_small_state(const std::string& text) override {
     end_->set_small_state(text);
   }
-  Standing standing() override { return end_->standing(); }
+  Standing standing() override;
   StepResult finish(bool skip) override;
   std::string damage() const override { return end_->damage(); }
   int64_t device_peak_bytes() const override {
@@ -92,11 +94,15 @@ class Executor final : public StepRunner, private Performer {
   PendingWork reduce(const Action& action);
   void start_buffers_equal();
   void in_lane(const std::function<void()>& work);
-  void run_list(const StepInput& input);
+  void go_on();
+  void start_rest(const StepInput& input);
+  void run_list(int first, int end, const StepInput& input);
+  int size_of_list() const { return static_cast<int>(role_.actions.size()); }
   StepResult sums_of_step() const;
   template <typename Work>
   void or_abandon(const Work& work);
   void abandon();
+  void drop_held_back();
 
   Chain& chain_;
   const Schedule schedule_;
@@ -106,9 +112,12 @@ class Executor final : public StepRunner, private Performer {
   const bool updates_at_once_;  // reduction and update are one pass over memory
   const StateHome home_;
   std::unique_ptr<CudaLane> lane_;  // null: blocks do not compute where state lies
+  // So many of its actions are started before the last step is known; 0: none alone.
+  const int ahead_;
   RankChannels channels_;
   CheckedCalls calls_;
   StepInFlight step_;
+  std::optional<StepInput> held_back_;  // a step of which those alone are started
   FlatState state_;
   GradientSums gradients_;
   std::unique_ptr<StepGraph> graph_;    // null where there is no lane

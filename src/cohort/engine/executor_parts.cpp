@@ -45,11 +45,12 @@ std::unique_ptr<StepBatches> Executor::make_batches(int first) {
                         !is_disturbed && !options_.watch;
   graph_ = std::make_unique<StepGraph>(
       *lane_, *batches,
-      StepGraph::Options{.captures = captures, .alone = alone, .wait = [this] {
-                           comm_.so_far().wait();
-                         }});
+      StepGraph::Options{.captures = captures,
+                         .alone = alone,
+                         .stretches = ahead_ > 0 ? 2 : 1,
+                         .wait = [this] { comm_.so_far().wait(); }});
   if (!lane_->device().is_cuda()) return batches;
-  step_.clock = std::make_unique<StepClock>(role_, *home_.kernels);
+  step_.clock = std::make_unique<StepClock>(role_, *home_.kernels, ahead_);
   lanes_ = std::make_unique<ActionLanes>(*lane_, role_, step_.clock.get());
   return batches;
 }

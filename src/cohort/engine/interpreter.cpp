@@ -46,10 +46,16 @@ void Interpreter::begin() {
 }
 
 void Interpreter::run(Performer& performer, bool in_turn) {
+  next_ = 0;
+  run_to(static_cast<int>(role_.actions.size()), performer, in_turn);
+}
+
+void Interpreter::run_to(int end, Performer& performer, bool in_turn) {
   performer_ = &performer;
   in_turn_ = in_turn;
-  begin();
-  for (int i = 0; i < static_cast<int>(role_.actions.size()); ++i) {
+  if (next_ == 0) begin();
+  for (; next_ < end; ++next_) {
+    const int i = next_;
     const Action& action = role_.actions[i];
     // At a Commit all that the step changes is changed.
     const bool ends = action.kind == ActionKind::kCommit;
@@ -62,11 +68,16 @@ void Interpreter::run(Performer& performer, bool in_turn) {
     if (ends) performer.reach(i);
     start(i);
   }
+  if (next_ == static_cast<int>(role_.actions.size())) this->end();
+}
+
+void Interpreter::end() {
   start_late_sends();
   for (int lane = 0; lane < lanes_count_; ++lane) {
     if (!late_[lane].empty()) start_late(lane, late_[lane].back());
     finish_lane(lane);
   }
+  next_ = 0;
 }
 
 // All that it needs is there.
@@ -113,6 +124,7 @@ void Interpreter::abandon() {
   pending_.clear();
   late_.assign(lanes_count_, {});
   starts_sends_ = false;
+  next_ = 0;
 }
 
 // Nobody waits for a Send; what was received is dropped when the next one starts.

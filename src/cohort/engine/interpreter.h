@@ -39,6 +39,9 @@ class Interpreter {
 
   // `in_turn`: communication but Sends is waited for where it is started.
   void run(Performer& performer, bool in_turn = false);
+  // The same up to that action; the next call goes on from there. What is in flight
+  // then stays so.
+  void run_to(int end, Performer& performer, bool in_turn = false);
   // Drops what is in flight: it ends at once, for it is broken, or with the peers, who
   // have come to it or will.
   void abandon();
@@ -59,6 +62,7 @@ class Interpreter {
 
  private:
   void begin();
+  void end();
   void start(int index);
   void start_late(int lane, int last);
   void start_late_sends();
@@ -76,6 +80,7 @@ class Interpreter {
   std::vector<std::vector<int>> lanes_;           // actions in flight, by lane
   std::vector<std::deque<int>> late_;             // not yet started, by lane
   Performer* performer_ = nullptr;                // of the run at hand
+  int next_ = 0;                                  // action of it
   bool in_turn_ = false, starts_sends_ = false;
   std::vector<double> lane_ends_;  // by lane: when the last of it was waited for
   std::vector<ActionTime> times_;

@@ -18,7 +18,11 @@ class StateSide {
   StateSide(const StateSide&) = delete;
   StateSide& operator=(const StateSide&) = delete;
 
+  // Before anything of the step is started: in an elastic run on a device its forwards
+  // are under way while the step before may still have to be finished.
   virtual void begin_step(const StepInput& input) = 0;
+  // What the step before has left may be written over.
+  virtual void begin_changes(const StepInput&) {}
   // The gradient of the loss, a scalar where blocks compute.
   virtual Tensor seed() = 0;
 
@@ -39,6 +43,8 @@ class StateSide {
   virtual void leave_result() {}
   // Until the host knows what the first step came to that it does not know of.
   virtual void settle() {}
+  // Whether it knows of all.
+  virtual bool is_settled() const { return true; }
 
   virtual Standing standing() = 0;
   // Without peers, of a step that was voted on: what is missing.

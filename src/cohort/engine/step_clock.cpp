@@ -27,7 +27,7 @@ double StepSplit::*part_of(ActionKind kind) {
 
 }  // namespace
 
-StepClock::StepClock(const Role& role, StateKernels& kernels)
+StepClock::StepClock(const Role& role, StateKernels& kernels, int ahead)
     : kernels_(kernels),
       reach_(role.actions.size(), kNone),
       act_(role.actions.size(), kNone) {
@@ -39,8 +39,11 @@ StepClock::StepClock(const Role& role, StateKernels& kernels)
     const bool waits = std::ranges::any_of(action.waits, [&](int earlier) {
       return role.actions[earlier].lane != kComputeLane;
     });
+    const bool goes_on = ahead > 0 && pause_ == kNone && static_cast<int>(i) >= ahead;
+    if (goes_on) pause_ = add(&StepSplit::wait);
     if (waits) reach_[i] = add(&StepSplit::wait);
-    if (waits || (part && part != current)) act_[i] = add(part ? part : current);
+    if (waits || goes_on || (part && part != current))
+      act_[i] = add(part ? part : current);
     if (part) current = part;
   }
   times_ = at::zeros({static_cast<int64_t>(parts_.size()) + 1},

@@ -19,11 +19,14 @@ namespace cohort {
 // Borrows all it is given. Thread safety: none.
 class StepClock {
  public:
-  StepClock(const Role& role, StateKernels& kernels);
+  // `ahead`: actions of a first stretch, behind which the host may keep the device
+  // waiting; 0: there is none.
+  StepClock(const Role& role, StateKernels& kernels, int ahead = 0);
 
   // An action of the compute lane: before it waits for others, and behind that.
   void reach(int index) { mark(reach_[index]); }
   void act(int index) { mark(act_[index]); }
+  void pause() { mark(pause_); }  // behind the first stretch
   void end() { mark(static_cast<int>(parts_.size())); }
 
   // On the device; and what a copy of them says, once the step is over: steps come in
@@ -41,6 +44,7 @@ class StepClock {
   StateKernels& kernels_;
   std::vector<Part> parts_;       // that begin at each mark
   std::vector<int> reach_, act_;  // marks, by action; or kNone
+  int pause_ = kNone;
   Tensor times_;
   std::optional<int64_t> last_end_;  // of the step before
 };

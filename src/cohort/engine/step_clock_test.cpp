@@ -34,6 +34,19 @@ TEST(StepClock, TimesBelongToThePartThatIsUnderWay) {
   EXPECT_DOUBLE_EQ(split.update, 4e-6);
 }
 
+// What the device waits for between two stretches is the host.
+TEST(StepClock, ThePauseBehindWhatRunsAheadIsAWait) {
+  const auto kernels = make_host_kernels();
+  StepClock clock(list_with_a_wait(), *kernels, /*ahead=*/2);
+  ASSERT_EQ(clock.times().numel(), 6);
+  const StepSplit split = clock.split_of(
+      at::tensor({1'000, 3'000, 3'500, 8'000, 9'000, 13'000}, at::kLong), 0);
+  EXPECT_DOUBLE_EQ(split.forward, 2e-6);
+  EXPECT_DOUBLE_EQ(split.backward, 4.5e-6);
+  EXPECT_DOUBLE_EQ(split.wait, 1.5e-6);
+  EXPECT_DOUBLE_EQ(split.update, 4e-6);
+}
+
 TEST(StepClock, LoadingCountsAsFarAsTheDeviceHasWaited) {
   const auto kernels = make_host_kernels();
   StepClock clock(list_with_a_wait(), *kernels);

@@ -14,30 +14,35 @@ constexpr int kWarmGraphSteps = 3;
 StepGraph::StepGraph(CudaLane& lane, const DeviceBatches& batches, Options options)
     : lane_(lane), batches_(batches), options_(options) {}
 
-bool StepGraph::run(bool whole, const std::function<void()>& step) {
-  const bool usual = whole && batches_.is_usual();
-  if (whole && !usual && options_.captures && !options_.alone)
+void StepGraph::begin(bool whole) {
+  is_usual_ = whole && batches_.is_usual();
+  if (whole && !is_usual_ && options_.captures && !options_.alone)
     throw ConfigError(
         "[engine] two whole batches have different shapes, and ranks that exchange "
         "what they compute on GPUs replay one step; legal: fields of one shape");
-  if (!options_.captures || !usual || warm_steps_ < kWarmGraphSteps) {
-    const NoKernelSearch rare(!usual);
-    warm_steps_ += usual;
-    step();
+  replays_ = options_.captures && is_usual_ && warm_steps_ >= kWarmGraphSteps;
+  if (!replays_) warm_steps_ += is_usual_;
+}
+
+bool StepGraph::run(int stretch, bool whole, const std::function<void()>& work) {
+  if (stretch == 0) begin(whole);
+  if (!replays_) {
+    const NoKernelSearch rare(!is_usual_);
+    work();
     return false;
   }
-  if (graph_ < 0) {
+  if (static_cast<int>(graphs_.size()) == stretch) {
     options_.wait();
-    graph_ = lane_.capture(step);
+    graphs_.push_back(lane_.capture(work));
   }
-  lane_.replay(graph_);
+  lane_.replay(graphs_.at(stretch));
   return true;
 }
 
 void StepGraph::drop() {
   lane_.drop_graphs();
   options_.captures = false;
-  graph_ = -1;
+  graphs_.clear();
 }
 
 }  // namespace cohort

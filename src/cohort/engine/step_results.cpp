@@ -49,12 +49,11 @@ void StepResults::leave(const std::optional<SampleSum>& expected) {
 }
 
 // The lane may wait for a lost peer without end; its Work does not.
-const StepResults::Result& StepResults::take() {
+const StepResults::Result& StepResults::await() {
   COHORT_CHECK(!left_.empty(), "no step was started");
   Result& result = *left_.front();
   std::exchange(result.lane, {}).wait();
   lane_.reach_mark(result.mark);
-  left_.pop_front();
   return result;
 }
 

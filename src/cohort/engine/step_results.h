@@ -32,8 +32,12 @@ class StepResults {
     int mark = 0;
     Work lane;
   };
-  // Waits for the oldest; it is good until its turn comes again. CommError.
-  const Result& take();
+  // Waits for the oldest. CommError.
+  const Result& await();
+  // That one is known: the next is the oldest. It is good until its turn comes again.
+  void pop() { left_.pop_front(); }
+  // Without waiting; null: there is none.
+  const Result* oldest() const { return left_.empty() ? nullptr : left_.front(); }
 
   bool empty() const { return left_.empty(); }
   void clear() { left_.clear(); }

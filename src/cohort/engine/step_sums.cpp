@@ -58,10 +58,8 @@ Tensor StepSums::is_unexpected() const {
   return other.logical_and_(expected_.there()[kAsks] != 0);
 }
 
-void StepSums::settle() { settle(values()); }
-
-void StepSums::settle(const Tensor& copied) {
-  if (!read_.is_same(copied)) read_.copy_(copied);
+void StepSums::settle() {
+  if (!read_.is_same(values())) read_.copy_(values());
 }
 
 void StepSums::add_loss(const Tensor& sum, double count) {

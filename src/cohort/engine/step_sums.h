@@ -41,9 +41,9 @@ class StepSums {
   void send();
   Work reduce();  // collective
   // What is read from here on: the sums as they are, for which it waits, or a copy of
-  // values() that was made when they were complete.
+  // values() in memory of the host that was made when they were complete.
   void settle();
-  void settle(const Tensor& copied);
+  void settle(const Tensor& copied) { read_ = copied; }
   const Tensor& values() const { return values_.there(); }
 
   // The same as values where they are summed: what the loss is a mean over, and one
@@ -73,7 +73,7 @@ class StepSums {
   // The fields, then that room for each rank; where they are summed.
   StepUpload values_;
   Tensor host_;  // the same memory, or what this rank gives, on the host
-  Tensor read_;  // the same, or what came of it
+  Tensor read_;  // the same, or a copy of what came of it
   StepUpload expected_;
   Tensor host_expected_;
   SampleSum mine_;

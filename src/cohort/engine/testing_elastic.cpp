@@ -25,8 +25,15 @@ std::vector<Way> every_way() {
     for (int shard : {0, 1, 2, 3})
       for (auto dtype : {at::kFloat, at::kBFloat16})
         ways.push_back({ranks, shard, true, dtype});
+  for (int shard : {0, 1, 2, 3}) ways.push_back({3, shard, true, at::kFloat, "lamb"});
+  const auto resident = every_resident_way();
+  ways.insert(ways.end(), resident.begin(), resident.end());
+  return ways;
+}
+
+std::vector<Way> every_resident_way() {
+  std::vector<Way> ways;
   for (int shard : {0, 1, 2, 3}) {
-    ways.push_back({3, shard, true, at::kFloat, "lamb"});
     ways.push_back({3, shard, true, at::kFloat, "lamb", true});
     ways.push_back({2, shard, true, at::kBFloat16, "adamw", true});
   }
@@ -68,12 +75,16 @@ Schedule Rank::schedule_of(const Chain& chain, const Way& way) {
 }
 
 StepResult Rank::step(int64_t step, const SampleSum& expected) {
-  return executor_.run(
-      {.step = step,
-       .rate = 0.05,
-       .batch = [=](int index) { return small_slice(step, index, 16); },
-       .sample_key = kSampleKey,
-       .expected = expected});
+  start(step, expected);
+  return executor_.result();
+}
+
+void Rank::start(int64_t step, const SampleSum& expected) {
+  executor_.start({.step = step,
+                   .rate = 0.05,
+                   .batch = [=](int index) { return small_slice(step, index, 16); },
+                   .sample_key = kSampleKey,
+                   .expected = expected});
 }
 
 Elements elements(Executor& executor, Holding which) {

@@ -36,6 +36,7 @@ struct Way {
 
 std::ostream& operator<<(std::ostream& out, const Way& way);
 std::vector<Way> every_way();
+std::vector<Way> every_resident_way();
 
 // With running statistics, and a frozen parameter in a bucket of its own.
 Chain make_chain();
@@ -49,6 +50,7 @@ class Rank {
   static Schedule schedule_of(const Chain& chain, const Way& way);
 
   StepResult step(int64_t step, const SampleSum& expected = kAllSamples);
+  void start(int64_t step, const SampleSum& expected = kAllSamples);
   Executor& operator*() { return executor_; }
   Executor* operator->() { return &executor_; }
 

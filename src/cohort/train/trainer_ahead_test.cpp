@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trainer that starts a step before it knows the result of the one before: with the
 // host in the place of a device.
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cohort/comm/local/local.h"
 #include "cohort/core/testing_folder.h"
+#include "cohort/train/testing_recovery.h"
 #include "cohort/train/testing_small_run.h"
+#include "support/forwarding_communicator.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -82,6 +86,76 @@ TEST(TrainerAhead, CheckpointsAreThoseOfTheirStep) {
   AheadRun resumed, whole;
   EXPECT_EQ(resumed.fit(options).weights_hash,
             whole.fit(ahead_options(ComputeOn::kHost)).weights_hash);
+}
+
+// Ranks whose state is where a device would have it.
+class TakesDevice final : public test::ForwardingCommunicator {
+ public:
+  explicit TakesDevice(Communicator& inner) : ForwardingCommunicator(inner) {}
+  explicit TakesDevice(std::unique_ptr<Communicator> own)
+      : ForwardingCommunicator(*own), own_(std::move(own)) {}
+
+  bool takes_cuda() const override { return true; }
+
+ private:
+  std::unique_ptr<Communicator> own_;
+};
+
+TrainerOptions elastic_ahead_options(int shard) {
+  TrainerOptions options = test::exact_run(3, shard);
+  options.execute.compute_on = ComputeOn::kStaged;
+  return options;
+}
+
+std::string calm_hash() {
+  test::Life calm(test::exact_run(1, 0), 2);
+  const auto alone = make_local(1, std::chrono::seconds(60));
+  calm.trainer->enter(*alone[0], nullptr);
+  return calm.trainer->fit().weights_hash;
+}
+
+class ElasticAheadRun : public testing::TestWithParam<int> {};
+
+// Each rank dies once, at another place: in forwards that are ahead, and behind them.
+TEST_P(ElasticAheadRun, WeightsAreThoseOfAnUndisturbedRun) {
+  const test::World world{"shm", 3};
+  test::run_ranks(world, [&](Communicator& comm, Store& store) {
+    at::set_num_threads(1);
+    for (const int count : {40, 47, 54}) {
+      FaultPlan faults;
+      const int self = comm.rank();
+      faults.arm({.name = "engine.action", .rank = self, .count = count + 60 * self});
+      TrainerOptions options = elastic_ahead_options(GetParam());
+      options.execute.faults = &faults;
+      TakesDevice first(test::connect_again(world, self, 1000 * count, store));
+      const auto again = [&](int generation) {
+        return std::make_unique<TakesDevice>(
+            test::connect_again(world, self, 1000 * count + generation, store));
+      };
+      test::Recorder reporter;
+      const DoneEvent done = test::train_through(first, again, options, reporter);
+      EXPECT_EQ(done.steps, 8);
+      EXPECT_EQ(faults.pending(), 0) << "rank " << self << " never died";
+      EXPECT_EQ(done.weights_hash, calm_hash()) << count;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(ShardLevels, ElasticAheadRun, testing::Range(0, 4));
+
+// One more than a run that waits for each: so it does not.
+TEST(ElasticAhead, StopsBehindTheStepThatIsUnderWay) {
+  test::run_ranks({"shm", 2}, [&](Communicator& comm) {
+    TrainerOptions options = elastic_ahead_options(1);
+    options.layout.dp = 2;
+    test::Life life(options, 2);
+    TakesDevice covered(comm);
+    life.stop = 15;
+    life.trainer->enter(covered, nullptr);
+    const DoneEvent done = life.trainer->fit();
+    EXPECT_EQ(done.stop_signal, 15);
+    EXPECT_EQ(done.steps, 2);
+  });
 }
 
 }  // namespace

@@ -4,74 +4,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
-
 #include "cohort/comm/local/local.h"
 #include "cohort/core/error.h"
 #include "cohort/core/fault_point.h"
-#include "cohort/data/synthetic.h"
-#include "cohort/nn/models.h"
-#include "cohort/train/testing_reporter.h"
-#include "cohort/train/trainer.h"
+#include "cohort/train/testing_recovery.h"
 #include "support/ranks.h"
 
 namespace cohort {
 namespace {
 
+using test::exact_run;
+using test::Life;
+using test::train_through;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-TrainerOptions exact_run(int ranks, int shard) {
-  TrainerOptions options;
-  options.epochs = 2;
-  options.batch = 30;  // 100 samples: 4 steps an epoch
-  options.slices = 6;
-  options.layout = {.dp = ranks, .shard = shard};
-  options.rate.base = 0.02;
-  options.step.exact = true;
-  options.step.elastic = true;
-  options.elastic = true;
-  options.started = std::chrono::system_clock::now();
-  return options;
-}
-
-// One rank as a process would be: when it dies, all it had is gone.
-struct Life {
-  std::unique_ptr<Dataset> data = make_synthetic({.size = 100, .shape = {1, 28, 28}});
-  std::unique_ptr<Dataset> valid = make_synthetic({.size = 37, .shape = {1, 28, 28}});
-  Chain chain;
-  std::atomic<int> stop{0};
-  std::unique_ptr<Trainer> trainer;
-
-  Life(const TrainerOptions& options, uint64_t seed)
-      : chain(make_cnn({.width = 2}, {.seed = seed})) {
-    trainer = std::make_unique<Trainer>(chain, *data, valid.get(), options, stop);
-  }
-};
-
-// Trains through every fault of `faults`, in a new world after each.
-DoneEvent train_through(const test::World& world, Communicator& first, Store& store,
-                        TrainerOptions options, FaultPlan& faults,
-                        test::Recorder& reporter) {
-  options.execute.faults = &faults;
-  auto life = std::make_unique<Life>(options, 2);
-  std::vector<std::unique_ptr<Communicator>> worlds;
-  Communicator* comm = &first;
-  for (int generation = 1;; ++generation) {
-    try {
-      life->trainer->enter(*comm, comm->rank() == 0 ? &reporter : nullptr);
-      return life->trainer->fit();
-    } catch (const InjectedFault& fault) {
-      comm->abort(fault.what());
-      life = std::make_unique<Life>(options, 77);  // other weights: none may be kept
-    } catch (const CommError& error) {
-      comm->abort(error.what());
-    }
-    worlds.push_back(test::connect_again(world, first.rank(), generation, store));
-    comm = worlds.back().get();
-  }
-}
 
 class Recovery : public testing::TestWithParam<int> {};
 
@@ -83,8 +30,12 @@ TEST_P(Recovery, WeightsAreThoseOfAnUndisturbedRun) {
     const int self = comm.rank();  // each dies once, at another place
     faults.arm({.name = "engine.action", .rank = self, .count = 40 + 60 * self});
     test::Recorder reporter;
-    const DoneEvent done =
-        train_through(world, comm, store, exact_run(3, GetParam()), faults, reporter);
+    TrainerOptions options = exact_run(3, GetParam());
+    options.execute.faults = &faults;
+    const auto again = [&](int generation) {
+      return test::connect_again(world, self, generation, store);
+    };
+    const DoneEvent done = train_through(comm, again, options, reporter);
     EXPECT_EQ(done.steps, 8);
     EXPECT_EQ(faults.pending(), 0) << "rank " << self << " never died";
     if (comm.rank() != 0) return;
@@ -119,9 +70,12 @@ void lose_a_rank_after_a_flip(
                 .count = 3,
                 .action = Fault::Action::kFlip});
     faults.arm({.name = "engine.action", .rank = ranks - 1, .index = 0, .count = 5});
+    options.execute.faults = &faults;
     test::Recorder reporter;
-    body([&] { return train_through(world, comm, store, options, faults, reporter); },
-         comm, reporter);
+    const auto again = [&, self = comm.rank()](int generation) {
+      return test::connect_again(world, self, generation, store);
+    };
+    body([&] { return train_through(comm, again, options, reporter); }, comm, reporter);
   });
 }
 

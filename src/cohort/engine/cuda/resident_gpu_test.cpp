@@ -42,6 +42,28 @@ TEST_F(ResidentGpuTest, CapturedStepsGiveTheBitsOfUncapturedOnes) {
       }
 }
 
+// Two graphs, between which the host learns what the step before came to.
+TEST_F(ResidentGpuTest, ElasticStepsAheadGiveTheBitsOfThoseThatWait) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf})
+    for (const int slices : {1, 2})
+      for (const int shard : {0, 3})
+        for (const bool capture : {false, true}) {
+          SCOPED_TRACE(testing::Message() << dtype << " " << slices << " " << shard
+                                          << " captured " << capture);
+          ResidentWay way{.dtype = dtype,
+                          .on = kCuda,
+                          .capture = capture,
+                          .slices = slices,
+                          .shard = shard,
+                          .elastic = true};
+          const auto ahead = train(way, 7, /*ahead=*/true);
+          test::expect_near(ahead, train(way), 0, 0);
+          way.elastic = false;
+          way.vote = true;
+          test::expect_near(ahead, train(way), 0, 0);
+        }
+}
+
 TEST_F(ResidentGpuTest, ABadStepLeavesNoTraceInAReplay) {
   test::expect_no_trace_of_a_bad_step({.on = kCuda, .vote = true});
 }

@@ -46,6 +46,15 @@ TEST(Resident, ARankThatMeetsItselfAtAnyShardLevelTrainsAsOneThatDoesNot) {
     }
 }
 
+TEST(Resident, ElasticStepsAheadGiveTheBitsOfThoseThatWait) {
+  for (const auto dtype : {at::kFloat, at::kHalf})
+    for (const int shard : {0, 3}) {
+      const ResidentWay way{
+          .dtype = dtype, .slices = 2, .shard = shard, .elastic = true};
+      test::expect_near(test::train(way, 4, /*ahead=*/true), test::train(way, 4), 0, 0);
+    }
+}
+
 TEST(Resident, ABadStepLeavesNoTrace) {
   test::expect_no_trace_of_a_bad_step({.vote = true});
 }

@@ -66,6 +66,7 @@ struct ResidentWay {
   uint64_t seed = 0;
   int64_t listed = 0;
   std::function<Chain()> model = small_resnet;
+  bool elastic = false;
 };
 
 // An executor with its chain and its world.
@@ -81,6 +82,7 @@ class Resident {
                           .clip = way.clip > 0,
                           .tensor_sums = rule_->reductions() > 0,
                           .vote = way.vote,
+                          .elastic = way.elastic,
                           .recompute = BlockChoice::parse(way.recompute, "test"),
                           .meets_alone = way.meets_alone,
                           .precision = {.compute = way.dtype, .reduce = way.dtype},
@@ -107,14 +109,18 @@ class Resident {
     return run(step, rate, batch_of(step));
   }
   StepResult run(int64_t step, double rate, const Batch& batch) {
+    start(step, rate, batch);
+    return executor_->result();
+  }
+  void start(int64_t step, double rate, const Batch& batch) {
     const int64_t rows = batch.count / slices_;
-    return executor_->run({.step = step, .rate = rate, .batch = [&](int slice) {
-                             Batch part = batch;
-                             for (auto& [name, tensor] : part.fields)
-                               tensor = tensor.narrow(0, slice * rows, rows);
-                             part.count = rows;
-                             return part;
-                           }});
+    executor_->start({.step = step, .rate = rate, .batch = [&](int slice) {
+                        Batch part = batch;
+                        for (auto& [name, tensor] : part.fields)
+                          tensor = tensor.narrow(0, slice * rows, rows);
+                        part.count = rows;
+                        return part;
+                      }});
   }
 
   Executor& executor() { return *executor_; }
@@ -140,11 +146,18 @@ struct Trained {
   std::vector<NamedTensor> weights;
 };
 
-inline Trained train(const ResidentWay& way, int steps = 7) {
+// `ahead`: each step is begun before the one before it is known.
+inline Trained train(const ResidentWay& way, int steps = 7, bool ahead = false) {
   Resident resident(way);
   Trained trained;
-  for (int64_t step = 0; step < steps; ++step)
-    trained.losses.push_back(resident.run(step).loss);
+  const auto start = [&](int64_t step) {
+    if (step < steps) resident.start(step, kRate / 10, batch_of(step));
+  };
+  if (ahead) start(0);
+  for (int64_t step = 0; step < steps; ++step) {
+    start(ahead ? step + 1 : step);
+    trained.losses.push_back(resident.executor().result().loss);
+  }
   trained.weights = resident.weights();
   EXPECT_EQ(resident.executor().captured(), way.on == ComputeOn::kCuda && way.capture);
   return trained;
