@@ -40,13 +40,16 @@ bool PeerProcesses::has_parted(int rank) const {
   return parted_word(page_, rank).load(std::memory_order_acquire) != 0;
 }
 
+bool PeerProcesses::has_ended(int rank) const {
+  if (rank >= static_cast<int>(processes_.size()) || !processes_[rank]) return false;
+  pollfd ended{.fd = processes_[rank].get(), .events = POLLIN, .revents = 0};
+  return ::poll(&ended, 1, 0) == 1;
+}
+
 int PeerProcesses::lost() const {
-  for (int r = 0; r < static_cast<int>(processes_.size()); ++r) {
-    if (!processes_[r] || has_parted(r)) continue;
-    pollfd ended{.fd = processes_[r].get(), .events = POLLIN, .revents = 0};
-    // It may have parted after it was asked.
-    if (::poll(&ended, 1, 0) == 1 && !has_parted(r)) return r;
-  }
+  for (int r = 0; r < static_cast<int>(processes_.size()); ++r)
+    // It may part after it was asked first.
+    if (!has_parted(r) && has_ended(r) && !has_parted(r)) return r;
   return -1;
 }
 

@@ -18,6 +18,9 @@ class PeerProcesses {
 
   // The first rank whose process ended before it parted; -1: there is none.
   int lost() const;
+  // Whether the process of that rank is no more, in whatever way it ended; false where
+  // nobody can say.
+  bool has_ended(int rank) const;
   // From now on the end of this rank is no loss. Its peers' pages are written, which
   // are there as long as `host` is.
   void part();

@@ -41,8 +41,9 @@ WindowGroup::WindowGroup(std::shared_ptr<WindowDriver> driver,
       next_posts_(static_cast<size_t>(host->size() + 1)),
       next_of_all_(static_cast<size_t>(host->size())),
       next_of_one_(static_cast<size_t>(host->size())) {
-  if (host->size() > 1)
-    memory_ = std::make_unique<WindowMemory>(driver_, std::move(host), sizes);
+  if (host->size() == 1) return;
+  processes_ = std::make_unique<device_comm::PeerProcesses>(*host);
+  memory_ = std::make_unique<WindowMemory>(driver_, std::move(host), sizes);
 }
 
 WindowGroup::~WindowGroup() {
@@ -51,7 +52,11 @@ WindowGroup::~WindowGroup() {
     if (std::uncaught_exceptions() == 0 && farewell()) return;
     on_broken();
   }
-  replays_end().wait_for(kEndPatience);
+  try {
+    part_broken();
+  } catch (const std::exception&) {
+    // What CUDA does not take back is left to the process.
+  }
 }
 
 std::unique_ptr<device_comm::DeviceCall> WindowGroup::call(const std::string& what,
@@ -178,12 +183,25 @@ bool WindowGroup::farewell() {
       pause.take();
     }
     check_host("end");
-    const auto end = Clock::now() + kPartPatience;
-    memory_->part([&] { return Clock::now() > end || lost_peer() >= 0; });
+    part();
   } catch (const std::exception&) {
     return false;
   }
   return true;
+}
+
+// What a lane that is still under way would use is left as it is.
+void WindowGroup::part_broken() {
+  if (replays_end().wait_for(kEndPatience) != std::future_status::ready) return;
+  if (!is_quiet()) return;
+  releaser_ = {};
+  part();
+}
+
+void WindowGroup::part() {
+  const auto end = Clock::now() + kPartPatience;
+  memory_->part([&] { return Clock::now() > end; },
+                [&](int peer) { return processes_->has_ended(peer); });
 }
 
 }  // namespace cohort::window_backend

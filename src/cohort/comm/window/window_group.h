@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/comm/device/device_group.h"
+#include "cohort/comm/device/peer_processes.h"
 #include "cohort/comm/window/window_memory.h"
 
 namespace cohort::window_backend {
@@ -64,7 +65,9 @@ using device_comm::DeviceGroupOptions;
 //
 // abort(): the host gives all words that this rank's lanes take, again and again as
 // long as the group lives, since they take them again and a replay may yet begin. What
-// lanes then compute means nothing, as the group is broken.
+// lanes then compute means nothing, as the group is broken. At its end each rank that
+// is left closes what it has of the others, and gives its own window back when they
+// have done so, or have ended.
 class WindowGroup final : public device_comm::DeviceGroup {
  public:
   // Collective, as WindowMemory. Of one rank: it needs no memory.
@@ -98,6 +101,8 @@ class WindowGroup final : public device_comm::DeviceGroup {
  private:
   void on_broken() override;
   bool farewell();
+  void part_broken();
+  void part();
   bool is_all_taken() const;
   void release_until_quiet();
   // Ready when no replay of a call is under way.
@@ -113,6 +118,7 @@ class WindowGroup final : public device_comm::DeviceGroup {
 
   std::shared_ptr<WindowDriver> driver_;
   WindowSizes sizes_;
+  std::unique_ptr<device_comm::PeerProcesses> processes_;
   std::unique_ptr<WindowMemory> memory_;
   std::vector<int> next_posts_;  // to all, then to each rank
   std::vector<int> next_of_all_, next_of_one_;

@@ -86,8 +86,65 @@ TEST(WindowGroup, AnAbortLetsLanesGoOn) {
     EXPECT_THROW(group.enter("all_reduce"), CommError);
     comm.barrier().wait();
   });
-  // What a peer may still use is left to the process.
-  EXPECT_GT(windows.count(), 0u);
+  EXPECT_EQ(windows.count(), 0u);
+}
+
+// Each world has windows of its own, and loses them with a rank that gives up in the
+// middle of a call.
+TEST(WindowGroup, WorldsThatAreLostLeaveNothingBehind) {
+  TestingWindows windows;
+  for (int generation = 0; generation < 4; ++generation) {
+    SCOPED_TRACE(generation);
+    const int lost = generation % 3;
+    run_windows(3, windows, [&](Communicator& comm, WindowGroup& group) {
+      const auto sum = [&] {
+        const Tensor x = at::ones({1000});
+        group.enter("all_reduce");
+        WindowCall(group, "all_reduce").reduce_all(x, ReduceOp::kSum);
+        group.leave(nullptr);
+        return x[999].item<float>();
+      };
+      EXPECT_EQ(sum(), 3);
+      comm.barrier().wait();
+      if (comm.rank() == lost) {
+        group.enter("all_reduce");
+        group.begin_post(kAll);
+        group.leave(nullptr);
+        return group.abort("enough");
+      }
+      std::thread watch([&] {  // as the agent tells of a lost rank
+        std::this_thread::sleep_for(50ms);
+        group.abort("a peer is lost");
+      });
+      EXPECT_THROW(sum(), CommError);
+      group.leave(nullptr);
+      watch.join();
+    });
+    EXPECT_EQ(windows.count(), 0u);
+  }
+}
+
+// A process that has ended uses nothing any more, and does not say so.
+TEST(WindowMemory, WhatNobodyHasOpenButThoseWhoAreGoneIsGivenBack) {
+  TestingWindows windows;
+  auto hosts = make_local(2, 20s);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto driver = std::make_shared<HostWindows>(windows);
+      std::shared_ptr<Communicator> host = std::move(hosts[rank]);
+      WindowMemory memory(driver, host, {.for_all = 256, .for_one = 64});
+      if (rank == 1) return host->barrier().wait();
+      int asked = 0;
+      memory.part([] { return false; },
+                  [&](int peer) { return peer == 1 && ++asked > 3; });
+      EXPECT_EQ(asked, 4);
+      EXPECT_EQ(driver->opened, 0);
+      host->barrier().wait();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(windows.count(), 1u);  // that of the one who is gone
 }
 
 // Lanes take again what they were given.

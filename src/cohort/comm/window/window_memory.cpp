@@ -188,11 +188,15 @@ void WindowMemory::release_waits() {
   for (uint64_t* word = first; word < end; ++word) store(word, 1);
 }
 
+// What cannot be closed, of a process that is gone, is nobody's any more.
 void WindowMemory::close_all() {
   for (int r = 0; r < size_; ++r) {
-    if (r != rank_ && windows_[r]) driver_->close(std::exchange(windows_[r], nullptr));
-    if (words_[r]) driver_->unmap(static_cast<uint64_t*>(pages_[r].mutable_data_ptr()));
-    words_[r] = nullptr;
+    void* const window = r == rank_ ? nullptr : std::exchange(windows_[r], nullptr);
+    if (window) trouble_of([&] { driver_->close(window); });
+    if (std::exchange(words_[r], nullptr))
+      trouble_of([&] {
+        driver_->unmap(static_cast<uint64_t*>(pages_[r].mutable_data_ptr()));
+      });
   }
 }
 
@@ -201,18 +205,20 @@ bool WindowMemory::is_set(Word kind, int peer, int half) const {
   return word.load(std::memory_order_acquire) != 0;
 }
 
-bool WindowMemory::is_closed_by_all() const {
+bool WindowMemory::is_closed_by_all(
+    const std::function<bool(int peer)>& is_gone) const {
   for (int r = 0; r < size_; ++r)
-    if (r != rank_ && !is_set(Word::kClosed, r, 0)) return false;
+    if (r != rank_ && !is_set(Word::kClosed, r, 0) && !is_gone(r)) return false;
   return true;
 }
 
-void WindowMemory::part(const std::function<bool()>& gives_up) {
+void WindowMemory::part(const std::function<bool()>& gives_up,
+                        const std::function<bool(int peer)>& is_gone) {
   close_all();
   // A peer's page is there until it has this word, which is the last one that it gets.
   for (int r = 0; r < size_; ++r)
     if (r != rank_) store(host_word(r, Word::kClosed, rank_, 0), 1);
-  while (!is_closed_by_all()) {
+  while (!is_closed_by_all(is_gone)) {
     if (gives_up()) return;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

@@ -58,9 +58,10 @@ class WindowMemory {
   void release_waits();
 
   // This rank uses nothing of its peers any more, and has waited for all that it was to
-  // wait for. Gives its own memory back if its peers say the same, and leaves it
-  // where that is not to be waited for any more.
-  void part(const std::function<bool()>& gives_up);
+  // wait for. Gives its own memory back if its peers say the same or are gone, and
+  // leaves it where that is not to be waited for any more.
+  void part(const std::function<bool()>& gives_up,
+            const std::function<bool(int peer)>& is_gone);
 
  private:
   struct Card;
@@ -79,7 +80,7 @@ class WindowMemory {
   std::vector<Card> exchange(const Card& card);
   void agree(const std::vector<Card>& cards);
   void close_all();
-  bool is_closed_by_all() const;
+  bool is_closed_by_all(const std::function<bool(int peer)>& is_gone) const;
 
   std::shared_ptr<WindowDriver> driver_;
   std::shared_ptr<Communicator> host_;
