@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "cli/json_reporter.h"
 #include "cli/model_counts.h"
 #include "cli/rank_gpu.h"
+#include "cli/rank_identities.h"
 #include "cli/step_options.h"
 #include "cli/stop_signals.h"
 #include "cli/text_reporter.h"
@@ -25,7 +25,6 @@
 #include "cohort/core/fault_point.h"
 #include "cohort/core/kept_memory.h"
 #include "cohort/core/parse.h"
-#include "cohort/core/process.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/elastic/watched_store.h"
 #include "cohort/engine/cuda/cuda_lane.h"
@@ -178,28 +177,6 @@ void choose_gpu(const TrainPlan& plan, const World& world, int ranks,
 constexpr const char* kBucketKey = "step.bucket_bytes";
 constexpr const char* kSharedBucket = "256M";
 
-// Who the ranks are, at rank 0 and everywhere.
-std::vector<RankIdentity> identities(Communicator& comm) {
-  constexpr int64_t kBytes = 128;
-  Tensor mine = at::zeros({kBytes}, at::kByte);
-  auto* bytes = reinterpret_cast<char*>(mine.data_ptr<uint8_t>());
-  const int64_t pid = ::getpid();
-  std::memcpy(bytes, &pid, sizeof(pid));
-  host_name().copy(bytes + sizeof(pid), kBytes - sizeof(pid) - 1);
-  Tensor all = at::zeros({comm.size() * kBytes}, at::kByte);
-  comm.all_gather(all, mine).wait();
-  std::vector<RankIdentity> ranks;
-  for (int r = 0; r < comm.size(); ++r) {
-    const auto* row =
-        reinterpret_cast<const char*>(all.const_data_ptr<uint8_t>()) + r * kBytes;
-    RankIdentity identity{.rank = r, .host = row + sizeof(pid)};
-    identity.generation = comm.generation();
-    std::memcpy(&identity.pid, row, sizeof(pid));
-    ranks.push_back(std::move(identity));
-  }
-  return ranks;
-}
-
 int64_t count_parameters(const Chain& chain) {
   int64_t sum = 0;
   for (const auto& [name, tensor] : chain.parameters()) sum += tensor.numel();
@@ -248,10 +225,6 @@ class RankRun final : public RankHost {
     options_.backlog = &backlog_;
     choose_gpu(plan_, given, ranks, options_.execute);
     if (spare) options_.execute.gpu = kNoGpu;  // that of the rank it replaces
-    // Ranks that may be lost and replaced stay on backends that outlive it: without the
-    // name of its GPU a rank is never given NCCL unasked.
-    if (plan_.args.device == "cuda" && !membership_)
-      connecting_.gpu = cuda_device_id(options_.execute.gpu);
     options_.execute.faults = options_.keep.faults = &faults_;
     if (!spare) loading_ = plan_.recipe->load(plan_.config, given.local_rank == 0);
     const auto done = RankLoop(*this, membership_.get()).run(given);
@@ -263,8 +236,9 @@ class RankRun final : public RankHost {
     ties.store = join(world, connecting_);
     if (membership_)
       ties.watched = std::make_unique<WatchedStore>(*ties.store, *membership_);
-    ties.comm = on_gpu(cohort::connect(
-        world, ties.watched ? *ties.watched : *ties.store, connecting_));
+    Store& store = ties.watched ? *ties.watched : *ties.store;
+    if (plan_.args.device == "cuda") ties.gpu.number = settle_gpu(world, store);
+    ties.comm = on_gpu(cohort::connect(world, store, connecting_), ties.gpu);
     if (!membership_) stop_on_signals(world.launcher == "cohort");
     return ties;
   }
@@ -319,16 +293,27 @@ class RankRun final : public RankHost {
   }
 
  private:
-  // An elastic run on GPUs has NCCL.
-  std::unique_ptr<Communicator> on_gpu(std::unique_ptr<Communicator> comm) {
-    if (plan_.args.device != "cuda" || membership_) return comm;
-    auto able = with_tensors_of_gpu(std::move(comm), options_.execute.gpu, connecting_,
+  // Who replaces a rank takes a GPU when it has a world; the backend that is chosen
+  // there depends on the GPUs of all.
+  int settle_gpu(const World& world, Store& store) {
+    int& mine = options_.execute.gpu;
+    if (membership_)
+      mine = cohort::settle_gpu(world, store, mine, cuda_device_count(),
+                                connecting_.join_timeout);
+    connecting_.gpu = cuda_device_id(mine);
+    return mine;
+  }
+
+  std::unique_ptr<Communicator> on_gpu(std::unique_ptr<Communicator> comm,
+                                       WorldGpu& gpu) {
+    if (plan_.args.device != "cuda") return comm;
+    auto able = with_tensors_of_gpu(std::move(comm), *gpu.number, connecting_,
                                     plan_.config.get_bool("comm.gpu_windows"));
     over_host_ = able.over_host;
     // On one GPU nothing is won by summing early, and each sum lets all ranks meet.
     if (able.has_windows && plan_.config.origin(kBucketKey) == "default") {
       has_shared_bucket_ = true;
-      options_.step.bucket_bytes = parse_bytes(kSharedBucket, kBucketKey);
+      gpu.bucket_bytes = parse_bytes(kSharedBucket, kBucketKey);
     }
     return std::move(able.comm);
   }

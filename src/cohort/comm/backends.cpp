@@ -89,10 +89,10 @@ std::string shared_gpu(std::span<const std::string> gpus) {
   return "";
 }
 
-std::vector<std::string> gpus_of_ranks(const World& world, Store& store,
-                                       const std::string& mine,
+std::vector<std::string> told_by_ranks(const World& world, Store& store,
+                                       std::string_view what, const std::string& mine,
                                        std::chrono::milliseconds timeout) {
-  const std::string keys = text("comm/gpus/", world.generation, "/");
+  const std::string keys = text("comm/", what, "/", world.generation, "/");
   store.set(text(keys, world.rank), mine);
   // Rank 0 reads what each says and tells all of it, so that nobody asks everybody.
   if (world.rank == 0) {
@@ -124,7 +124,7 @@ std::string_view agreed_backend(const World& world, Store& store,
   if (!asks || options.gpu.empty() || world.size == 1) return options.backend;
   find_backend(options.backend, world);
   const std::string mine = nccl_fault().empty() ? options.gpu : "";
-  const auto gpus = gpus_of_ranks(world, store, mine, options.join_timeout);
+  const auto gpus = told_by_ranks(world, store, "gpus", mine, options.join_timeout);
   if (is_auto) return choose_backend(world, gpus);
   require_own_gpus(gpus);
   return options.backend;

@@ -39,9 +39,10 @@ std::string_view choose_backend(const World& world,
 std::string shared_gpu(std::span<const std::string> gpus);
 
 // Collective: what each rank gives as `mine`, by rank; the same list on every rank.
-// CommError if one does not come in time.
-std::vector<std::string> gpus_of_ranks(const World& world, Store& store,
-                                       const std::string& mine,
+// `what` names it: a word that nothing else of this world has. CommError if one does
+// not come in time.
+std::vector<std::string> told_by_ranks(const World& world, Store& store,
+                                       std::string_view what, const std::string& mine,
                                        std::chrono::milliseconds timeout);
 
 // The row of a name that is legal and available. Throws ConfigError otherwise, with

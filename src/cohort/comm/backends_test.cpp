@@ -76,7 +76,7 @@ TEST(Backends, RanksLearnTheSameListOfGpus) {
       world.rank = rank;
       // A world may connect again; the answer stays.
       for (int i = 0; i < 2; ++i)
-        learnt[rank] = gpus_of_ranks(world, store, given[rank], 10s);
+        learnt[rank] = told_by_ranks(world, store, "gpus", given[rank], 10s);
     });
   ranks.clear();
   for (const auto& list : learnt) EXPECT_EQ(list, given);

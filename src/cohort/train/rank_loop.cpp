@@ -50,11 +50,11 @@ DoneEvent RankLoop::live(const World& world) {
 // Where no step was ever made, nothing is lost that a new Trainer does not have.
 void RankLoop::enter(Communicator& comm, Reporter* reporter) {
   try {
-    return trainer_->enter(comm, reporter);
+    return trainer_->enter(comm, reporter, ties_.gpu);
   } catch (const FirstStateLost&) {
     trainer_ = host_.make_trainer(nullptr);
   }
-  trainer_->enter(comm, reporter);
+  trainer_->enter(comm, reporter, ties_.gpu);
 }
 
 // Nobody leaves while others still look at its memory. Once the run is done, losing

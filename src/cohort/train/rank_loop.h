@@ -20,6 +20,7 @@ struct WorldTies {
   std::unique_ptr<Store> store;
   std::unique_ptr<Store> watched;  // the same store, in an elastic run
   std::unique_ptr<Communicator> comm;
+  WorldGpu gpu = {};
 };
 
 // What the loop needs of the program around it. All calls come from the rank's thread.

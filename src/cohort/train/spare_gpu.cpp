@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/train/spare_gpu.h"
 
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/backends.h"
+#include "cohort/core/error.h"
+#include "cohort/core/parse.h"
 
 namespace cohort {
 
@@ -16,11 +19,12 @@ int gpu_for(std::span<const int64_t> chosen, int rank, int gpus) {
   return rank % std::max(1, gpus);
 }
 
-int settle_gpu(Communicator& comm, int mine, int gpus) {
-  Tensor all = at::zeros({comm.size()}, at::kLong);
-  comm.all_gather(all, at::full({1}, mine, at::kLong)).wait();
-  return gpu_for({all.const_data_ptr<int64_t>(), static_cast<size_t>(comm.size())},
-                 comm.rank(), gpus);
+int settle_gpu(const World& world, Store& store, int mine, int gpus,
+               std::chrono::milliseconds timeout) {
+  std::vector<int64_t> chosen;
+  for (const auto& said : told_by_ranks(world, store, "chosen", text(mine), timeout))
+    chosen.push_back(parse_int(said, "the number of a GPU"));
+  return gpu_for(chosen, world.rank, gpus);
 }
 
 }  // namespace cohort

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/comm/store.h"
+#include "cohort/comm/world.h"
 
 namespace cohort {
 
@@ -16,7 +18,9 @@ inline constexpr int kNoGpu = -1;
 // when there are no more.
 int gpu_for(std::span<const int64_t> chosen, int rank, int gpus);
 
-// Collective over the ranks of one node: this rank's, when `mine` is its GPU so far.
-int settle_gpu(Communicator& comm, int mine, int gpus);
+// Collective over the ranks of a world on one node, before they connect: this rank's
+// GPU, when `mine` is the one it has so far. CommError if one does not come in time.
+int settle_gpu(const World& world, Store& store, int mine, int gpus,
+               std::chrono::milliseconds timeout);
 
 }  // namespace cohort

@@ -3,9 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <vector>
 
-#include "support/ranks.h"
+#include "cohort/comm/local_store.h"
 
 namespace cohort {
 namespace {
@@ -23,12 +24,20 @@ TEST(SpareGpu, WithMoreRanksThanGpusTheyShare) {
   EXPECT_EQ(gpu_for(chosen, 2, 1), 0);
 }
 
-TEST(SpareGpu, RanksAgree) {
-  test::run_ranks({.backend = "local", .size = 3}, [](Communicator& comm) {
-    const int mine = comm.rank() == 1 ? kNoGpu : 2 - comm.rank();
-    const int expected[] = {2, 1, 0};
-    EXPECT_EQ(settle_gpu(comm, mine, 3), expected[comm.rank()]);
-  });
+// In each world anew: who has taken one keeps it in the next.
+TEST(SpareGpu, RanksAgreeBeforeTheyConnect) {
+  LocalStore store;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&store, rank] {
+      int mine = rank == 1 ? kNoGpu : 2 - rank;
+      for (int generation = 0; generation < 2; ++generation) {
+        const World world{.rank = rank, .size = 3, .generation = generation};
+        mine = settle_gpu(world, store, mine, 3, std::chrono::seconds(20));
+        EXPECT_EQ(mine, 2 - rank);
+      }
+    });
+  for (auto& rank : ranks) rank.join();
 }
 
 }  // namespace

@@ -10,10 +10,8 @@
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
 #include "cohort/core/memory.h"
-#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/device_batch.h"
 #include "cohort/train/out_of_memory.h"
-#include "cohort/train/spare_gpu.h"
 #include "cohort/train/step_plan.h"
 #include "cohort/train/weights_file.h"
 
@@ -72,6 +70,7 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       options_(completed(options)),
       asked_layout_(options_.layout),
       asked_slices_(options.slices),
+      asked_bucket_bytes_(options.step.bucket_bytes),
       stop_(stop),
       sampler_({.size = train.size(),
                 .batch = options_.batch,
@@ -87,8 +86,10 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
 
 Trainer::~Trainer() = default;
 
-void Trainer::enter(Communicator& comm, Reporter* reporter) {
+void Trainer::enter(Communicator& comm, Reporter* reporter, const WorldGpu& gpu) {
   comm_ = &comm;
+  options_.execute.gpu = gpu.number.value_or(options_.execute.gpu);
+  options_.step.bucket_bytes = gpu.bucket_bytes.value_or(asked_bucket_bytes_);
   loader_ = nullptr;  // it uses the fields of the world before
   options_.layout = layout_for(asked_layout_, comm);
   options_.shares_memory = cohort::shares_memory(comm);
@@ -112,8 +113,6 @@ TrainerOptions Trainer::options_here() const {
 }
 
 void Trainer::take_up(Communicator& comm, Reporter* reporter) {
-  if (options_.elastic && options_.execute.compute_on == ComputeOn::kCuda)
-    options_.execute.gpu = settle_gpu(comm, options_.execute.gpu, cuda_device_count());
   const auto stands = exchange_stands(comm, stand());
   const TrainerOptions here = options_here();
   SamplerOptions samples = sampler_.options();

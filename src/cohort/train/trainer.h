@@ -51,13 +51,14 @@ class Trainer {
           const TrainerOptions& options, const std::atomic<int>& stop);
   ~Trainer();
 
-  // Collective: takes the run up in this world. `reporter` is null but on rank 0.
+  // Collective: takes the run up in this world. `reporter` is null but on rank 0;
+  // `gpu`: what is other in this world than the options say.
   //
   // After a CommError it may be called again, with the communicator of the next world,
   // which may be larger or smaller and have ranks that are new. They go on from the
   // last step that was committed; whoever is new takes the state from the others. From
   // then on nothing of the communicator before is used.
-  void enter(Communicator& comm, Reporter* reporter);
+  void enter(Communicator& comm, Reporter* reporter, const WorldGpu& gpu = {});
 
   // Collective: trains to the end of the run. Returns what was reported as done, on
   // every rank.
@@ -109,6 +110,7 @@ class Trainer {
   TrainerOptions options_;
   Layout asked_layout_;  // what each world's is made of
   int asked_slices_;     // 0: none
+  int64_t asked_bucket_bytes_;
   const std::atomic<int>& stop_;
 
   Sampler sampler_;

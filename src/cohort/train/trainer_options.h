@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,12 @@
 #include "cohort/train/page_keeper.h"
 
 namespace cohort {
+
+// What a world has a rank compute with, where that is other than its options say.
+struct WorldGpu {
+  std::optional<int> number = {};            // of its node
+  std::optional<int64_t> bucket_bytes = {};  // the same on all ranks
+};
 
 struct TrainerOptions {
   int64_t epochs = 1;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "cohort/comm/communicator.h"
+#include "cohort/train/reporter.h"
+
+namespace cohort::cli {
+
+// Collective: who the ranks are, at rank 0 and everywhere.
+std::vector<RankIdentity> identities(Communicator& comm);
+
+}  // namespace cohort::cli
