@@ -94,8 +94,6 @@ constexpr int kElasticRestarts = 100;
 // Whether somebody can replace a rank: our own agent, on this node, where ranks reach
 // one another without anything that a lost rank breaks for good.
 std::string why_not_elastic(const TrainArgs& args, bool launched) {
-  if (args.device != "cpu" && args.backend != "nccl")
-    return text("--device ", args.device, " --backend ", args.backend);
   if (parse_nodes(args.nodes).max > 1) return text("--nnodes ", args.nodes);
   if (args.backend == "mpi") return "--backend mpi";
   return launched ? "ranks that another launcher started" : "";
@@ -110,8 +108,8 @@ void settle_elastic(TrainPlan& plan, bool launched) {
     if (assignment == "elastic=on")
       throw ConfigError(
           text("[train] elastic=on with ", why,
-               "; legal: with ranks on the processors of one node, or with --backend "
-               "nccl on its GPUs, started by `cohort train -n`"));
+               "; legal: with ranks on the processors or the GPUs of one node, started "
+               "by `cohort train -n`"));
   plan.config.set_assignment("elastic=off");
 }
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that share one GPU: with --exact the weights are those of a rank alone on it,
-whether tensors pass through windows or over the host."""
+whether tensors pass through windows or over the host, and also if ranks are killed on
+the way."""
 import os
+import signal
 import unittest
 
 import train_run
@@ -12,12 +14,17 @@ KEYS = {"slices": 4, "batch": 24, "data.synthetic": "true", "valid.every_epochs"
         "model.width": 16}
 
 
-def train(ranks, shard=0, recipe="fashion-mnist", backend="auto", layout=None, **keys):
+def start(ranks, shard=0, recipe="fashion-mnist", backend="auto", layout=None, steps=STEPS,
+          **keys):
     named = {name.replace("__", "."): value for name, value in keys.items()}
-    return train_run.cohort("train", recipe, "--device", "cuda", "--exact", "-n", ranks,
-                            "--backend", backend, "--layout", layout or f"shard={shard}",
-                            "--max-steps", STEPS, "--json",
-                            *train_run.assignments({**KEYS, **named}))
+    return train_run.start("train", recipe, "--device", "cuda", "--exact", "-n", ranks,
+                           "--backend", backend, "--layout", layout or f"shard={shard}",
+                           "--max-steps", steps, "--json",
+                           *train_run.assignments({**KEYS, **named}))
+
+
+def train(*args, **keys):
+    return train_run.finish(start(*args, **keys))
 
 
 def why_no_gpu():
@@ -31,7 +38,7 @@ WHY_NOT = why_no_gpu()
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
-class SharedGpu(unittest.TestCase):
+class SharedGpu(train_run.TrainTest):
     def hash_of(self, *args, windows=True, backend="auto", **keys):
         if not windows:
             keys["comm__gpu_windows"] = "false"
@@ -61,6 +68,22 @@ class SharedGpu(unittest.TestCase):
                     self.assertEqual(self.hash_of(ranks, shard, recipe="mlp", **way), alone)
             with self.subTest(way=way, layout="pp=2"):
                 self.assertEqual(self.hash_of(2, recipe="mlp", layout="pp=2", **way), alone)
+
+    def test_a_killed_rank_is_replaced_and_the_weights_stay(self):
+        keys = {"steps": 400, "log__every_steps": 1}
+        alone = train(1, **keys).done["weights_hash"]
+        for ranks, shard, windows in ((2, 0, "true"), (3, 3, "true"), (2, 1, "false")):
+            with self.subTest(ranks=ranks, shard=shard, windows=windows):
+                run = start(ranks, shard, comm__gpu_windows=windows, **keys)
+                self.addCleanup(run.kill)
+                pids = {}
+                for victim, step in ((ranks - 1, 50), (0, 150), (1, 250)):
+                    pids.update(train_run.pids_of(self.read_steps(run, step)))
+                    os.kill(pids[victim], signal.SIGKILL)
+                end = train_run.finish(run)
+                self.assertEqual(end.code, 0, end.err)
+                self.assertEqual(end.done["steps"], 400)
+                self.assertEqual(end.done["weights_hash"], alone)
 
     def test_steps_without_exact_sums_are_near(self):
         losses = []
