@@ -79,7 +79,7 @@ int64_t steps_that_count(const std::vector<int64_t>& done,
 
 // The last rank leaves before that action, when it comes to it for the `count`th time.
 // Everyone then has, or makes, the state of one and the same step.
-void cut_off(const Way& way, const Calm& calm, int64_t action, int count) {
+void cut_off_ahead(const Way& way, const Calm& calm, int64_t action, int count) {
   SCOPED_TRACE(testing::Message()
                << way << " action " << action << " for the " << count << ". time");
   FaultPlan faults;
@@ -143,7 +143,7 @@ TEST(ElasticAhead, CutOffAnywhereAllComeToTheStateOfOneStep) {
     for (const auto& way : every_resident_way()) {
       const Calm calm = calm_run(way);
       for (const int64_t action : telling_actions(way))
-        for (const int count : {2, 3}) cut_off(way, calm, action, count);
+        for (const int count : {2, 3}) cut_off_ahead(way, calm, action, count);
     }
   });
 }
