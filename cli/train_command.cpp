@@ -150,7 +150,7 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   step.slices = slices_for(step.slices, layout, plan.config.get_int("batch"));
   ExecutorOptions execute;
   if (plan.args.device == "cuda") execute.compute_on = ComputeOn::kCuda;
-  step.memory = memory_for(step, execute);
+  step.memory = memory_for(execute);
   generate({}, layout, step);
   make_update_rule(update_options(plan.config));  // refuses what there is not
   require_slices(plan.config.get_int("batch"), step.slices);

@@ -84,8 +84,10 @@ void add_step(Keys& keys) {
                   "blocks whose activations are computed again in backward: none, all, "
                   "every=K or blocks=0-3,7")
       .add_int("step.prefetch", 1, "blocks gathered ahead of their use", {.lowest = 0})
-      .add_choice("step.offload", "none", {"none", "optimizer", "parameters"},
-                  "what lives in host memory and is updated there")
+      .add_choice(
+          "step.offload", "none", {"none", "optimizer", "parameters"},
+          "what a GPU keeps in the host's memory, and updates in place there: none, "
+          "optimizer state, or parameters as well")
       .add_string("step.bucket_bytes", "25M",
                   "gradients communicated at once, as a size such as 25M")
       .add_string("memory.limit", "",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a GPU computes, and the host or the GPU sums and updates, with the host in the
-// place of the GPU: it must train as an executor does that knows no device.
+// place of the GPU: it must train as an executor does that knows no device, also where
+// the plan has some of the state in the host's memory.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,6 +36,7 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
   return out << way.ranks << "_ranks_shard" << way.shard << "_"
              << way.step.precision.compute << (way.step.recompute ? "_recompute" : "")
              << (way.step.exact ? "_exact" : "") << (way.step.vote ? "_vote" : "")
+             << (way.step.elastic ? "_elastic" : "")
              << (way.step.offload ? "_offload" : "")
              << (way.step.offload_parameters ? "_parameters" : "")
              << (way.clip > 0 ? "_clip" : "") << "_" << way.rule
@@ -60,6 +62,7 @@ Batch slice_of(int64_t step, int slice, at::IntArrayRef shape) {
 struct DeviceOutcome {
   std::vector<double> losses;
   std::vector<NamedTensor> weights;
+  uint64_t hash = 0;
   double evaluated = 0;
 };
 
@@ -109,6 +112,7 @@ DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
   outcome.evaluated =
       executor.evaluate(forward, slice_of(0, 1, shape)).sum.item<double>();
   outcome.weights = test::gathered_weights(executor, comm);
+  outcome.hash = executor.weights_hash();
   return outcome;
 }
 
@@ -118,7 +122,7 @@ std::vector<Way> ways() {
     for (int shard = 0; shard < (ranks > 1 ? 4 : 1); ++shard) {
       all.push_back({ranks, shard, {}});
       all.push_back({ranks, shard, {.recompute = true, .exact = true}});
-      all.push_back({ranks, shard, {.vote = true, .offload = true}, 0.1});
+      all.push_back({ranks, shard, {.vote = true}, 0.1});
       all.push_back(
           {ranks,
            shard,
@@ -126,13 +130,8 @@ std::vector<Way> ways() {
     }
   all.push_back(
       {3, 1, {.vote = true, .precision = {.compute = at::kHalf, .reduce = at::kHalf}}});
-  for (const int ranks : {1, 2, 3}) {
-    all.push_back({ranks, 0, {.offload_parameters = true}});
-    all.push_back(
-        {ranks, 0, {.recompute = true, .offload_parameters = true, .exact = true}});
-  }
-  all.push_back({1, 0, {.offload = true}, 0, "lamb"});
-  all.push_back({1, 0, {.offload_parameters = true}, 0.1, "lars"});
+  all.push_back({1, 0, {}, 0, "lamb"});
+  all.push_back({1, 0, {}, 0.1, "lars"});
   all.push_back({2, 2, {.exact = true}, 0.1, "lars"});
   all.push_back({3,
                  0,
@@ -152,10 +151,17 @@ std::vector<Way> ways() {
   add_stages(2, 2, {.recompute = true, .exact = true}, 0.1, "lars");
   for (size_t i = 0, count = all.size(); i < count; ++i) {
     if (all[i].memory == kDevice) continue;
-    if (all[i].step.offload || all[i].step.offload_parameters) continue;
     all.push_back(all[i]);
     all.back().memory = MemoryIn::kDevice;
   }
+  for (const int ranks : {1, 2})
+    for (const bool parameters : {false, true})
+      all.push_back({ranks,
+                     0,
+                     {.offload = !parameters, .offload_parameters = parameters},
+                     0,
+                     "adamw",
+                     kDevice});
   return all;
 }
 
@@ -212,6 +218,85 @@ TEST_P(ExecutorDeviceTest, TrainsAModelWithStatisticsAlike) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, ExecutorDeviceTest, testing::ValuesIn(ways()),
                          testing::PrintToStringParamName());
+
+// Ways to train with all of the state on the device.
+std::vector<Way> resident_ways() {
+  std::vector<Way> all;
+  const auto add = [&](int ranks, int shard, const GeneratorOptions& step, double clip,
+                       const char* rule, int stages) {
+    all.push_back({ranks, shard, step, clip, rule, MemoryIn::kDevice, stages});
+  };
+  constexpr Precision kBf16{.compute = at::kBFloat16, .reduce = at::kBFloat16};
+  for (const int ranks : {1, 2, 3})
+    for (int shard = 0; shard < (ranks > 1 ? 4 : 1); ++shard) {
+      add(ranks, shard, {}, 0, "adamw", 1);
+      add(ranks, shard, {.elastic = true, .recompute = true, .exact = true}, 0.1,
+          "lamb", 1);
+      add(ranks, shard, {.vote = true, .precision = kBf16}, 0.1, "adamw", 1);
+      add(ranks, shard, {.elastic = true, .precision = kBf16}, 0, "lars", 1);
+    }
+  add(2, 0, {}, 0, "adamw", 2);
+  add(2, 0, {.elastic = true}, 0.1, "lamb", 2);
+  add(4, 3, {.elastic = true, .recompute = true, .exact = true}, 0, "lars", 2);
+  return all;
+}
+
+class OffloadedStateTest : public testing::TestWithParam<Way> {
+ protected:
+  static void expect_same_bits(const Way& way, const Way& other) {
+    test::run_ranks({.backend = "local", .size = way.ranks}, [&](Communicator& comm) {
+      const auto model = [] {
+        return make_mlp({.inputs = 24, .width = 16, .depth = 3, .dropout = 0.3},
+                        {.seed = 5});
+      };
+      const auto a = train(comm, way, ComputeOn::kStaged, model(), {24});
+      const auto b = train(comm, other, ComputeOn::kStaged, model(), {24});
+      EXPECT_EQ(a.losses, b.losses);
+      EXPECT_EQ(a.hash, b.hash);
+      EXPECT_EQ(a.evaluated, b.evaluated);
+    });
+  }
+};
+
+TEST_P(OffloadedStateTest, HasTheBitsOfStateOnTheDevice) {
+  Way way = GetParam();
+  way.step.offload = true;
+  expect_same_bits(way, GetParam());
+}
+
+// Several ranks cut their parameters, as at level 3.
+TEST_P(OffloadedStateTest, OfParametersHasThoseOfShardLevel3) {
+  Way none = GetParam();
+  if (none.ranks > none.stages) none.shard = 3;
+  Way way = none;
+  way.step.offload_parameters = true;
+  expect_same_bits(way, none);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, OffloadedStateTest, testing::ValuesIn(resident_ways()),
+                         testing::PrintToStringParamName());
+
+TEST(OffloadedState, SecondCopiesAreMadeAnewFromTheirOwners) {
+  test::run_ranks({.backend = "local", .size = 3}, [](Communicator& comm) {
+    Chain chain = make_mlp({.inputs = 4, .width = 8, .depth = 1}, {});
+    const UpdateOptions update{.name = "adamw"};
+    const auto rule = make_update_rule(update);
+    Executor executor(chain,
+                      generate(specs_of(chain), {.dp = 3, .shard = 2},
+                               {.slices = 3,
+                                .elastic = true,
+                                .offload = true,
+                                .memory = MemoryIn::kDevice,
+                                .optimizer_states = 2}),
+                      *rule, comm,
+                      {.update = update, .compute_on = ComputeOn::kStaged});
+    for (const auto& piece : executor.state(Holding::kHeld))
+      piece.data.add_(comm.rank() + 1);
+    EXPECT_NE(executor.compare_replicas().what, "");
+    executor.refresh();
+    EXPECT_EQ(executor.compare_replicas().what, "");
+  });
+}
 
 TEST(ExecutorDevice, ABadGradientIsNamedAsOnTheHost) {
   test::run_ranks({.backend = "local", .size = 2}, [](Communicator& comm) {

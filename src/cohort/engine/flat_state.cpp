@@ -68,7 +68,7 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
     BucketState& state = buckets_[i];
     fill(static_cast<int>(i), schedule, groups, first);
     const auto of = [&](Buffer::Holds holds) {
-      return planned(schedule, holds, static_cast<int>(i), home_.place);
+      return home_.planned(schedule, holds, static_cast<int>(i));
     };
     const auto moments = of(Buffer::Holds::kMoment);
     const auto mirrored = of(Buffer::Holds::kMirrorMoment);
@@ -150,18 +150,18 @@ void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& gro
                      FirstWeights& first) {
   BucketState& state = buckets_[bucket];
   const auto allocate = [&](Buffer::Holds holds) {
-    const auto found = planned(schedule, holds, bucket, home_.place);
-    return found.empty() || !state.own ? Tensor()
-                                       : home_.allocate(*groups.shard, *found[0]);
+    const auto found = home_.planned(schedule, holds, bucket);
+    return found.empty() ? Tensor() : home_.allocate(*groups.shard, *found[0]);
   };
-  state.master = allocate(Buffer::Holds::kMaster);
-  state.whole = allocate(Buffer::Holds::kWhole);
+  if (state.own) {
+    state.master = allocate(Buffer::Holds::kMaster);
+    state.whole = allocate(Buffer::Holds::kWhole);
+  }
   const bool apart = state.master.defined() || !state.own, kept = state.whole.defined();
   const bool has_room = !apart && state.whole.is_cpu();
   first.turn_to(bucket, state.numel, has_room ? state.whole : Tensor());
   if (state.mirror) {
-    const Buffer copy{.dtype = at::kFloat, .numel = state.mirror->count};
-    state.mirror->master = home_.allocate(*groups.shard, copy);
+    state.mirror->master = allocate(Buffer::Holds::kMirrorMaster);
     first.read(state.mirror->begin, state.mirror->master);
   }
   if (!state.own) return drop_parameters(bucket, schedule.precision.compute);
@@ -173,6 +173,7 @@ void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& gro
     first.read(0, state.whole);
   if (!apart) state.master = state.whole.narrow(0, state.begin, state.count);
   if (!kept) {
+    state.travels_from_host = gathers_from_host(schedule, bucket);
     state.travels = allocate(Buffer::Holds::kTravelling);
     if (state.travels.defined())
       state.travels.copy_(state.master);

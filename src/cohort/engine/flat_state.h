@@ -56,7 +56,8 @@ struct BucketState : ShareState {
 
   Tensor whole;    // parameters as they are computed with; blocks have views of it
   Tensor travels;  // the share in the dtype of `whole`, to be gathered (level 3)
-  Tensor joined;   // what all ranks have in `travels`, as one memory, where it can be
+  bool travels_from_host = false;  // the share is in the host's memory, `whole` is not
+  Tensor joined;  // what all ranks have in `travels`, as one memory, where it can be
   // The share of the rank before this one, the same bits a second time, in memory of
   // its own: that a bit of one of the two has flipped shows only then. Along a pipeline
   // all of a bucket of the place before.

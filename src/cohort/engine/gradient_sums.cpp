@@ -112,7 +112,8 @@ void GradientSums::allocate(const Schedule& schedule, int bucket, bool visits) {
   sums.share = first(Buffer::Holds::kSum);
   // A step whose updates use sums as they are made, in an executor that does not.
   const bool needs = level_ > 0 && !visits && !sums.share.defined();
-  const Buffer share{.dtype = sum_type(schedule), .numel = share_count(bucket)};
+  const Buffer share{
+      .dtype = sum_type(schedule), .numel = share_count(bucket), .place = home_.place};
   if (needs) sums.share = home_.allocate(*shard_, share);
 }
 

@@ -3,23 +3,31 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
+#include "cohort/engine/cuda/pinned_memory.h"
+#include "cohort/step/memory_plan.h"
 
 namespace cohort {
 
+// A device has each of its buffers once, at one of the two places.
+std::vector<const Buffer*> StateHome::planned(const Schedule& schedule,
+                                              Buffer::Holds holds, int bucket) const {
+  auto found = cohort::planned(schedule, holds, bucket, place);
+  if (found.empty() && !on_host())
+    found = cohort::planned(schedule, holds, bucket, Buffer::Place::kHost);
+  return found;
+}
+
 Tensor StateHome::allocate(Communicator& group, const Buffer& buffer) const {
   if (on_host()) return group.allocate({buffer.numel}, buffer.dtype);
+  if (buffer.place == Buffer::Place::kHost && device().is_cuda())
+    return pinned_zeros(buffer.numel, buffer.dtype, device());
   return at::zeros({buffer.numel}, at::TensorOptions(buffer.dtype).device(device()));
 }
 
 StateHome host_home() { return {Buffer::Place::kHost, make_host_kernels()}; }
 
-// What is planned for both places is a state of the host, with copies.
 StateHome home_of(const Schedule& schedule, int gpu) {
-  const bool on_device = std::ranges::all_of(schedule.buffers, [](const Buffer& b) {
-    return b.place == Buffer::Place::kDevice;
-  });
-  if (schedule.buffers.empty() || !on_device) return host_home();
+  if (home_of_state(schedule) == Buffer::Place::kHost) return host_home();
   return {Buffer::Place::kDevice,
           gpu < 0 ? make_host_kernels() : make_cuda_kernels(gpu)};
 }

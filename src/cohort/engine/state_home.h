@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "cohort/comm/communicator.h"
 #include "cohort/engine/state_kernels.h"
@@ -9,14 +10,19 @@
 
 namespace cohort {
 
-// Where the state of a rank lies, and what is done to it there.
+// Where the state of a rank is computed with, and what is done to it there. A device
+// reaches what the plan places in the host's memory: all tensors are on device().
 struct StateHome {
   Buffer::Place place = Buffer::Place::kHost;
   std::shared_ptr<StateKernels> kernels;
 
   bool on_host() const { return place == Buffer::Place::kHost; }
   at::Device device() const { return kernels->device(); }
-  // Memory as the plan has it, zeroed: the host's is what `group` is fastest with.
+  // As planned(), wherever a home like this one has it.
+  std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds,
+                                     int bucket) const;
+  // Memory as the plan has it, zeroed: on the host what `group` is fastest with; for a
+  // device its own, or pinned memory of the host.
   Tensor allocate(Communicator& group, const Buffer& buffer) const;
 };
 

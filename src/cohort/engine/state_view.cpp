@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/state_view.h"
 
+#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "cohort/engine/agreement.h"
+#include "cohort/step/memory_plan.h"
 #include "cohort/step/weights_hash.h"
 
 namespace cohort {
@@ -20,6 +22,24 @@ Tensor part_of(const Place& place, const Tensor& flat, int64_t begin) {
   const int64_t from = std::clamp<int64_t>(offset, 0, flat.numel());
   const int64_t to = std::clamp(offset + place.parameter.numel(), from, flat.numel());
   return flat.narrow(0, from, to - from);
+}
+
+// Whether a device has its second copies in the host's memory.
+bool is_on_host(const Schedule& schedule, int bucket) {
+  return home_of_state(schedule) == Buffer::Place::kDevice &&
+         !planned(schedule, Buffer::Holds::kMirrorMaster, bucket).empty();
+}
+
+// Communication takes what is in the device's own memory.
+void exchange_copies(Communicator& comm, std::vector<Transfer> sends,
+                     const std::vector<Transfer>& receives) {
+  std::vector<Transfer> received;
+  for (auto& send : sends) send.tensor = send.tensor.clone();
+  for (const auto& [peer, tensor] : receives)
+    received.push_back({peer, at::empty_like(tensor)});
+  comm.exchange(sends, received).wait();
+  for (size_t i = 0; i < receives.size(); ++i)
+    receives[i].tensor.copy_(received[i].tensor);
 }
 
 }  // namespace
@@ -138,7 +158,8 @@ void StateView::refresh_mirror(int bucket) {
   std::vector<Transfer> sends, receives;
   if (state.own) sends = memory_of(beside(1), state);
   if (state.mirror) receives = memory_of(beside(-1), *state.mirror);
-  comm_.exchange(sends, receives).wait();
+  if (!is_on_host(schedule_, bucket)) return comm_.exchange(sends, receives).wait();
+  exchange_copies(comm_, std::move(sends), receives);
 }
 
 // Masters are compared where they are memory of their own, and everyone updates all of

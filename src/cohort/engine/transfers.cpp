@@ -2,6 +2,7 @@
 #include "cohort/engine/transfers.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <utility>
 
@@ -81,7 +82,14 @@ PendingWork Transfers::gather(const Action& action, Interpreter& interpreter) {
 Work Transfers::move_shares(BucketState& state) {
   if (state.joined.defined())
     return dynamic_cast<PeerMemory&>(*groups_.shard).meet(state.numel, [] {});
-  return groups_.shard->all_gather(state.whole, state.travels);
+  if (!state.travels_from_host)
+    return groups_.shard->all_gather(state.whole, state.travels);
+  // Communication takes what is in the device's own memory.
+  const c10::NoGradGuard no_grad;
+  const Tensor share = state.whole.narrow(0, state.begin, state.count);
+  share.copy_(state.travels, /*non_blocking=*/true);
+  if (groups_.shard->size() == 1) return {};
+  return groups_.shard->all_gather(state.whole, share);
 }
 
 void Transfers::free_parameters(int bucket) {

@@ -40,8 +40,10 @@ struct GeneratorOptions {
 
   // Blocks that keep their input alone, and make the rest again in backward.
   BlockChoice recompute;
-  int prefetch = 1;      // uses of parameters that are gathered ahead (level 3)
-  bool offload = false;  // weights and optimizer state in the host's memory
+  int prefetch = 1;  // uses of parameters that are gathered ahead (level 3)
+  // With MemoryIn::kDevice: optimizer state, and float32 weights that blocks do not
+  // compute with, in the host's memory, where the device updates them in place.
+  bool offload = false;
   // Parameters too: a block's are on the device only while it computes. The state is
   // cut as at shard level 3, also where there is nobody to cut it for.
   bool offload_parameters = false;

@@ -151,6 +151,7 @@ void plan_state(Schedule& schedule, int optimizer_states) {
 }
 
 void plan_copies(Schedule& schedule) {
+  schedule.computes_in = Buffer::Place::kDevice;
   const auto add = [&](Holds holds, int bucket, int64_t numel) {
     schedule.buffers.push_back(
         {holds, bucket, schedule.precision.compute, numel, Buffer::Place::kDevice});
@@ -169,6 +170,61 @@ void plan_copies(Schedule& schedule) {
   for (int i = 0; turns && i < slots; ++i) add(Holds::kSlot, kNone, largest);
   const int gathered = schedule.shard == 3 ? most_gathered(schedule) : 0;
   for (int i = 0; i < gathered; ++i) add(Holds::kGathered, kNone, largest);
+}
+
+namespace {
+
+// Blocks compute with it, or with what is gathered from it.
+bool is_gathered(const Schedule& schedule, const Buffer& buffer) {
+  if (buffer.holds == Holds::kTravelling) return true;
+  const bool wide = schedule.precision.compute == at::kFloat;
+  return buffer.holds == Holds::kMaster && schedule.shard == 3 && wide;
+}
+
+// Updates alone read and write it.
+bool is_of_optimizer(const Schedule& schedule, const Buffer& buffer) {
+  switch (buffer.holds) {
+    case Holds::kMoment:
+    case Holds::kMirrorMaster:
+    case Holds::kMirrorMoment:
+      return true;
+    case Holds::kMaster:
+      return !is_gathered(schedule, buffer);
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void plan_device(Schedule& schedule, Offload offload) {
+  schedule.computes_in = Buffer::Place::kDevice;
+  const bool shares = offload == Offload::kParameters;
+  for (auto& buffer : schedule.buffers) {
+    const bool moves =
+        is_of_optimizer(schedule, buffer) || (shares && is_gathered(schedule, buffer));
+    buffer.place = moves && offload != Offload::kNothing ? Buffer::Place::kHost
+                                                         : Buffer::Place::kDevice;
+  }
+}
+
+Buffer::Place home_of_state(const Schedule& schedule) {
+  const bool here = std::ranges::all_of(schedule.buffers, [&](const Buffer& buffer) {
+    return buffer.place == schedule.computes_in || is_of_optimizer(schedule, buffer) ||
+           is_gathered(schedule, buffer);
+  });
+  return here ? schedule.computes_in : Buffer::Place::kHost;
+}
+
+const Buffer* gathered_share(const Schedule& schedule, int bucket) {
+  for (const auto& buffer : schedule.buffers)
+    if (buffer.bucket == bucket && is_gathered(schedule, buffer)) return &buffer;
+  return nullptr;
+}
+
+bool gathers_from_host(const Schedule& schedule, int bucket) {
+  const Buffer* const share = gathered_share(schedule, bucket);
+  return share && share->place != home_of_state(schedule);
 }
 
 at::ScalarType sum_type(const Schedule& schedule) {

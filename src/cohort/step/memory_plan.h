@@ -15,6 +15,21 @@ void plan_state(Schedule& schedule, int optimizer_states);
 // parameters and gradients, behind all else.
 void plan_copies(Schedule& schedule);
 
+// Where everything is on a device, what step.offload moves to the host's memory, which
+// kernels of the device reach in place: what blocks never compute with, or the shares
+// that their parameters are gathered from, too.
+enum class Offload { kNothing, kOptimizer, kParameters };
+void plan_device(Schedule& schedule, Offload offload);
+
+// Where gradients are summed and state is updated. On a device that holds for what
+// plan_device() placed on the host, too; else all of the state is there.
+Buffer::Place home_of_state(const Schedule& schedule);
+// The share that a bucket's parameters are gathered from at level 3; null: there is
+// none.
+const Buffer* gathered_share(const Schedule& schedule, int bucket);
+// Whether each Gather brings it from the host's memory to the device first.
+bool gathers_from_host(const Schedule& schedule, int bucket);
+
 // In which shares of the summed gradient are kept.
 at::ScalarType sum_type(const Schedule& schedule);
 

@@ -23,10 +23,8 @@ std::string PlacedMemory::text() const {
                       " of the host's");
 }
 
-MemoryIn memory_for(const GeneratorOptions& step, const ExecutorOptions& options) {
-  if (options.compute_on == ComputeOn::kHost) return MemoryIn::kHost;
-  const bool offloads = step.offload || step.offload_parameters;
-  return offloads ? MemoryIn::kBoth : MemoryIn::kDevice;
+MemoryIn memory_for(const ExecutorOptions& options) {
+  return options.compute_on == ComputeOn::kHost ? MemoryIn::kHost : MemoryIn::kDevice;
 }
 
 PlacedMemory available_to_rank(int ranks, const ExecutorOptions& options) {

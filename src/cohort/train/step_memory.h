@@ -24,10 +24,8 @@ struct PlacedMemory {
 };
 
 // Where the memory of a step should be. A rank that computes on the host has all of it
-// there, one that computes on a GPU has all on the GPU; with step.offload it keeps its
-// state on the host, and has copies of parameters, gradients, and activations on the
-// GPU (decision 0013).
-MemoryIn memory_for(const GeneratorOptions& step, const ExecutorOptions& options);
+// there, one that computes on a GPU on the GPU, but for what step.offload moves.
+MemoryIn memory_for(const ExecutorOptions& options);
 
 // What this machine can give to one of `ranks` that share it.
 PlacedMemory available_to_rank(int ranks, const ExecutorOptions& options);

@@ -14,7 +14,7 @@ struct Foretold {
 };
 
 Foretold foretell(int ranks, int shard, ComputeOn compute_on,
-                  const GeneratorOptions& options = {}) {
+                  GeneratorOptions step = {}) {
   const Chain chain = make_mlp({.inputs = 8, .width = 8, .depth = 2}, {});
   std::vector<BlockSpec> specs = specs_of(chain);
   for (auto& spec : specs) {
@@ -22,9 +22,8 @@ Foretold foretell(int ranks, int shard, ComputeOn compute_on,
     spec.scratch_bytes = 10;
   }
   const Layout layout{.dp = ranks, .shard = shard};
-  GeneratorOptions step = options;
   step.slices = ranks;
-  step.memory = memory_for(step, {.compute_on = compute_on});
+  step.memory = memory_for({.compute_on = compute_on});
   const Schedule schedule = generate(specs, layout, step);
   Foretold foretold{.peak = check(schedule).largest()};
   for (const auto& bucket : schedule.buckets) foretold.parameters += bucket.numel * 4;
@@ -47,27 +46,14 @@ TEST(StepMemory, OfRanksOnGpusIsAllThere) {
   }
 }
 
-TEST(StepMemory, OfOffloadedStateIsOnTheHost) {
-  for (int shard : {0, 1}) {
-    const RolePeak on_host = foretell(3, shard, ComputeOn::kHost).peak;
-    const auto [peak, parameters] =
-        foretell(3, shard, ComputeOn::kCuda, {.offload = true});
-    EXPECT_EQ(peak.on_host(), on_host.parts.state) << shard;
-    EXPECT_EQ(peak.on_device,
-              peak.parts.activations + peak.parts.scratch + 2 * parameters)
-        << shard;
-  }
-}
-
-// Parameters of two blocks at once, and gradients that take turns.
-TEST(StepMemory, OfCutParametersIsOnTheGpuOnlyWhatIsGathered) {
-  const RolePeak on_host = foretell(3, 3, ComputeOn::kHost).peak;
-  const RolePeak peak = foretell(3, 3, ComputeOn::kCuda, {.offload = true}).peak;
-  EXPECT_EQ(peak.on_host(),
-            on_host.parts.total() - on_host.parts.activations - on_host.parts.scratch);
-  EXPECT_EQ(peak.on_device, on_host.parts.parameters + on_host.parts.gradients +
-                                peak.parts.activations + peak.parts.scratch);
-  EXPECT_GT(on_host.parts.parameters, 0);
+TEST(StepMemory, OfStateThatIsOffloadedIsOnTheHost) {
+  const auto [all, parameters] = foretell(1, 0, ComputeOn::kCuda);
+  const RolePeak moments = foretell(1, 0, ComputeOn::kCuda, {.offload = true}).peak;
+  EXPECT_EQ(moments.on_host(), parameters);
+  EXPECT_EQ(moments.on_device, all.on_device - parameters);
+  const Foretold shares =
+      foretell(1, 0, ComputeOn::kCuda, {.offload_parameters = true});
+  EXPECT_EQ(shares.peak.on_host(), 2 * shares.parameters);
 }
 
 TEST(StepMemory, OfOneKindIsNoHelpForTheOther) {

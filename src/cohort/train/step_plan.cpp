@@ -109,7 +109,7 @@ Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& option
   step.slices = options.slices;
   step.tensor_sums = rule.reductions() > 0;
   step.optimizer_states = static_cast<int>(rule.states().size());
-  step.memory = memory_for(step, options.execute);
+  step.memory = memory_for(options.execute);
   const bool reaches = step.memory != MemoryIn::kDevice;  // into peers' memory
   step.shares_memory = options.shares_memory && reaches;
   step.joins_at = reaches ? options.joins_at : 0;

@@ -68,7 +68,6 @@ Central train_central(ComputeOn compute_on, bool capture, const GeneratorOptions
   GeneratorOptions step = given;
   step.slices = 2;
   step.bucket_bytes = 4'000;
-  step.offload = true;
   if (compute_on != ComputeOn::kHost) step.memory = MemoryIn::kBoth;
   step.optimizer_states = static_cast<int>(rule->states().size());
   Executor executor(chain, cohort::generate(specs_of(chain), {}, step), *rule, *comm,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/cuda/pinned_memory.h"
 #include "cohort/engine/state_kernels.h"
 
 namespace cohort {
@@ -22,5 +23,6 @@ namespace {
 
 std::unique_ptr<CudaLane> make_cuda_lane(int) { refuse_cuda(); }
 std::unique_ptr<StateKernels> make_cuda_kernels(int) { refuse_cuda(); }
+Tensor pinned_zeros(int64_t, at::ScalarType, at::Device) { refuse_cuda(); }
 
 }  // namespace cohort

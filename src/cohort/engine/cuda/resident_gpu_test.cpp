@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/cuda/pinned_memory.h"
 #include "cohort/engine/cuda/resident_test.h"
 
 namespace cohort {
@@ -66,6 +67,79 @@ TEST_F(ResidentGpuTest, ElasticStepsAheadGiveTheBitsOfThoseThatWait) {
 
 TEST_F(ResidentGpuTest, ABadStepLeavesNoTraceInAReplay) {
   test::expect_no_trace_of_a_bad_step({.on = kCuda, .vote = true});
+}
+
+// The kernels are the same, wherever the state lies; train() sees that it is captured.
+TEST_F(ResidentGpuTest, StateOnTheHostGivesTheBitsOfStateOnTheGpu) {
+  for (const char* rule : {"sgd", "adamw", "lars", "lamb"})
+    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf})
+      for (const bool capture : {true, false}) {
+        ResidentWay way{.rule = rule,
+                        .dtype = dtype,
+                        .on = kCuda,
+                        .capture = capture,
+                        .slices = 2,
+                        .vote = true,
+                        .clip = 0.5};
+        const auto none = train(way);
+        for (const char* offload : {"optimizer", "parameters"}) {
+          SCOPED_TRACE(testing::Message() << rule << dtype << capture << offload);
+          way.offload = offload;
+          test::expect_near(train(way), none, 0, 0);
+        }
+      }
+}
+
+TEST_F(ResidentGpuTest, ABadStepLeavesNoTraceInStateOnTheHost) {
+  for (const char* offload : {"optimizer", "parameters"})
+    test::expect_no_trace_of_a_bad_step(
+        {.on = kCuda, .vote = true, .offload = offload});
+}
+
+TEST_F(ResidentGpuTest, AStateOnTheHostThatWasWrittenIsWhatIsComputedWith) {
+  for (const char* offload : {"optimizer", "parameters"}) {
+    Resident from({.dtype = at::kBFloat16, .on = kCuda});
+    Resident to({.dtype = at::kBFloat16, .on = kCuda, .offload = offload});
+    for (int64_t i = 0; i < 3; ++i) from.run(i);
+    const auto there = from.executor().state(Holding::kHeld);
+    const auto here = to.executor().state(Holding::kHeld);
+    for (size_t i = 0; i < here.size(); ++i) here[i].data.copy_(there[i].data);
+    to.executor().refresh();
+    EXPECT_EQ(to.executor().weights_hash(), from.executor().weights_hash());
+    EXPECT_EQ(to.run(3).loss, from.run(3).loss);
+  }
+}
+
+// The figure is the most that the process ever had: those that need less come first.
+TEST_F(ResidentGpuTest, StateOnTheHostTakesNoMemoryOfTheGpu) {
+  constexpr int64_t kWidth = 2048;
+  int64_t before = 0;
+  for (const char* offload : {"parameters", "optimizer", "none"}) {
+    Resident resident({.rule = "adamw", .on = kCuda, .offload = offload, .model = [] {
+                         return make_mlp({.inputs = 24, .width = kWidth, .depth = 4},
+                                         {});
+                       }});
+    const Batch batch = Batch::of(
+        {{"input", at::ones({2, 24})}, {"target", at::zeros({2}, at::kLong)}}, {0, 1});
+    for (int64_t i = 0; i < 5; ++i) resident.run(i, test::kRate, batch);
+    EXPECT_TRUE(resident.executor().captured());
+    const int64_t peak = resident.executor().device_peak_bytes();
+    EXPECT_GT(peak, before + kWidth * kWidth * 4) << offload;
+    before = peak;
+  }
+}
+
+TEST_F(ResidentGpuTest, PinnedMemoryIsZeroAndReachedInPlace) {
+  const at::Device gpu(at::kCUDA, 0);
+  const Tensor pinned = pinned_zeros(5000, at::kFloat, gpu);
+  EXPECT_TRUE(pinned.is_cuda());
+  EXPECT_EQ(pinned.sum().item<float>(), 0);
+  pinned.add_(2);
+  const Tensor copy = at::empty({5000}, pinned.options());
+  copy.copy_(pinned, /*non_blocking=*/true);
+  EXPECT_EQ(copy.sum().item<float>(), 10000);
+  EXPECT_EQ(pinned.cpu().sum().item<float>(), 10000);
+  EXPECT_THROW(pinned_zeros(int64_t{1} << 50, at::kFloat, gpu), ConfigError);
 }
 
 // The rate of a replay is that of its own step, not of the capture.

@@ -7,6 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/cuda/pinned_memory.h"
 
 namespace cohort {
 namespace {
@@ -127,6 +128,32 @@ TEST(Resident, AStateThatWasWrittenIsWhatIsComputedWith) {
   to.executor().refresh();
   EXPECT_EQ(to.executor().weights_hash(), from.executor().weights_hash());
   EXPECT_EQ(to.run(3).loss, from.run(3).loss);
+}
+
+TEST(Resident, AStateOnTheHostThatWasWrittenIsWhatIsComputedWith) {
+  for (const char* offload : {"optimizer", "parameters"}) {
+    const ResidentWay way{.dtype = at::kBFloat16, .offload = offload};
+    Resident from({.dtype = at::kBFloat16}), to(way);
+    for (int64_t i = 0; i < 3; ++i) from.run(i);
+    const auto there = from.executor().state(Holding::kHeld);
+    const auto here = to.executor().state(Holding::kHeld);
+    ASSERT_EQ(there.size(), here.size());
+    for (size_t i = 0; i < here.size(); ++i) here[i].data.copy_(there[i].data);
+    to.executor().refresh();
+    EXPECT_EQ(to.executor().weights_hash(), from.executor().weights_hash());
+    EXPECT_EQ(to.run(3).loss, from.run(3).loss);
+  }
+}
+
+TEST(Resident, ABadStepLeavesNoTraceInStateOnTheHost) {
+  for (const char* offload : {"optimizer", "parameters"})
+    test::expect_no_trace_of_a_bad_step({.vote = true, .offload = offload});
+}
+
+TEST(PinnedMemory, SaysWhyThereIsNone) {
+  if (!why_no_cuda().empty()) {
+    EXPECT_THROW(pinned_zeros(4, at::kFloat, at::Device(at::kCUDA, 0)), ConfigError);
+  }
 }
 
 TEST(CudaLane, SaysWhyThereIsNone) {

@@ -62,6 +62,7 @@ struct ResidentWay {
   double clip = 0;
   std::string no_decay = {};
   std::string recompute = "none";
+  std::string offload = "none";
   LossScaleOptions loss_scale = {};
   uint64_t seed = 0;
   int64_t listed = 0;
@@ -84,6 +85,8 @@ class Resident {
                           .vote = way.vote,
                           .elastic = way.elastic,
                           .recompute = BlockChoice::parse(way.recompute, "test"),
+                          .offload = way.offload == "optimizer",
+                          .offload_parameters = way.offload == "parameters",
                           .meets_alone = way.meets_alone,
                           .precision = {.compute = way.dtype, .reduce = way.dtype},
                           .optimizer_states = static_cast<int>(rule_->states().size())};

@@ -121,9 +121,10 @@ class Form {
                   schedule_.world()));
   }
 
-  // Without a group, parameters are gathered from the host's memory.
+  // Where nobody has another share, parameters are gathered from the host's memory.
   Channel::Kind channel_of(const Action& action, Lane lane) const {
-    const bool alone = action.kind == ActionKind::kGather && schedule_.groups.empty();
+    const bool alone =
+        action.kind == ActionKind::kGather && schedule_.mesh.size(Axis::kCut) == 1;
     if (lane == Lane::kCopy || alone) return Channel::Kind::kCopy;
     if (lane == Lane::kLink) return Channel::Kind::kLink;
     const bool meets = schedule_.world() > 1 || !schedule_.groups.empty();
