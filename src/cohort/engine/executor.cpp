@@ -218,9 +218,6 @@ PendingWork Executor::act(int index) {
     case ActionKind::kUpdate:
       end_->update(action.buckets[0]);
       break;
-    case ActionKind::kOffload:
-    case ActionKind::kFetch:
-      break;  // the state is the host's already
     case ActionKind::kFoldBuffers:
       end_->fold_buffers();
       break;

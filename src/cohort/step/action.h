@@ -29,15 +29,13 @@ enum class ActionKind : uint8_t {
   kUpdate,
   kFoldBuffers,
   kCommit,
-  kOffload,
-  kFetch,
   kSnapshot,
   kLoad,
   kBackwardInput,  // of a block alone; kBackwardWeight follows, kBackward is both
   kReduceUpdate,   // one pass over memory that ranks share: sums, updates, and writes
                    // new parameters everywhere
 };
-inline constexpr int kActionKinds = 24;
+inline constexpr int kActionKinds = 22;
 
 std::string_view name_of(ActionKind kind);
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cohort/core/error.h"
+#include "cohort/step/memory_plan.h"
 
 namespace cohort {
 namespace {
@@ -34,6 +35,16 @@ bool link_crosses_nodes(const Schedule& schedule, const Channel& link, int per_n
   return false;
 }
 
+// Of a bucket's state, what kernels of a device reach there.
+double bytes_on_host(const Schedule& schedule, int bucket) {
+  double bytes = 0;
+  if (home_of_state(schedule) == Buffer::Place::kHost) return bytes;
+  for (const auto& buffer : schedule.buffers)
+    if (buffer.bucket == bucket && buffer.place == Buffer::Place::kHost)
+      bytes += static_cast<double>(buffer.bytes());
+  return bytes;
+}
+
 }  // namespace
 
 ActionCosts::ActionCosts(const Schedule& schedule, const CostTable& costs)
@@ -42,6 +53,12 @@ ActionCosts::ActionCosts(const Schedule& schedule, const CostTable& costs)
       costs.ranks_per_node > 0 ? costs.ranks_per_node : std::max(schedule.world(), 1);
   for (const auto& group : schedule.groups)
     groups_.push_back({{group.name}, group_crosses_nodes(schedule, group, per_node)});
+  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
+    on_host_.push_back(bytes_on_host(schedule, b));
+    const Buffer* const share = gathered_share(schedule, b);
+    const bool from_host = gathers_from_host(schedule, b);
+    gathered_.push_back(from_host ? static_cast<double>(share->bytes()) : 0);
+  }
   for (int lane = 0; lane < schedule.lanes(); ++lane) {
     const Channel& channel = schedule.channels[lane];
     if (channel.kind == Channel::Kind::kGroup)
@@ -99,10 +116,7 @@ double ActionCosts::seconds(const Action& action) const {
     case ActionKind::kRecompute:
       return block_seconds(action);
     case ActionKind::kUpdate:
-      return costs_.update.seconds(bytes);
-    case ActionKind::kOffload:
-    case ActionKind::kFetch:
-      return costs_.copy.seconds(bytes);
+      return std::max(costs_.update.seconds(bytes), bus_seconds(action, on_host_));
     case ActionKind::kFree:
       return costs_.free.seconds(costs_.samples);
     case ActionKind::kCommit:
@@ -116,7 +130,18 @@ double ActionCosts::seconds(const Action& action) const {
   if (!cost) return 0;
   const Group* const group = schedule_.group_of(action.lane);
   const int ranks = group ? schedule_.size_of(*group) : 2;
-  return cost->seconds(bytes * ring_factor(action.kind, ranks));
+  const double brought =
+      action.kind == ActionKind::kGather ? bus_seconds(action, gathered_) : 0;
+  return brought + cost->seconds(bytes * ring_factor(action.kind, ranks));
+}
+
+// An update reads as much of the host's memory as it writes, and a bus carries both at
+// once.
+double ActionCosts::bus_seconds(const Action& action,
+                                const std::vector<double>& bytes) const {
+  const auto bucket = static_cast<size_t>(action.buckets[0]);
+  if (bucket >= bytes.size() || bytes[bucket] == 0) return 0;
+  return costs_.copy.seconds(bytes[bucket]);
 }
 
 void require_costs_of(const Schedule& schedule, const CostTable& costs) {

@@ -26,11 +26,15 @@ class ActionCosts {
 
  private:
   double block_seconds(const Action& action) const;
+  double bus_seconds(const Action& action, const std::vector<double>& bytes) const;
 
   const Schedule& schedule_;
   const CostTable& costs_;
   std::vector<Route> groups_;
   std::vector<Route> lanes_;  // none where nothing is communicated
+  // By bucket: bytes of the host's memory that an update by a device reads, and writes
+  // again; and that a Gather brings to it.
+  std::vector<double> on_host_, gathered_;
 };
 
 // ConfigError, with what is wrong, unless the table has the step's blocks, groups and

@@ -6,9 +6,9 @@ namespace cohort {
 namespace {
 
 using test::Broken;
-using test::change_state;
 using test::exchange_weights;
 using test::Kind;
+using test::update_early;
 
 TEST(BrokenPipelines, MeaningIsKept) {
   test::expect_refused(
@@ -131,13 +131,13 @@ TEST(BrokenPipelines, MeaningIsKept) {
            }},
           // R11
           {"R11", "backward after an update", "gpipe_2",
-           [](Broken& s) { change_state(s, 0, s.find(0, Kind::kBackward), 0); }},
+           [](Broken& s) { update_early(s, 0, s.find(0, Kind::kBackward), 0); }},
           {"R11", "recompute after an update", "gpipe_recompute",
-           [](Broken& s) { change_state(s, 1, s.find(1, Kind::kRecompute), 3); }},
+           [](Broken& s) { update_early(s, 1, s.find(1, Kind::kRecompute), 3); }},
           {"R11", "inputs' gradient after an update", "zero_bubble_2",
-           [](Broken& s) { change_state(s, 1, s.find(1, Kind::kBackwardInput), 3); }},
+           [](Broken& s) { update_early(s, 1, s.find(1, Kind::kBackwardInput), 3); }},
           {"R11", "weights' gradient after an update", "zero_bubble_4",
-           [](Broken& s) { change_state(s, 3, s.find(3, Kind::kBackwardWeight), 3); }},
+           [](Broken& s) { update_early(s, 3, s.find(3, Kind::kBackwardWeight), 3); }},
           // R12
           {"R12", "weights before inputs", "zero_bubble_2",
            [](Broken& s) {

@@ -82,6 +82,7 @@ std::vector<Case> every_case() {
         c.options.tensor_sums = bits % 3 == 1;
         c.options.vote = bits & 4;
         c.options.offload = bits & 8;
+        if (c.options.offload) c.options.memory = MemoryIn::kDevice;
         c.options.prefetch = bits % 3;
         cases.push_back(c);
         c.options.elastic = true;
@@ -96,7 +97,8 @@ std::vector<Case> every_case() {
                         .vote = (bits & 4) != 0,
                         .recompute = (bits & 1) != 0,
                         .prefetch = bits % 3,
-                        .offload_parameters = true}});
+                        .offload_parameters = true,
+                        .memory = MemoryIn::kDevice}});
   cases.push_back({{.dp = 1}, {.offload_parameters = true, .forward_only = true}});
   for (int shard : {0, 3})
     cases.push_back({{.dp = 3, .shard = shard}, {.slices = 4, .forward_only = true}});

@@ -76,7 +76,8 @@ struct Lines {
     return lines[block];
   }
 
-  void add_own(const Action& action, double seconds, double samples) {
+  void add_own(const Schedule& schedule, const Action& action, double seconds,
+               double samples) {
     const auto bytes = static_cast<double>(action.bytes);
     if (action.kind == ActionKind::kForward)
       of_block(forward, action.block).add(samples, seconds);
@@ -91,8 +92,7 @@ struct Lines {
     if (action.kind == ActionKind::kUpdate) update.add(bytes, seconds);
     if (action.kind == ActionKind::kFree) free.add(0, seconds);
     if (action.kind == ActionKind::kCommit) commit.add(0, seconds);
-    if (action.kind == ActionKind::kOffload || action.kind == ActionKind::kFetch)
-      copy.add(bytes, seconds);
+    if (schedule.is_copy(action.lane)) copy.add(bytes, seconds);
   }
 
   // What a block computed, without the calls inside it that are known.
@@ -198,7 +198,8 @@ CostTable fit_costs(std::span<const ObservedStep> steps, const CostTable& known)
       for (size_t i = 0; i < step.times[r].size(); ++i) {
         const Action& action = step.schedule.roles[r].actions[i];
         const double seconds = step.times[r][i].end - step.times[r][i].begin;
-        lines.add_own(action, lines.without_calls(step.schedule, rows, action, seconds),
+        lines.add_own(step.schedule, action,
+                      lines.without_calls(step.schedule, rows, action, seconds),
                       step.samples);
       }
     for (int lane = 0; lane < step.schedule.lanes(); ++lane) {

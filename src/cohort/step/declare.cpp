@@ -52,14 +52,6 @@ void Declarer::declare(Action& action) {
       return versions_.make(action, What::kVote);
     case ActionKind::kUpdate:
       return update(action);
-    case ActionKind::kOffload:
-      offloaded_.insert(bucket);
-      versions_.change(action, sum_of(bucket), bucket);
-      if (versions_.has(What::kMirrored, bucket))
-        versions_.change(action, What::kMirrored, bucket);
-      return;
-    case ActionKind::kFetch:
-      return copy_up(action);
     case ActionKind::kCommit:
       return commit(action);
     default:
@@ -197,8 +189,7 @@ void Declarer::update(Action& action) {
   read_loss(action);
   read_if_there(action, {What::kNorm, What::kVote});
   versions_.change(action, What::kState, bucket);
-  if (!facts_.cut.contains(bucket) && !offloaded_.contains(bucket))
-    versions_.change(action, What::kWhole, bucket);
+  if (!facts_.cut.contains(bucket)) versions_.change(action, What::kWhole, bucket);
 }
 
 // Peers write into these parameters at their own call.
@@ -209,14 +200,6 @@ void Declarer::reduce_update(Action& action) {
   read_loss(action);
   versions_.change(action, What::kState, bucket);
   if (!facts_.cut.contains(bucket)) versions_.change(action, What::kWhole, bucket);
-}
-
-void Declarer::copy_up(Action& action) {
-  const int bucket = only_bucket(action);
-  if (facts_.cut.contains(bucket))
-    return versions_.change(action, What::kState, bucket);
-  versions_.read(action, What::kState, bucket);
-  versions_.change(action, What::kWhole, bucket);
 }
 
 // ---- the end of a step ----

@@ -44,7 +44,6 @@ class Declarer {
   void gather(Action& action);
   void update(Action& action);
   void reduce_update(Action& action);
-  void copy_up(Action& action);
   void commit(Action& action);
 
   void read_inputs(Action& action) const;
@@ -60,8 +59,7 @@ class Declarer {
 
   ListFacts facts_;
   Versions versions_;
-  std::set<int> offloaded_;  // buckets
-  std::set<int> computed_;   // blocks
+  std::set<int> computed_;  // blocks
 };
 
 // For lists of a file that declares nothing: what else must be known is in the actions.

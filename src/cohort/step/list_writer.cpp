@@ -247,29 +247,13 @@ void ListWriter::update(int bucket) {
   if (!copy && !is_here(bucket)) return;
   updated_[bucket] = true;
   const bool twice = has_mirrors(plan_.schedule) && !mirrors_along_pipe();
-  if (plan_.options.offload && !copy) offload(bucket);
   add({.kind = ActionKind::kUpdate,
        .buckets = {bucket},
        .bytes = (twice ? 2 : 1) * share(bucket) * size_of(at::kFloat)});
   if (copy) return;
-  if (plan_.options.offload) fetch(bucket);
   const int level = plan_.schedule.shard;
   if ((level == 1 || level == 2) && plan_.shard_lane != kComputeLane)
     gather(bucket, kNone);
-}
-
-void ListWriter::offload(int bucket) {
-  add({.kind = ActionKind::kOffload,
-       .lane = plan_.copy_lane,
-       .buckets = {bucket},
-       .bytes = share(bucket) * size_of(plan_.schedule.precision.reduce)});
-}
-
-void ListWriter::fetch(int bucket) {
-  add({.kind = ActionKind::kFetch,
-       .lane = plan_.copy_lane,
-       .buckets = {bucket},
-       .bytes = share(bucket) * size_of(plan_.schedule.precision.compute)});
 }
 
 void ListWriter::finish_updates() {

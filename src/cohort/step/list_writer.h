@@ -104,8 +104,6 @@ class ListWriter {
   bool has_statistics() const;
   bool has_norm() const;
   int64_t share(int bucket) const;
-  void offload(int bucket);
-  void fetch(int bucket);
 
   const StepPlan& plan_;
   int place_, slices_;

@@ -81,6 +81,16 @@ TEST(Offload, OfParametersMovesTheSharesThatAreGathered) {
   EXPECT_FALSE(gathers_from_host(shared, 0));
 }
 
+// The same list, so the same bits.
+TEST(Offload, OfTheOptimizerChangesNoAction) {
+  for (const int shard : {0, 1, 2, 3}) {
+    OffloadCase c{{.dp = 3, .shard = shard}, {.clip = true, .elastic = true}};
+    const std::string without = planned_step(c).text();
+    c.options.offload = true;
+    EXPECT_EQ(planned_step(c).text(), without) << shard;
+  }
+}
+
 TEST(Offload, LeavesTheStateAtHomeWhereBlocksCompute) {
   for (const bool parameters : {false, true}) {
     OffloadCase c{{.dp = 2},

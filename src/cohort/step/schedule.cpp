@@ -12,11 +12,11 @@ namespace cohort {
 namespace {
 
 constexpr std::array<std::string_view, kActionKinds> kNames = {
-    "Forward",   "Backward",    "BackwardWeight", "Recompute",   "Gather",
-    "Free",      "Reduce",      "ReduceScatter",  "Mirror",      "AllToAll",
-    "Broadcast", "Send",        "Recv",           "Norm",        "Vote",
-    "Update",    "FoldBuffers", "Commit",         "Offload",     "Fetch",
-    "Snapshot",  "Load",        "BackwardInput",  "ReduceUpdate"};
+    "Forward",       "Backward",    "BackwardWeight", "Recompute", "Gather",
+    "Free",          "Reduce",      "ReduceScatter",  "Mirror",    "AllToAll",
+    "Broadcast",     "Send",        "Recv",           "Norm",      "Vote",
+    "Update",        "FoldBuffers", "Commit",         "Snapshot",  "Load",
+    "BackwardInput", "ReduceUpdate"};
 
 constexpr std::array<std::string_view, kBufferKinds> kBufferNames = {
     "slot",          "gathered",      "received",   "whole",  "master", "travelling",

@@ -7,6 +7,7 @@
 #include "cohort/core/parse.h"
 #include "cohort/step/csv_columns.h"
 #include "cohort/step/csv_first_version.h"
+#include "cohort/step/csv_old_copies.h"
 #include "cohort/step/declare.h"
 #include "cohort/step/schedule_csv.h"
 #include "cohort/step/schedule_records.h"
@@ -122,7 +123,7 @@ class CsvReader {
     cells_.assign(kColumns.size(), "");
     for (size_t i = 0; i < cells.size(); ++i) cells_[columns_[i]] = cells[i];
     place_row();
-    Action action{.kind = read_kind(kKind, cells_[kKind])};
+    Action action{.kind = read_action_kind()};
     action.lane = static_cast<int>(number(kLane, 0, 1000));
     action.block = optional(kBlock);
     action.slice = optional(kSlice);
@@ -220,6 +221,15 @@ class CsvReader {
     return ranks;
   }
 
+  // Copies go when all is read, whatever they are called until then.
+  ActionKind read_action_kind() {
+    if (!is_old_copy(cells_[kKind])) return read_kind(kKind, cells_[kKind]);
+    const auto& roles = file_.schedule.roles;
+    copies_.push_back(
+        {roles.size() - 1, roles.back().actions.size(), cells_[kKind] == "Fetch"});
+    return ActionKind::kFree;
+  }
+
   ActionKind read_kind(int column, const std::string& name) const {
     std::vector<std::string> legal;
     for (int k = 0; k < kActionKinds; ++k) {
@@ -291,6 +301,7 @@ class CsvReader {
   void finish() {
     if (file_.schedule.roles.empty())
       throw ConfigError("[step.csv] no action; legal: one row an action");
+    drop_copies(file_, memory_, copies_);
     version_ == 1 ? finish_old() : check_lanes();
   }
 
@@ -373,6 +384,7 @@ class CsvReader {
   std::vector<bool> has_groups_;                // by role
   std::vector<GroupCell> pending_, lanes_;      // cells of the group of a row
   std::vector<std::vector<OldMemory>> memory_;  // by role, action
+  std::vector<OldCopy> copies_;
   int version_ = 1;
   std::set<std::string> seen_;  // kinds of records
   ScheduleFile file_;

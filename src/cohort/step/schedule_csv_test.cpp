@@ -9,7 +9,9 @@
 #include "cohort/core/error.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
+#include "cohort/step/memory_plan.h"
 #include "cohort/step/testing_golden.h"
+#include "cohort/step/testing_old_copies.h"
 #include "cohort/step/testing_old_files.h"
 #include "cohort/step/testing_pipeline.h"
 
@@ -29,7 +31,7 @@ Schedule sample(int ranks, int shard, int replicate = 1) {
                  .activation_bytes = 1000 + b,
                  .output_bytes = 10};
   return generate(blocks, {.dp = ranks, .shard = shard, .replicate = replicate},
-                  {.slices = ranks + 1, .clip = true, .vote = true, .offload = true});
+                  {.slices = ranks + 1, .clip = true, .vote = true});
 }
 
 void expect_equal(const Action& a, const Action& b) {
@@ -128,8 +130,7 @@ TEST(ScheduleCsv, PipelinesSurvive) {
 
 TEST(ScheduleCsv, PlacesSurvive) {
   Schedule schedule = sample(2, 2);
-  schedule.computes_in = Buffer::Place::kDevice;
-  schedule.buffers[0].place = Buffer::Place::kDevice;
+  plan_device(schedule, Offload::kOptimizer);
   expect_survives(schedule, "on a device");
 }
 
@@ -168,6 +169,47 @@ TEST(ScheduleCsv, OldFilesLoad) {
     EXPECT_EQ(refusal(now), "accepted");
     EXPECT_EQ(to_csv(from_csv(now).schedule), now);
   }
+}
+
+// Files of the time when the host updated what it held: what copied is no more, and all
+// that waited for it waits for what it waited for.
+TEST(ScheduleCsv, FilesWithOffloadAndFetchLoad) {
+  for (const char* old :
+       {test::kCopiesOneRank, test::kCopiesShared, test::kCopiesCut}) {
+    const ScheduleFile file = from_csv(old);
+    EXPECT_EQ(refusal(old), "accepted");
+    const std::string now = to_csv(file.schedule);
+    EXPECT_EQ(now.find("Offload"), now.npos);
+    EXPECT_EQ(now.find("Fetch"), now.npos);
+    EXPECT_EQ(refusal(now), "accepted");
+    EXPECT_EQ(to_csv(from_csv(now).schedule), now);
+  }
+  const Schedule one = from_csv(test::kCopiesOneRank).schedule;
+  const std::vector<Action>& actions = one.roles[0].actions;
+  ASSERT_EQ(actions.size(), 9u);
+  EXPECT_EQ(actions[7].kind, ActionKind::kUpdate);
+  EXPECT_THAT(actions[7].writes,
+              testing::ElementsAre(Access{{What::kState, 0, kNone, 1}},
+                                   Access{{What::kWhole, 0, kNone, 1}}));
+}
+
+// With an update that no longer waits for the vote, through the copy, they are refused.
+TEST(ScheduleCsv, FilesWithOffloadAndFetchAreChecked) {
+  EXPECT_THAT(refusal(replaced(test::kCopiesShared, "Sum0.1;Mirrored0.1,9",
+                               "Sum0.1;Mirrored0.1,")),
+              HasSubstr("Update"));
+}
+
+TEST(ScheduleCsv, FirstFilesWithOffloadAndFetchLoad) {
+  std::string old = test::kOldOneRank;
+  old = replaced(old, "0,0,1,7,Update,0,,,,0,2686976,0,0,0,,",
+                 "0,0,1,7,Offload,1,,,,0,2686976,0,0,0,,6\n"
+                 "0,0,1,8,Update,0,,,,0,2686976,0,0,0,,7\n"
+                 "0,0,1,9,Fetch,1,,,,0,2686976,0,0,0,,8");
+  old = replaced(old, "0,0,1,8,Commit,0,,,,0,0,8060928,0,0,Vote,",
+                 "0,0,1,10,Commit,0,,,,0,0,8060928,0,0,Vote,9");
+  EXPECT_EQ(refusal(old), "accepted");
+  EXPECT_EQ(from_csv(old).schedule.roles[0].actions.size(), 9u);
 }
 
 TEST(ScheduleCsv, OldFilesGiveBackWhatTheyTake) {

@@ -79,6 +79,42 @@ TEST(Simulator, CommunicationRunsBesideComputation) {
   EXPECT_DOUBLE_EQ(simulation.roles[0].hidden, 2 + loss);
 }
 
+// A state of 8192 bytes is read and written over a bus that takes 2 s for so much.
+TEST(Simulator, UpdatesOfStateOnTheHostTakeTheTimeOfTheBus) {
+  CostTable costs = round_costs();
+  costs.copy = {.bytes_per_second = 8192 / 2.0};
+  const auto update = [&](const GeneratorOptions& options) {
+    const Schedule schedule = cohort::generate(two_blocks(), {.dp = 1}, options);
+    const auto time =
+        time_of(schedule, simulate(schedule, costs), 0, ActionKind::kUpdate, 0);
+    return time.end - time.begin;
+  };
+  GeneratorOptions options{.bucket_bytes = 1, .memory = MemoryIn::kDevice};
+  EXPECT_DOUBLE_EQ(update(options), 0.5);
+  options.offload = true;
+  EXPECT_DOUBLE_EQ(update(options), 2);
+  costs.update = {.bytes_per_second = 8192 / 3.0};
+  EXPECT_DOUBLE_EQ(update(options), 3);  // the bus is not what it waits for
+}
+
+// Two ranks bring half of 8192 bytes each to the device before they exchange them.
+TEST(Simulator, SharesOnTheHostComeOverTheBusFirst) {
+  CostTable costs = round_costs();
+  costs.copy = {.bytes_per_second = 8192 / 2.0};
+  const auto gather = [&](int ranks, const GeneratorOptions& options) {
+    const Schedule schedule =
+        cohort::generate(two_blocks(), {.dp = ranks, .shard = 3}, options);
+    const auto time =
+        time_of(schedule, simulate(schedule, costs), 0, ActionKind::kGather, 0);
+    return time.end - time.begin;
+  };
+  GeneratorOptions options{.slices = 2, .memory = MemoryIn::kDevice};
+  EXPECT_DOUBLE_EQ(gather(2, options), 1.5 / 2);
+  options.offload_parameters = true;
+  EXPECT_DOUBLE_EQ(gather(2, options), 1 + 1.5 / 2);
+  EXPECT_DOUBLE_EQ(gather(1, options), 2);
+}
+
 // The rank itself moves the bytes, when the update asks for them: loss and reduction 0
 // from 6, update 0, reduction 1, update 1.
 TEST(Simulator, CommunicationWithoutAThreadTakesTheRanksTime) {
@@ -131,9 +167,12 @@ TEST(Simulator, EveryLayoutRunsToItsEnd) {
   for (bool hidden : {false, true})
     for (int shard = 0; shard <= 3; ++shard) {
       const Layout layout{.dp = 4, .shard = shard, .replicate = shard > 0 ? 2 : 1};
-      const Schedule schedule =
-          generate(two_blocks(), layout,
-                   {.slices = 6, .clip = true, .vote = true, .offload = true});
+      const Schedule schedule = generate(two_blocks(), layout,
+                                         {.slices = 6,
+                                          .clip = true,
+                                          .vote = true,
+                                          .offload = true,
+                                          .memory = MemoryIn::kDevice});
       const Simulation simulation = simulate(schedule, round_costs(hidden));
       for (size_t r = 0; r < schedule.roles.size(); ++r)
         for (size_t i = 0; i < schedule.roles[r].actions.size(); ++i)

@@ -120,24 +120,21 @@ inline void exchange_weights(Broken& step, int r, int block, int slice) {
   step.derive(r);
 }
 
-inline void change_state(Broken& step, int r, int before, int bucket) {
-  step.schedule().channels.push_back({.kind = Channel::Kind::kCopy});
-  Action fetch{.kind = Kind::kFetch,
-               .lane = step.schedule().lanes() - 1,
-               .buckets = {bucket},
-               .reads = {{{What::kState, bucket}}, {{What::kWhole, bucket}}},
-               .writes = {{{What::kState, bucket, kNone, 1}},
-                          {{What::kWhole, bucket, kNone, 1}}}};
-  step.role(r).actions.insert(step.role(r).actions.begin() + before, fetch);
-  for (size_t i = before + 1; i < step.role(r).actions.size(); ++i) {
-    Action& action = step.role(r).actions[i];
-    for (auto* accesses : {&action.reads, &action.writes})
+// The update of a bucket comes earlier, and needs no gradient for that.
+inline void update_early(Broken& step, int r, int before, int bucket) {
+  const auto is_of_state = [](const Access& access) {
+    return access.value.what == What::kState || access.value.what == What::kWhole;
+  };
+  auto& actions = step.role(r).actions;
+  const auto found = std::ranges::find_if(actions, [&](const Action& action) {
+    return action.kind == Kind::kUpdate && action.buckets == std::vector{bucket};
+  });
+  for (auto action = actions.begin() + before; action != found; ++action)
+    for (auto* accesses : {&action->reads, &action->writes})
       for (auto& access : *accesses)
-        if ((access.value.what == What::kState || access.value.what == What::kWhole) &&
-            access.value.of == bucket)
-          ++access.value.version;
-  }
-  step.derive(r);
+        if (is_of_state(access) && access.value.of == bucket) ++access.value.version;
+  std::erase_if(found->reads, [&](const Access& read) { return !is_of_state(read); });
+  step.move(r, static_cast<int>(found - actions.begin()), before);
 }
 
 struct BrokenStep {

@@ -12,7 +12,7 @@
 namespace cohort {
 namespace {
 
-enum class Lane { kCompute, kGroup, kWorld, kLink, kCopy };
+enum class Lane { kCompute, kGroup, kWorld, kLink };
 enum class Names { kBlock, kBucket, kBucketOrLoss, kNothing, kBuckets, kAnything };
 
 struct KindRule {
@@ -21,7 +21,7 @@ struct KindRule {
   Names names;
 };
 
-constexpr std::array<KindRule, 20> kRules = {{
+constexpr std::array<KindRule, 18> kRules = {{
     {ActionKind::kForward, Lane::kCompute, Names::kBlock},
     {ActionKind::kBackward, Lane::kCompute, Names::kBlock},
     {ActionKind::kRecompute, Lane::kCompute, Names::kBlock},
@@ -36,8 +36,6 @@ constexpr std::array<KindRule, 20> kRules = {{
     {ActionKind::kUpdate, Lane::kCompute, Names::kBucket},
     {ActionKind::kFoldBuffers, Lane::kWorld, Names::kNothing},
     {ActionKind::kCommit, Lane::kCompute, Names::kBuckets},
-    {ActionKind::kOffload, Lane::kCopy, Names::kBucket},
-    {ActionKind::kFetch, Lane::kCopy, Names::kBucket},
     {ActionKind::kBackwardInput, Lane::kCompute, Names::kBlock},
     {ActionKind::kBackwardWeight, Lane::kCompute, Names::kBlock},
     {ActionKind::kSend, Lane::kLink, Names::kAnything},
@@ -125,7 +123,7 @@ class Form {
   Channel::Kind channel_of(const Action& action, Lane lane) const {
     const bool alone =
         action.kind == ActionKind::kGather && schedule_.mesh.size(Axis::kCut) == 1;
-    if (lane == Lane::kCopy || alone) return Channel::Kind::kCopy;
+    if (alone) return Channel::Kind::kCopy;
     if (lane == Lane::kLink) return Channel::Kind::kLink;
     const bool meets = schedule_.world() > 1 || !schedule_.groups.empty();
     if (lane == Lane::kGroup || (lane == Lane::kWorld && meets))

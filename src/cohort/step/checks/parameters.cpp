@@ -29,7 +29,6 @@ class Parameters {
     int version = 0;         // of the state in the whole parameters
     // By whom it was done last:
     int gathered = kNone, freed = kNone;
-    int updated = kNone, offloaded = kNone, fetched = kNone;
 
     bool is_whole() const { return gathered > freed; }
   };
@@ -44,16 +43,10 @@ class Parameters {
         return gather(action);
       case ActionKind::kFree:
         return drop(buckets_[action.buckets[0]]);
-      case ActionKind::kOffload:
-        return offload(buckets_[action.buckets[0]]);
       case ActionKind::kUpdate:
-        buckets_[action.buckets[0]].updated = at_;
         return renew(action);
       case ActionKind::kReduceUpdate:
-        buckets_[action.buckets[0]].updated = at_;
         return note_version(action);  // everywhere
-      case ActionKind::kFetch:
-        return fetch(action);
       case ActionKind::kCommit:
         return check_results(action);
       default:
@@ -100,19 +93,6 @@ class Parameters {
     life.freed = at_;
   }
 
-  void offload(Life& life) const {
-    if (life.updated != kNone)
-      refuse("R7",
-             text("comes after the Update of its bucket (action ", life.updated, ")"));
-    life.offloaded = at_;
-  }
-
-  void fetch(const Action& action) {
-    Life& life = buckets_[action.buckets[0]];
-    life.fetched = at_;
-    renew(action);
-  }
-
   void renew(const Action& action) {
     Life& life = buckets_[action.buckets[0]];
     for (const auto& access : action.writes)
@@ -143,12 +123,6 @@ class Parameters {
     const Life& life = buckets_[bucket];
     if (facts_.sharded[bucket] && life.is_whole())
       role_.refuse(life.gathered, "R10: is never followed by a Free");
-    if (life.offloaded != kNone && life.fetched == kNone)
-      role_.refuse(life.offloaded, "R13: is never followed by a Fetch");
-    const bool in_order =
-        life.offloaded != kNone && life.updated != kNone && life.updated < life.fetched;
-    if (life.fetched != kNone && !in_order)
-      role_.refuse(life.fetched, "R13: fetches what was not offloaded and updated");
   }
 
   const RoleView& role_;

@@ -310,8 +310,7 @@ class Provenance {
                            what == What::kLoss || what == What::kFolded;
       const auto writer = writer_.find(name_of(access));
       if (!of_step || writer == writer_.end()) continue;
-      const bool copied = role_.at(writer->second).kind == ActionKind::kOffload;
-      if (!copied && (vote_ == kNone || !role_.before(writer->second, vote_)))
+      if (vote_ == kNone || !role_.before(writer->second, vote_))
         refuse("R9", text("needs ", access.value.text(), " of action ", writer->second,
                           ", for which the Vote does not wait"));
     }

@@ -69,9 +69,6 @@ Colour colour_of(const Action& action) {
       return {92, 158, 150};
     case ActionKind::kUpdate:
       return {72, 84, 101};
-    case ActionKind::kOffload:
-    case ActionKind::kFetch:
-      return {196, 160, 116};
     default:
       return {142, 124, 195};
   }
@@ -121,10 +118,6 @@ std::string short_name(const Action& action) {
       return with("M", bucket);
     case ActionKind::kUpdate:
       return with("U", bucket);
-    case ActionKind::kOffload:
-      return with("to host ", bucket);
-    case ActionKind::kFetch:
-      return with("from host ", bucket);
     default:
       return std::string(name_of(action.kind));
   }

@@ -77,7 +77,7 @@ std::vector<Example> examples() {
       {"hybrid_offload.svg",
        "Hybrid, state on the host: dp=4, shard=3, replicate=2",
        {.dp = 4, .shard = 3, .replicate = 2},
-       {.slices = 8, .vote = true, .offload = true}},
+       {.slices = 8, .vote = true, .offload = true, .memory = MemoryIn::kDevice}},
       {"elastic.svg",
        "Elastic, state kept twice: dp=3, shard=2",
        {.dp = 3, .shard = 2},
