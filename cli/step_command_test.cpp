@@ -83,6 +83,18 @@ TEST_F(StepCommand, JsonIsOneLine) {
                     HasSubstr("\"peak_memory_bytes\":")));
 }
 
+TEST_F(StepCommand, OffloadedStateIsShownWhereItIs) {
+  StepArgs args = small_mlp();
+  EXPECT_THAT(shown(args), testing::Not(HasSubstr("on the host")));
+  args.set.push_back("step.offload=optimizer");
+  EXPECT_THAT(shown(args), AllOf(HasSubstr(" on the device, "), HasSubstr("accepted")));
+  args.csv = path("offloaded.csv");
+  shown(args);
+  EXPECT_THAT(read_file(args.csv), HasSubstr("holds=whole,bucket=0,dtype=float32,"));
+  EXPECT_THAT(read_file(args.csv), HasSubstr("place=device"));
+  EXPECT_THAT(shown({.from = args.csv}), HasSubstr(" on the device, "));
+}
+
 TEST_F(StepCommand, WhatItWritesItReads) {
   StepArgs args = small_mlp();
   args.csv = path("step.csv");

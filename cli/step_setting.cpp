@@ -47,6 +47,12 @@ StepSetting setting_of(const StepArgs& args) {
   // Ranks of one node do, unless they are told to talk otherwise.
   setting.options.shares_memory =
       args.links.empty() && (args.backend == "auto" || args.backend == "shm");
+  // Only a device has state elsewhere; what is measured runs on processors.
+  const bool offloads = setting.options.offload || setting.options.offload_parameters;
+  if (offloads && args.measure == 0) {
+    setting.options.memory = MemoryIn::kDevice;
+    setting.options.shares_memory = false;
+  }
   generate({}, setting.layout, setting.options);  // what cannot be is refused at once
   return setting;
 }

@@ -201,6 +201,11 @@ std::string format_step(const StepView& view) {
   const auto after = [&](std::string_view name) {
     return std::ranges::find(rows, name, [](const auto& row) { return row[0]; }) + 1;
   };
+  if (peak.on_device > 0)
+    rows.insert(
+        after("memory"),
+        {"", text(format_bytes(static_cast<double>(peak.on_device)), " on the device, ",
+                  format_bytes(static_cast<double>(peak.on_host())), " on the host")});
   if (const std::string calls = inner_calls_text(schedule, role); !calls.empty())
     rows.insert(after("moved"), {"calls", calls});
   if (schedule.mesh.size(Axis::kPipe) == 1) return format_table(rows);
@@ -251,7 +256,8 @@ std::string step_json(const StepView& view) {
   const size_t at = busiest(schedule);
   const Role& role = schedule.roles[at];
   const RoleUse& use = view.simulation.roles[at];
-  const MemoryParts& parts = view.report.largest().parts;
+  const RolePeak& peak = view.report.largest();
+  const MemoryParts& parts = peak.parts;
   const ByKind moved = bytes_moved(schedule, role);
   JsonObject object;
   object.add("step", view.name)
@@ -275,7 +281,9 @@ std::string step_json(const StepView& view) {
                          .add("activations", parts.activations)
                          .add("gradients", parts.gradients)
                          .add("parameters", parts.parameters)
-                         .add("scratch", parts.scratch))
+                         .add("scratch", parts.scratch)
+                         .add("device", peak.on_device)
+                         .add("host", peak.on_host()))
       .add("verdict", "accepted");
   if (view.measured.empty()) return object.text();
   const double measured = step_seconds(view.measured);

@@ -15,7 +15,7 @@ const char* what_helps(const RoleView& role, const MemoryParts& parts) {
   const int64_t most = std::max({parts.state, parts.activations, parts.parameters,
                                  parts.gradients, parts.scratch});
   if (most == parts.state)
-    return "a higher shard level, more ranks, or step.offload=optimizer";
+    return "a higher shard level, more ranks, or on a GPU step.offload=optimizer";
   if (most == parts.parameters) return "step.prefetch=0, or smaller blocks";
   if (most == parts.gradients) return "smaller blocks, or precision=bf16";
   const bool all_again =

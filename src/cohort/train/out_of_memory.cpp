@@ -130,6 +130,11 @@ std::vector<Advice> other_ways(const TrainerOptions& options) {
     add(text("slices=", slices), [&](auto& o) { o.slices = slices; });
   if (layout.dp > 1 && layout.shard < 3)
     add("--layout shard=3", [](auto& o) { o.layout.shard = 3; });
+  const bool on_device = options.execute.compute_on != ComputeOn::kHost;
+  if (on_device && !options.step.offload && !options.step.offload_parameters)
+    add("step.offload=optimizer", [](auto& o) { o.step.offload = true; });
+  if (on_device && !options.step.offload_parameters)
+    add("step.offload=parameters", [](auto& o) { o.step.offload_parameters = true; });
   if (layout.pp == 1 && layout.tp == 1 && 2 * layout.dp <= options.batch)
     add(text("-n ", 2 * layout.dp, " --layout shard=3 on as many GPUs"), [](auto& o) {
       o.layout.dp *= 2;

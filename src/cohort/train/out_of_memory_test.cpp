@@ -101,6 +101,22 @@ TEST(OutOfMemory, CountsWhatIsWhereBlocksCompute) {
   EXPECT_THAT(sum_in(MemoryIn::kBoth), testing::Not(HasSubstr("optimizer state")));
 }
 
+// Of four times the weights two are the optimizer's.
+TEST(OutOfMemory, OfADeviceIsLessWithStateOnTheHost) {
+  const Chain chain = make_mlp({.width = 512, .depth = 2}, {});
+  TrainerOptions options{.batch = 1, .slices = 1, .layout = {.dp = 1}};
+  options.step.recompute = true;
+  options.execute.compute_on = ComputeOn::kStaged;
+  const auto rule = make_update_rule({.name = "adamw"});
+  const std::vector<BlockMeasure> measures(chain.blocks.size());
+  const auto advice = [&] {
+    return std::string(out_of_memory("", chain, measures, options, *rule, 0).what());
+  };
+  EXPECT_THAT(advice(), HasSubstr("by the plan: step.offload=optimizer ("));
+  options.step.offload = true;
+  EXPECT_THAT(advice(), testing::Not(HasSubstr("step.offload=optimizer")));
+}
+
 TEST(OutOfMemory, WhereNothingNeedsLessSaysSo) {
   const Chain chain = make_mlp({.width = 8, .depth = 1}, {});
   TrainerOptions options{.batch = 1, .slices = 1, .layout = {.dp = 1}};
