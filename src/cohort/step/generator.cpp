@@ -178,10 +178,11 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
   schedule.channels = channels_for(schedule.groups);
   schedule.keeps_sums = !options.shares_memory || layout.replicate > 1 ||
                         options.clip || options.tensor_sums || options.vote;
-  schedule.buckets = make_buckets(blocks, {.limit_bytes = options.bucket_bytes,
-                                           .one_a_block = schedule.shard == 3,
-                                           .parts = shards,
-                                           .stages = schedule.stages});
+  schedule.buckets = make_buckets(
+      blocks, {.limit_bytes = options.bucket_bytes,
+               .one_a_block = schedule.shard == 3,
+               .parts = schedule.shard > 0 ? mesh.size(Axis::kCut) : shards,
+               .stages = schedule.stages});
   if (schedule.shard > 0) cut_state(schedule);
   if (schedule.elastic) add_mirrors(schedule);
   if (layout.pp > 1) add_links(schedule);

@@ -91,6 +91,14 @@ TEST(Offload, OfTheOptimizerChangesNoAction) {
   }
 }
 
+// Copies that nobody shares are no copies, so parameters are cut between all ranks.
+TEST(Offload, OfParametersCutsBucketsEvenly) {
+  const Schedule schedule = planned_step(
+      {{.dp = 2, .shard = 3, .replicate = 2}, {.offload_parameters = true}});
+  for (const auto& bucket : schedule.buckets)
+    EXPECT_EQ(bucket.numel % (schedule.mesh.size(Axis::kCut) * kChunk), 0);
+}
+
 TEST(Offload, LeavesTheStateAtHomeWhereBlocksCompute) {
   for (const bool parameters : {false, true}) {
     OffloadCase c{{.dp = 2},
