@@ -266,7 +266,7 @@ TEST(CallsOfBlocks, AreRefusedWhereADeviceComputes) {
       Chain chain = small_resnet(true);
       const auto rule = make_sgd({});
       const Schedule schedule = generate(specs_of(chain), {.dp = 2},
-                                         {.slices = 2, .memory = MemoryIn::kBoth});
+                                         {.slices = 2, .memory = MemoryIn::kDevice});
       std::string refusal = "none";
       try {
         Executor(chain, schedule, *rule, comm, {.compute_on = ComputeOn::kStaged});

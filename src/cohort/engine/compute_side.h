@@ -2,70 +2,72 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "cohort/engine/block_runner.h"
-#include "cohort/engine/interpreter.h"
+#include "cohort/engine/flat_state.h"
+#include "cohort/engine/gradient_sums.h"
+#include "cohort/engine/step_batches.h"
+#include "cohort/engine/step_in_flight.h"
 #include "cohort/engine/step_runner.h"
 
 namespace cohort {
 
-// Where the blocks of a rank compute: with memory of its own, or in that of the state.
-// The others tell it what changed and ask for what it made; whether that is a copy, and
-// when, is known here alone.
-class ComputeSide {
+// Blocks compute in the memory of the state, when their turn comes: of the host, or of
+// a device that has the state.
+class ComputeSide final : private Surroundings {
  public:
-  virtual ~ComputeSide() = default;
+  // Borrows all it is given but the batches.
+  ComputeSide(const Chain& chain, const FlatState& state, GradientSums& gradients,
+              const Schedule& schedule, const Role& role,
+              const BlockRunner::Options& options, std::unique_ptr<StepBatches> batches,
+              StepInFlight& step);
 
   // `seed`: the gradient of the loss, a scalar where blocks compute.
-  virtual void begin_step(const StepInput& input, const Tensor& seed) = 0;
-  // The interpreter is about to perform that action: work may be started ahead of it.
-  virtual void reach(int, Interpreter&) {}
-  // A Forward, Recompute or Backward. What was started ahead is not started again.
-  virtual void compute(const Action& action) = 0;
+  void begin_step(const StepInput& input, const Tensor& seed);
+  // A Forward, Recompute or Backward.
+  void compute(const Action& action);
   // Forwards of one batch that change nothing, in `run`. Returns right answers.
-  virtual double evaluate(const StepInput& input, const std::function<void()>& run) = 0;
+  double evaluate(const StepInput& input, const std::function<void()>& run);
   // Drops all that is under way.
-  virtual void abandon() = 0;
+  void abandon();
 
-  // Until the loss, or gradients, are where the state is.
-  virtual void settle_loss() {}
-  virtual void settle(int) {}
-  virtual void settle_all() {}
-
-  // A bucket's parameters have changed.
-  virtual void take_changes(int) {}
-  // The parameters of a bucket that is cut are whole in `memory`; and are dropped.
-  virtual void acquire(int, const Tensor&) {}
-  virtual void release(int) {}
-  // All of the parameters are this rank's own, and it has copies to compute with: they
-  // are taken from the shares, and none is made whole.
-  virtual bool takes_shares() const { return false; }
-  // The gradient of a bucket has been summed: its memory may be used again.
-  virtual void has_summed(int) {}
-
-  // What all slices of this rank learned; and how the whole batch's change the chain's
-  // buffers.
-  virtual std::vector<Statistic> statistics() = 0;
-  virtual void apply(std::span<const Statistic> statistics) = 0;
-
-  virtual int64_t peak_bytes() const { return 0; }
+  // What all slices of this rank learned.
+  std::vector<Statistic> statistics() { return blocks_.statistics(); }
 
   // Values that cross the borders of a stage; and samples of a slice.
-  virtual BlockRunner& blocks() = 0;
-  virtual int64_t rows(int slice) = 0;
+  BlockRunner& blocks() { return blocks_; }
+  int64_t rows(int slice) { return batch(slice).count; }
 
- protected:
-  ComputeSide() = default;
+ private:
+  const Batch& batch(int slice) override { return batches_->at(slice); }
+  DeviceRandom* random(int slice) override { return batches_->random(slice); }
+  void keep_loss(int slice, const WeightedLoss& loss) override;
+  Tensor seed() override { return seed_; }
+  GradTarget home(int place, int slice) override;
+  void open(int place, int slice) override;
+  void close(int place, int slice) override;
+
+  void backward(const Action& action);
+
+  const FlatState& state_;
+  GradientSums& gradients_;
+  StepInFlight& step_;
+  std::set<std::pair<int, int>> recomputed_;  // blocks and slices
+  std::vector<int> last_to_add_;              // by bucket: block
+  std::unique_ptr<StepBatches> batches_;
+  BlockRunner blocks_;
+
+  Tensor seed_;
+  bool evaluates_ = false;
+  double correct_ = 0;
 };
 
-// Blocks and slices whose forward runs again before its backward, and keeps no graph.
-std::set<std::pair<int, int>> recomputed_in(const Role& role);
-
-// By bucket: the block of this chain whose backward is the last to add to its gradient.
-std::vector<int> last_adders_of(const Chain& chain, const Schedule& schedule);
+// Along a pipeline all have the same samples; they count where they come in.
+bool has_first_block(const Role& role);
 
 }  // namespace cohort

@@ -185,7 +185,6 @@ PendingWork Executor::perform(int index) {
 PendingWork Executor::act(int index) {
   const Action& action = role_.actions[index];
   if (options_.watch) options_.watch->begin(action);
-  compute_->reach(index, interpreter_);
   switch (action.kind) {
     case ActionKind::kForward:
     case ActionKind::kRecompute:
@@ -331,7 +330,7 @@ WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
 // Whoever wrote did so in no lane.
 void Executor::refresh() {
   if (lane_) lane_->wait_for_device();
-  in_lane([&] { view_.refresh(*compute_); });
+  in_lane([&] { view_.refresh(); });
   if (lane_) lane_->wait();
   end_->close_seals();
 }

@@ -64,9 +64,7 @@ class Executor final : public StepRunner, private Performer {
   Standing standing() override;
   StepResult finish(bool skip) override;
   std::string damage() const override { return end_->damage(); }
-  int64_t device_peak_bytes() const override {
-    return lane_ ? lane_->peak_bytes() : compute_->peak_bytes();
-  }
+  int64_t device_peak_bytes() const override { return lane_ ? lane_->peak_bytes() : 0; }
 
   // Time that reducing all buckets takes with nothing beside it; collective.
   std::chrono::duration<double> time_communication();

@@ -28,7 +28,6 @@ struct Way {
   GeneratorOptions step;
   double clip = 0;
   const char* rule = "adamw";
-  MemoryIn memory = MemoryIn::kBoth;  // kDevice: the state is there, too
   int stages = 1;
 };
 
@@ -40,7 +39,6 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
              << (way.step.offload ? "_offload" : "")
              << (way.step.offload_parameters ? "_parameters" : "")
              << (way.clip > 0 ? "_clip" : "") << "_" << way.rule
-             << (way.memory == MemoryIn::kDevice ? "_resident" : "")
              << (way.stages > 1 ? "_staged" : "");
 }
 
@@ -76,9 +74,9 @@ DeviceOutcome train(Communicator& comm, const Way& way, ComputeOn compute_on,
   step.clip = way.clip > 0;
   step.tensor_sums = rule->reductions() > 0;
   step.optimizer_states = static_cast<int>(rule->states().size());
-  step.shares_memory = shares_memory(comm);
-  if (compute_on != ComputeOn::kHost) step.memory = way.memory;
-  if (step.memory == MemoryIn::kDevice) step.shares_memory = false;
+  const bool on_host = compute_on == ComputeOn::kHost;
+  step.memory = on_host ? MemoryIn::kHost : MemoryIn::kDevice;
+  step.shares_memory = on_host && shares_memory(comm);
   const Layout layout{
       .dp = comm.size() / way.stages, .pp = way.stages, .shard = way.shard};
   Executor executor(chain, generate(specs_of(chain), layout, step), *rule, comm,
@@ -138,30 +136,20 @@ std::vector<Way> ways() {
                  {.precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16}},
                  0,
                  "lamb"});
-  constexpr auto kDevice = MemoryIn::kDevice;
   const auto add_stages = [&](int stages, int copies, GeneratorOptions step,
                               double clip, const char* rule) {
     step.elastic = true;
     for (const int shard : {0, 3})
       if (shard == 0 || copies > 1)
-        all.push_back({stages * copies, shard, step, clip, rule, kDevice, stages});
+        all.push_back({stages * copies, shard, step, clip, rule, stages});
   };
   add_stages(2, 1, {}, 0, "adamw");
   add_stages(3, 1, {.exact = true}, 0.1, "lamb");
   add_stages(2, 2, {.recompute = true, .exact = true}, 0.1, "lars");
-  for (size_t i = 0, count = all.size(); i < count; ++i) {
-    if (all[i].memory == kDevice) continue;
-    all.push_back(all[i]);
-    all.back().memory = MemoryIn::kDevice;
-  }
   for (const int ranks : {1, 2})
     for (const bool parameters : {false, true})
-      all.push_back({ranks,
-                     0,
-                     {.offload = !parameters, .offload_parameters = parameters},
-                     0,
-                     "adamw",
-                     kDevice});
+      all.push_back(
+          {ranks, 0, {.offload = !parameters, .offload_parameters = parameters}});
   return all;
 }
 
@@ -169,8 +157,6 @@ class ExecutorDeviceTest : public testing::TestWithParam<Way> {
  protected:
   // A device's state is summed by collectives, and so is the host's over gloo.
   test::World world() const {
-    if (GetParam().memory != MemoryIn::kDevice)
-      return {.backend = "local", .size = GetParam().ranks};
     return {
         .backend = "gloo", .size = GetParam().ranks, .kind = test::Kind::kProcesses};
   }
@@ -224,7 +210,7 @@ std::vector<Way> resident_ways() {
   std::vector<Way> all;
   const auto add = [&](int ranks, int shard, const GeneratorOptions& step, double clip,
                        const char* rule, int stages) {
-    all.push_back({ranks, shard, step, clip, rule, MemoryIn::kDevice, stages});
+    all.push_back({ranks, shard, step, clip, rule, stages});
   };
   constexpr Precision kBf16{.compute = at::kBFloat16, .reduce = at::kBFloat16};
   for (const int ranks : {1, 2, 3})
@@ -302,10 +288,11 @@ TEST(ExecutorDevice, ABadGradientIsNamedAsOnTheHost) {
   test::run_ranks({.backend = "local", .size = 2}, [](Communicator& comm) {
     Chain chain = make_mlp({.inputs = 4, .width = 8, .depth = 1}, {});
     const auto rule = make_update_rule({.name = "sgd"});
-    Executor executor(chain,
-                      generate(specs_of(chain), {.dp = 2},
-                               {.slices = 2, .clip = true, .memory = MemoryIn::kBoth}),
-                      *rule, comm, {.clip = 1, .compute_on = ComputeOn::kStaged});
+    Executor executor(
+        chain,
+        generate(specs_of(chain), {.dp = 2},
+                 {.slices = 2, .clip = true, .memory = MemoryIn::kDevice}),
+        *rule, comm, {.clip = 1, .compute_on = ComputeOn::kStaged});
     const auto batch = [](int slice) {
       Batch made = Batch::of(
           {{"input", at::ones({2, 4})}, {"target", at::zeros({2}, at::kLong)}}, {0, 1});

@@ -3,28 +3,22 @@
 // lies.
 #include <utility>
 
-#include "cohort/engine/cuda/device_compute.h"
 #include "cohort/engine/device_batches.h"
 #include "cohort/engine/device_state.h"
 #include "cohort/engine/executor.h"
 #include "cohort/engine/host_state.h"
-#include "cohort/engine/in_place_compute.h"
 
 namespace cohort {
 
 std::unique_ptr<ComputeSide> Executor::make_compute() {
   if (!options_.takes_over) start_buffers_equal();
   const int first = schedule_.mesh.slices(comm_.rank(), schedule_.slices).begin;
-  if (options_.compute_on != ComputeOn::kHost && home_.on_host())
-    return std::make_unique<DeviceCompute>(chain_, state_, gradients_, schedule_, role_,
-                                           first, options_, step_);
-  return std::make_unique<InPlaceCompute>(
-      chain_, state_, gradients_, schedule_, role_,
-      BlockRunner::Options{.seed = options_.seed,
-                           .first_slice = first,
-                           .may_wait = home_.on_host(),
-                           .calls = &calls_},
-      make_batches(first), step_);
+  return std::make_unique<ComputeSide>(chain_, state_, gradients_, schedule_, role_,
+                                       BlockRunner::Options{.seed = options_.seed,
+                                                            .first_slice = first,
+                                                            .may_wait = home_.on_host(),
+                                                            .calls = &calls_},
+                                       make_batches(first), step_);
 }
 
 std::unique_ptr<StepBatches> Executor::make_batches(int first) {

@@ -282,11 +282,6 @@ GradientSums::Leaf GradientSums::leaf(int bucket, int slice) const {
   return {sums.leaf, sums.sums.empty() && slice > 0};
 }
 
-bool GradientSums::adds_where_born(int bucket) const {
-  return !in_rounds() && buckets_[bucket].leaf.defined() &&
-         buckets_[bucket].sums.empty();
-}
-
 std::vector<Tensor> GradientSums::leaves(int bucket) const {
   const BucketSums& sums = buckets_[bucket];
   if (in_rounds()) return {ring_.slots[sums.slot]};

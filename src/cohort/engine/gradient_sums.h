@@ -53,8 +53,7 @@ class GradientSums {
     bool adds = false;
   };
   Leaf leaf(int bucket, int slice) const;
-  // Whether all slices are added up in one leaf; and all memory leaf() may answer with.
-  bool adds_where_born(int bucket) const;
+  // All memory that leaf() may answer with.
   std::vector<Tensor> leaves(int bucket) const;
   // For a run with seals: a parameter's gradient of that slice is in its leaf, all of
   // it or what one of several blocks adds; and is about to be added to.

@@ -50,8 +50,6 @@ void HostState::begin_step(const StepInput& input) {
 
 void HostState::norm() {
   Timed timed(step_.split.update);
-  compute_.settle_loss();
-  compute_.settle_all();
   updates_.norm(options_.communicate);
 }
 
@@ -78,8 +76,6 @@ void HostState::check_samples() {
 PendingWork HostState::vote() {
   check_samples();
   Communicator& world = *groups_.world;
-  compute_.settle_loss();
-  compute_.settle_all();
   if (seal_) {
     require_sound(seal_->broken());
     require_sound_gradients();
@@ -109,8 +105,6 @@ PendingWork HostState::vote() {
 void HostState::update(int bucket) {
   if (step_.skipped) return;
   Timed timed(step_.split.update);
-  compute_.settle_loss();
-  compute_.settle(bucket);
   if (seal_) {
     require_sound(seal_->broken(bucket));
     require_sound(gradients_.broken_sum(bucket));
@@ -119,18 +113,15 @@ void HostState::update(int bucket) {
   updates_.apply(bucket, standing_.phase != Standing::Phase::kBefore);
   updated_[bucket] = true;
   if (seal_) seal_->close(bucket);
-  if (schedule_.shard == 0 && state_.buckets()[bucket].own)
-    compute_.take_changes(bucket);
 }
 
 void HostState::commit() {
   check_samples();  // of a step without a vote: it is not told of
   const c10::NoGradGuard no_grad;
   Timed timed(step_.split.update);
-  compute_.settle_loss();
   if (!step_.skipped) {
     if (seal_) require_sound(seal_->broken(seal_->buffers()));
-    compute_.apply(statistics_);
+    apply_statistics(statistics_);
     if (seal_) seal_->close(seal_->buffers());
   }
   if (loss_scale_) loss_scale_->commit(!step_.skipped);

@@ -27,7 +27,7 @@ Tensor StateHome::allocate(Communicator& group, const Buffer& buffer) const {
 StateHome host_home() { return {Buffer::Place::kHost, make_host_kernels()}; }
 
 StateHome home_of(const Schedule& schedule, int gpu) {
-  if (home_of_state(schedule) == Buffer::Place::kHost) return host_home();
+  if (schedule.computes_in == Buffer::Place::kHost) return host_home();
   return {Buffer::Place::kDevice,
           gpu < 0 ? make_host_kernels() : make_cuda_kernels(gpu)};
 }

@@ -26,7 +26,7 @@ Tensor part_of(const Place& place, const Tensor& flat, int64_t begin) {
 
 // Whether a device has its second copies in the host's memory.
 bool is_on_host(const Schedule& schedule, int bucket) {
-  return home_of_state(schedule) == Buffer::Place::kDevice &&
+  return schedule.computes_in == Buffer::Place::kDevice &&
          !planned(schedule, Buffer::Holds::kMirrorMaster, bucket).empty();
 }
 
@@ -126,22 +126,21 @@ std::vector<StatePiece> StateView::pieces(Holding which) const {
   return pieces;
 }
 
-void StateView::refresh(ComputeSide& compute) {
+void StateView::refresh() {
   const c10::NoGradGuard no_grad;
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
-    if (state_.buckets()[i].own) refresh_own(i, compute);
+    if (state_.buckets()[i].own) refresh_own(i);
     if (has_mirrors(schedule_)) refresh_mirror(i);
   }
 }
 
-void StateView::refresh_own(int bucket, ComputeSide& compute) {
+void StateView::refresh_own(int bucket) {
   BucketState& state = state_.buckets()[bucket];
   state_.publish(bucket, 0, state.count);
   if (schedule_.shard == 1 || schedule_.shard == 2) {
     const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
     groups_.shard->all_gather(state.whole, share).wait();
   }
-  if (schedule_.shard < 3) compute.take_changes(bucket);
 }
 
 // Who has a bucket hands it on to the next along the axis of mirrors.

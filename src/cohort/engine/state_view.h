@@ -25,7 +25,7 @@ class StateView {
   // As in StepRunner.
   uint64_t weights_hash() const;
   std::vector<StatePiece> pieces(Holding which) const;
-  void refresh(ComputeSide& compute);
+  void refresh();
   ReplicaReport compare_replicas() const;
 
  private:
@@ -34,7 +34,7 @@ class StateView {
   ShareRange owned_range(int bucket) const;
   std::vector<Copy> copies() const;
   void add_mirrored(const Place& place, std::vector<Copy>& all) const;
-  void refresh_own(int bucket, ComputeSide& compute);
+  void refresh_own(int bucket);
   void refresh_mirror(int bucket);
 
   const Chain& chain_;

@@ -42,14 +42,7 @@ class WrittenLane final : public CudaLane {
   void wait() override {}
   void wait_for_device() override {}
   bool wait_at_most(std::chrono::milliseconds) override { return true; }
-  int64_t download(const Tensor&, const Tensor&) override { return 0; }
-  void wait_for(int64_t) override {}
-  void join_downloads() override {}
-  void upload(const Tensor&, const Tensor&, bool) override {}
-  void join_uploads() override {}
-  void wait_uploads() override {}
   Tensor random_bits(const Tensor&, uint64_t, int64_t) override { return {}; }
-  void pin(const Tensor&) override {}
   int64_t peak_bytes() const override { return 0; }
 
   std::map<int, std::vector<std::string>> streams;

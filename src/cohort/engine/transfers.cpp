@@ -31,22 +31,11 @@ PendingWork Transfers::reduce(const Action& action,
                               const GradientSums::Visitor* visitor) {
   Timed timed(step_.split.wait);
   const int bucket = action.buckets[0];
-  if (bucket == kLossBucket) {
-    compute_.settle_loss();
-    return {step_.sums.reduce(), nullptr};
-  }
-  compute_.settle(bucket);
+  if (bucket == kLossBucket) return {step_.sums.reduce(), nullptr};
   const bool replicas =
       action.kind == ActionKind::kReduce && groups_.replicate != nullptr;
   if (replicas) return gradients_.reduce_replicas(bucket);
-  PendingWork work = gradients_.reduce(bucket, action.slice, visitor);
-  if (!sums_shares(action.kind)) return work;
-  const bool changes = action.kind == ActionKind::kReduceUpdate && schedule_.shard < 3;
-  return {std::move(work.work), [this, bucket, changes, then = std::move(work.then)] {
-            if (then) then();
-            compute_.has_summed(bucket);
-            if (changes) compute_.take_changes(bucket);
-          }};
+  return gradients_.reduce(bucket, action.slice, visitor);
 }
 
 PendingWork Transfers::mirror(const Action& action) {
@@ -58,22 +47,14 @@ PendingWork Transfers::gather(const Action& action, Interpreter& interpreter) {
   const int bucket = action.buckets[0];
   BucketState& state = state_.buckets()[bucket];
   Timed timed(step_.split.wait);
-  if (compute_.takes_shares()) {
-    compute_.acquire(bucket, state.travels);
-    return {};
-  }
   if (schedule_.shard == 3) {
     state_.acquire(bucket);
-    return {move_shares(state), [this, bucket] {
-              compute_.acquire(bucket, state_.buckets()[bucket].whole);
-            }};
+    return {move_shares(state), nullptr};
   }
   // One copy at a time: the lane would not move the next before this one anyway.
   interpreter.finish_lane(action.lane);
   const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
-  return {groups_.shard->all_gather(state.whole, share), [this, share, bucket] {
-            if (!step_.skipped) compute_.take_changes(bucket);
-          }};
+  return {groups_.shard->all_gather(state.whole, share), [share] {}};
 }
 
 // Shares that lie in one memory only have to be there: their owners come when they have
@@ -92,10 +73,7 @@ Work Transfers::move_shares(BucketState& state) {
   return groups_.shard->all_gather(state.whole, share);
 }
 
-void Transfers::free_parameters(int bucket) {
-  compute_.release(bucket);
-  if (!compute_.takes_shares()) state_.release(bucket);
-}
+void Transfers::free_parameters(int bucket) { state_.release(bucket); }
 
 PendingWork Transfers::send(const Action& action) {
   Timed timed(step_.split.wait);

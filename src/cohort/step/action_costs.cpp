@@ -38,7 +38,7 @@ bool link_crosses_nodes(const Schedule& schedule, const Channel& link, int per_n
 // Of a bucket's state, what kernels of a device reach there.
 double bytes_on_host(const Schedule& schedule, int bucket) {
   double bytes = 0;
-  if (home_of_state(schedule) == Buffer::Place::kHost) return bytes;
+  if (schedule.computes_in == Buffer::Place::kHost) return bytes;
   for (const auto& buffer : schedule.buffers)
     if (buffer.bucket == bucket && buffer.place == Buffer::Place::kHost)
       bytes += static_cast<double>(buffer.bytes());

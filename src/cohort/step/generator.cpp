@@ -40,11 +40,6 @@ void check_layout(const Layout& layout, const GeneratorOptions& options) {
   if (layout.tp != 1)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": tp comes with a later release; legal now: dp and pp"));
-  if (layout.pp > 1 && options.memory == MemoryIn::kBoth)
-    throw ConfigError(text("[step] layout ", layout.text(),
-                           ": a stage of a pipeline computes where its state is; "
-                           "legal: pp=1, ranks that compute on processors, or ranks on "
-                           "GPUs over nccl"));
   if (layout.replicate > 1 && layout.shard == 0)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": replicate is for sharded state; legal: shard=1, 2 or 3 "
@@ -231,7 +226,6 @@ Offload offload_of(const GeneratorOptions& options) {
 void plan_memory(Schedule& schedule, const GeneratorOptions& options) {
   assign_buffers(schedule, kReductionsAtOnce);
   plan_state(schedule, options.optimizer_states);
-  if (options.memory == MemoryIn::kBoth) plan_copies(schedule);
   if (options.memory == MemoryIn::kDevice) plan_device(schedule, offload_of(options));
 }
 

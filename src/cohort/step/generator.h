@@ -16,7 +16,6 @@ namespace cohort {
 enum class MemoryIn {
   kHost,
   kDevice,
-  kBoth,  // state is on the host, what blocks compute with on the device
 };
 
 struct GeneratorOptions {

@@ -120,56 +120,11 @@ class StatePlanner {
   int64_t numel_ = 0, share_ = 0;
 };
 
-// On a device: from shard level 2 on, unless several slices add up where they are born,
-// as they do for a rank that cuts its state for nobody.
-bool gradients_take_turns(const Schedule& schedule) {
-  const Precision& precision = schedule.precision;
-  const bool adds = schedule.mesh.size(Axis::kCut) == 1 && !schedule.exact &&
-                    precision.compute == precision.accumulate;
-  return schedule.shard >= 2 && (!adds || schedule.mesh.rounds(schedule.slices) == 1);
-}
-
-// Buckets whose parameters are whole at once, seen as one memory or not.
-int most_gathered(const Schedule& schedule) {
-  int most = 0;
-  for (const auto& role : schedule.roles) {
-    int now = 0;
-    for (const auto& action : role.actions) {
-      now += action.kind == ActionKind::kGather;
-      now -= action.kind == ActionKind::kFree;
-      most = std::max(most, now);
-    }
-  }
-  return most;
-}
-
 }  // namespace
 
 void plan_state(Schedule& schedule, int optimizer_states) {
   StatePlanner planner(schedule, optimizer_states);
   for (int i = 0; i < static_cast<int>(schedule.buckets.size()); ++i) planner.plan(i);
-}
-
-void plan_copies(Schedule& schedule) {
-  schedule.computes_in = Buffer::Place::kDevice;
-  const auto add = [&](Holds holds, int bucket, int64_t numel) {
-    schedule.buffers.push_back(
-        {holds, bucket, schedule.precision.compute, numel, Buffer::Place::kDevice});
-  };
-  const bool turns = gradients_take_turns(schedule);
-  int64_t largest = 0;
-  int slots = 0;
-  for (size_t i = 0; i < schedule.buckets.size(); ++i) {
-    const Bucket& bucket = schedule.buckets[i];
-    largest = std::max(largest, bucket.numel);
-    if (schedule.shard < 3) add(Holds::kWhole, static_cast<int>(i), bucket.numel);
-    if (!bucket.trained) continue;
-    slots = std::max(slots, bucket.slot + 1);
-    if (!turns) add(Holds::kLeaf, static_cast<int>(i), bucket.numel);
-  }
-  for (int i = 0; turns && i < slots; ++i) add(Holds::kSlot, kNone, largest);
-  const int gathered = schedule.shard == 3 ? most_gathered(schedule) : 0;
-  for (int i = 0; i < gathered; ++i) add(Holds::kGathered, kNone, largest);
 }
 
 namespace {
@@ -208,14 +163,6 @@ void plan_device(Schedule& schedule, Offload offload) {
   }
 }
 
-Buffer::Place home_of_state(const Schedule& schedule) {
-  const bool here = std::ranges::all_of(schedule.buffers, [&](const Buffer& buffer) {
-    return buffer.place == schedule.computes_in || is_of_optimizer(schedule, buffer) ||
-           is_gathered(schedule, buffer);
-  });
-  return here ? schedule.computes_in : Buffer::Place::kHost;
-}
-
 const Buffer* gathered_share(const Schedule& schedule, int bucket) {
   for (const auto& buffer : schedule.buffers)
     if (buffer.bucket == bucket && is_gathered(schedule, buffer)) return &buffer;
@@ -224,7 +171,7 @@ const Buffer* gathered_share(const Schedule& schedule, int bucket) {
 
 bool gathers_from_host(const Schedule& schedule, int bucket) {
   const Buffer* const share = gathered_share(schedule, bucket);
-  return share && share->place != home_of_state(schedule);
+  return share && share->place != schedule.computes_in;
 }
 
 at::ScalarType sum_type(const Schedule& schedule) {

@@ -11,19 +11,12 @@ namespace cohort {
 // are listed already.
 void plan_state(Schedule& schedule, int optimizer_states);
 
-// Where state is on the host and blocks compute on a device: what the device has of
-// parameters and gradients, behind all else.
-void plan_copies(Schedule& schedule);
-
-// Where everything is on a device, what step.offload moves to the host's memory, which
-// kernels of the device reach in place: what blocks never compute with, or the shares
-// that their parameters are gathered from, too.
+// Places everything on the device but what step.offload moves to the host's memory,
+// which kernels of the device reach in place: what blocks never compute with, or the
+// shares that their parameters are gathered from, too.
 enum class Offload { kNothing, kOptimizer, kParameters };
 void plan_device(Schedule& schedule, Offload offload);
 
-// Where gradients are summed and state is updated. On a device that holds for what
-// plan_device() placed on the host, too; else all of the state is there.
-Buffer::Place home_of_state(const Schedule& schedule);
 // The share that a bucket's parameters are gathered from at level 3; null: there is
 // none.
 const Buffer* gathered_share(const Schedule& schedule, int bucket);
@@ -34,7 +27,7 @@ bool gathers_from_host(const Schedule& schedule, int bucket);
 at::ScalarType sum_type(const Schedule& schedule);
 
 // The buffers of a bucket that hold something, in the order of the plan; kNone: those
-// that take turns. Copies on a device are asked for by their place.
+// that take turns.
 std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds,
                                    int bucket = kNone,
                                    Buffer::Place place = Buffer::Place::kHost);

@@ -99,21 +99,6 @@ TEST(Offload, OfParametersCutsBucketsEvenly) {
     EXPECT_EQ(bucket.numel % (schedule.mesh.size(Axis::kCut) * kChunk), 0);
 }
 
-TEST(Offload, LeavesTheStateAtHomeWhereBlocksCompute) {
-  for (const bool parameters : {false, true}) {
-    OffloadCase c{{.dp = 2},
-                  {.offload = !parameters, .offload_parameters = parameters}};
-    EXPECT_EQ(home_of_state(planned_step(c)), Place::kDevice);
-    c.options.slices = 2;
-    c.options.memory = MemoryIn::kBoth;
-    EXPECT_EQ(home_of_state(generate(four_blocks(), c.layout, c.options)),
-              Place::kHost);
-    c.options.memory = MemoryIn::kHost;
-    EXPECT_EQ(home_of_state(generate(four_blocks(), c.layout, c.options)),
-              Place::kHost);
-  }
-}
-
 TEST(Offload, IsCountedAtEachPlace) {
   const RolePeak none = check(planned_step({})).largest();
   EXPECT_EQ(none.on_host(), 0);

@@ -91,14 +91,16 @@ TEST(OutOfMemory, OfOneRankIsThatRanks) {
 // What is on the host is no cause of it, where blocks compute on a device.
 TEST(OutOfMemory, CountsWhatIsWhereBlocksCompute) {
   const Chain chain = make_mlp({.width = 64, .depth = 2}, {});
-  const auto sum_in = [&](MemoryIn memory) {
+  const auto sum_in = [&](MemoryIn memory, bool offload = false) {
     const Schedule schedule =
-        generate(specs_of(chain), {}, {.memory = memory, .optimizer_states = 2});
+        generate(specs_of(chain), {},
+                 {.offload = offload, .memory = memory, .optimizer_states = 2});
     return largest_in_plan(schedule, schedule.role_of(0));
   };
   EXPECT_THAT(sum_in(MemoryIn::kDevice), HasSubstr("optimizer state"));
   EXPECT_THAT(sum_in(MemoryIn::kHost), HasSubstr("optimizer state"));
-  EXPECT_THAT(sum_in(MemoryIn::kBoth), testing::Not(HasSubstr("optimizer state")));
+  EXPECT_THAT(sum_in(MemoryIn::kDevice, /*offload=*/true),
+              testing::Not(HasSubstr("optimizer state")));
 }
 
 // Of four times the weights two are the optimizer's.

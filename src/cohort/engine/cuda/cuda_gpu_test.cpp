@@ -47,37 +47,38 @@ TEST_F(CudaGpuTest, BatchNormBySumsGivesTheNormAndItsGradients) {
   }
 }
 
-// State on the host, computation on the GPU: segments as graphs beside kernel by
-// kernel, and both beside the host alone. Steps 0 to 5 have one shape, the last is
-// short.
-struct Central {
+// Steps of two slices as graphs beside kernel by kernel, and both beside the host.
+// Steps 0 to 5 have one shape, the last is short.
+struct Sliced {
   std::vector<double> losses;
   std::vector<NamedTensor> weights;
 };
 
-Central train_central(ComputeOn compute_on, bool capture, const GeneratorOptions& given,
-                      bool images) {
+Sliced train_sliced(ComputeOn compute_on, bool capture, const GeneratorOptions& given,
+                    bool images) {
   Chain chain = images
                     ? test::small_resnet()
                     : make_mlp({.inputs = 24, .width = 32, .depth = 2, .dropout = 0.3},
                                {.seed = 3});
-  const auto rule = make_update_rule({.name = images ? "sgd" : "adamw", .eps = 1e-3});
+  const UpdateOptions update{.name = images ? "sgd" : "adamw", .eps = 1e-3};
+  const auto rule = make_update_rule(update);
   const World world;
   const auto store = join(world, {});
   const auto comm = connect(world, *store, {.backend = "local"});
   GeneratorOptions step = given;
   step.slices = 2;
   step.bucket_bytes = 4'000;
-  if (compute_on != ComputeOn::kHost) step.memory = MemoryIn::kBoth;
+  if (compute_on != ComputeOn::kHost) step.memory = MemoryIn::kDevice;
   step.optimizer_states = static_cast<int>(rule->states().size());
   Executor executor(chain, cohort::generate(specs_of(chain), {}, step), *rule, *comm,
-                    {.clip = step.clip ? 0.5 : 0,
+                    {.update = update,
+                     .clip = step.clip ? 0.5 : 0,
                      .seed = 9,
                      .loss_scale = {.initial = 1024},
                      .usual_count = 12,
                      .compute_on = compute_on,
                      .capture = capture});
-  Central trained;
+  Sliced trained;
   for (int64_t i = 0; i < 7; ++i) {
     const auto batch = [&](int slice) {
       const int64_t rows = i == 6 ? 1 : 4;
@@ -95,7 +96,7 @@ Central train_central(ComputeOn compute_on, bool capture, const GeneratorOptions
   return trained;
 }
 
-TEST_F(CudaGpuTest, SegmentsBetweenBucketsTrainAsTheHostDoes) {
+TEST_F(CudaGpuTest, StepsOfSeveralSlicesTrainAsTheHostDoes) {
   std::vector<GeneratorOptions> ways = {
       {}, {.clip = true, .vote = true}, {.recompute = true}, {.exact = true}};
   ways.push_back({.precision = {.compute = at::kBFloat16, .reduce = at::kBFloat16}});
@@ -103,9 +104,9 @@ TEST_F(CudaGpuTest, SegmentsBetweenBucketsTrainAsTheHostDoes) {
       {.vote = true, .precision = {.compute = at::kHalf, .reduce = at::kHalf}});
   for (const auto& way : ways)
     for (const bool images : {false, true}) {
-      const Central graphs = train_central(ComputeOn::kCuda, true, way, images);
-      const Central kernels = train_central(ComputeOn::kCuda, false, way, images);
-      const Central host = train_central(ComputeOn::kHost, true, way, images);
+      const Sliced graphs = train_sliced(ComputeOn::kCuda, true, way, images);
+      const Sliced kernels = train_sliced(ComputeOn::kCuda, false, way, images);
+      const Sliced host = train_sliced(ComputeOn::kHost, true, way, images);
       EXPECT_EQ(graphs.losses, kernels.losses);
       const double bound = way.precision.compute == at::kFloat ? 2e-3 : 5e-2;
       for (size_t i = 0; i < host.losses.size(); ++i)

@@ -12,7 +12,6 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
-#include <deque>
 #include <thread>
 #include <vector>
 
@@ -55,18 +54,7 @@ T random_bits(T stream, T index, T seed) {
 
 class Lane final : public CudaLane {
  public:
-  explicit Lane(int device)
-      : stream_(new_stream(device, false)),
-        down_(new_stream(device, true)),
-        up_(new_stream(device, true)) {}
-
-  ~Lane() override {
-    // What cannot be waited for or let go is of no use to anyone any more.
-    cudaStreamSynchronize(down_.stream());
-    cudaStreamSynchronize(up_.stream());
-    for (void* memory : pinned_) cudaHostUnregister(memory);
-    cudaGetLastError();
-  }
+  explicit Lane(int device) : stream_(new_stream(device, /*urgent=*/false)) {}
 
   at::Device device() const override { return stream_.device(); }
 
@@ -139,46 +127,6 @@ class Lane final : public CudaLane {
     return true;
   }
 
-  int64_t download(const Tensor& host, const Tensor& device) override {
-    CUDAEvent made;
-    made.record(stream_);
-    made.block(down_);
-    copy(host, device, cudaMemcpyDeviceToHost, down_);
-    downloads_.emplace_back().record(down_);
-    return first_download_ + static_cast<int64_t>(downloads_.size()) - 1;
-  }
-
-  void wait_for(int64_t ticket) override {
-    if (ticket < first_download_) return;
-    downloads_.at(ticket - first_download_).synchronize();
-    for (; first_download_ <= ticket; ++first_download_) downloads_.pop_front();
-  }
-
-  void join_downloads() override {
-    CUDAEvent done;
-    done.record(down_);
-    done.block(stream_);
-  }
-
-  void upload(const Tensor& device, const Tensor& host, bool behind) override {
-    if (behind) {
-      CUDAEvent used;
-      used.record(stream_);
-      used.block(up_);
-    }
-    copy(device, host, cudaMemcpyHostToDevice, up_);
-    uploaded_ = true;
-  }
-
-  void join_uploads() override {
-    if (!std::exchange(uploaded_, false)) return;
-    CUDAEvent there;
-    there.record(up_);
-    there.block(stream_);
-  }
-
-  void wait_uploads() override { up_.synchronize(); }
-
   // One kernel where LibTorch can compile it, a hundred where it cannot.
   Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) override {
     if (compiles_) {
@@ -194,16 +142,6 @@ class Lane final : public CudaLane {
     return cohort::random_bits(streams, seed, count);
   }
 
-  // Memory that cannot be pinned, because it is already or shares a page with memory
-  // that is, is copied all the same.
-  void pin(const Tensor& host) override {
-    void* const memory = host.data_ptr();
-    if (host.nbytes() > 0 && cudaHostRegister(memory, host.nbytes(), 0) == cudaSuccess)
-      pinned_.push_back(memory);
-    else
-      cudaGetLastError();
-  }
-
   int64_t peak_bytes() const override {
     const auto stats = allocator::getDeviceStats(stream_.device_index());
     const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
@@ -213,7 +151,7 @@ class Lane final : public CudaLane {
  private:
   std::vector<CUDAStream> streams() const {
     std::vector<CUDAStream> all = beside_;
-    all.insert(all.end(), {stream_, down_, up_});
+    all.push_back(stream_);
     return all;
   }
 
@@ -223,16 +161,6 @@ class Lane final : public CudaLane {
     while (static_cast<int>(beside_.size()) < stream)
       beside_.push_back(new_stream(stream_.device_index(), /*urgent=*/true));
     return beside_[stream - 1];
-  }
-
-  static void copy(const Tensor& to, const Tensor& from, cudaMemcpyKind kind,
-                   const CUDAStream& stream) {
-    COHORT_CHECK(
-        to.nbytes() == from.nbytes() && to.is_contiguous() && from.is_contiguous(),
-        "a copy of ", from.sizes(), " to ", to.sizes());
-    const CUDAStreamGuard guard(stream);
-    C10_CUDA_CHECK(cudaMemcpyAsync(to.data_ptr(), from.const_data_ptr(), to.nbytes(),
-                                   kind, stream.stream()));
   }
 
   int record(const std::function<void()>& work) {
@@ -262,15 +190,11 @@ class Lane final : public CudaLane {
     }
   }
 
-  CUDAStream stream_, down_, up_;
+  CUDAStream stream_;
   std::vector<CUDAStream> beside_;
   std::vector<CUDAEvent> marks_;
   std::vector<std::unique_ptr<at::cuda::CUDAGraph>> graphs_;
-  std::deque<CUDAEvent> downloads_;  // that nobody has waited for
-  int64_t first_download_ = 0;
-  bool uploaded_ = false;
   bool compiles_ = true;
-  std::vector<void*> pinned_;
 };
 
 }  // namespace

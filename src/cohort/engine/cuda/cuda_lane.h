@@ -69,25 +69,8 @@ class CudaLane {
   // not done then.
   virtual bool wait_at_most(std::chrono::milliseconds time) = 0;
 
-  // Copies to the host what earlier work of the lane makes, beside later work. Returns
-  // a ticket; wait_for() blocks until that copy, and all before it, are done.
-  virtual int64_t download(const Tensor& host, const Tensor& device) = 0;
-  virtual void wait_for(int64_t ticket) = 0;
-  // Later work of the lane begins when those copies are done.
-  virtual void join_downloads() = 0;
-
-  // Copies to the device, after the earlier work of the lane only if `behind`. Work
-  // that is started after join_uploads() finds it there; wait_uploads() blocks until
-  // `host` may change.
-  virtual void upload(const Tensor& device, const Tensor& host, bool behind) = 0;
-  virtual void join_uploads() = 0;
-  virtual void wait_uploads() = 0;
-
   // As in core/random.h, of the device of the lane.
   virtual Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) = 0;
-
-  // Makes copies from and to that memory of the host fast, as long as the lane lives.
-  virtual void pin(const Tensor& host) = 0;
 
   // The most memory of the device that tensors of this process ever took at once.
   virtual int64_t peak_bytes() const = 0;

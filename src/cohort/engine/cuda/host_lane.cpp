@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <c10/core/GradMode.h>
-
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
 #include "cohort/engine/cuda/cuda_lane.h"
@@ -27,28 +25,10 @@ class HostLane final : public CudaLane {
   void wait() override {}
   void wait_for_device() override {}
   bool wait_at_most(std::chrono::milliseconds) override { return true; }
-  int64_t download(const Tensor& host, const Tensor& device) override {
-    return copy(host, device);
-  }
-  void wait_for(int64_t) override {}
-  void join_downloads() override {}
-  void upload(const Tensor& device, const Tensor& host, bool) override {
-    copy(device, host);
-  }
-  void join_uploads() override {}
-  void wait_uploads() override {}
   Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) override {
     return cohort::random_bits(streams, seed, count);
   }
-  void pin(const Tensor&) override {}
   int64_t peak_bytes() const override { return 0; }
-
- private:
-  static int64_t copy(const Tensor& to, const Tensor& from) {
-    const c10::NoGradGuard no_grad;
-    to.copy_(from);
-    return 0;
-  }
 };
 
 }  // namespace
