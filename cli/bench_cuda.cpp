@@ -119,7 +119,8 @@ void check_bench_cuda(const BenchTrainArgs& args, bool alone) {
 int run_bench_cuda(const BenchTrainArgs& args) {
   const CudaCase& bench = find_cuda_case(args.name);
   const auto ranks = parse_rank_list(args.ranks);
-  const bool alone = ranks == std::vector{1} && args.layout.empty();
+  const bool alone =
+      ranks == std::vector{1} && args.layout.empty() && args.backend != "nccl";
   check_bench_cuda(args, alone);
   cuda_step(args, 1, MemoryIn::kDevice);  // refuses a precision that there is not
   if (!args.costs.empty()) {

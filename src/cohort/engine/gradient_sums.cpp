@@ -282,12 +282,6 @@ GradientSums::Leaf GradientSums::leaf(int bucket, int slice) const {
   return {sums.leaf, sums.sums.empty() && slice > 0};
 }
 
-std::vector<Tensor> GradientSums::leaves(int bucket) const {
-  const BucketSums& sums = buckets_[bucket];
-  if (in_rounds()) return {ring_.slots[sums.slot]};
-  return sums.leaf.defined() ? std::vector<Tensor>{sums.leaf} : sums.sums;
-}
-
 void GradientSums::finish_slice(int bucket, int slice) {
   BucketSums& sums = buckets_[bucket];
   const int64_t share = share_count(bucket), shares = shard_->size();

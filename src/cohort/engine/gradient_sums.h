@@ -53,8 +53,6 @@ class GradientSums {
     bool adds = false;
   };
   Leaf leaf(int bucket, int slice) const;
-  // All memory that leaf() may answer with.
-  std::vector<Tensor> leaves(int bucket) const;
   // For a run with seals: a parameter's gradient of that slice is in its leaf, all of
   // it or what one of several blocks adds; and is about to be added to.
   void close_born(int place, int slice);

@@ -36,7 +36,8 @@ void add_squares(const Place& place, const BucketState& bucket, const Tensor& su
 // along a pipeline is of another stage: there all must know of all.
 Sharers sharers_of(const Schedule& schedule, const RankGroups& groups,
                    bool communicate) {
-  const bool cut = schedule.shard > 0 && communicate;
+  const bool meets = schedule.group_along(kDataAxes) != kNone;
+  const bool cut = schedule.shard > 0 && meets && communicate;
   if (schedule.stages.empty() || !communicate)
     return {.group = cut ? groups.shard : nullptr};
   const Communicator* const others = cut ? groups.replicate : groups.dp;

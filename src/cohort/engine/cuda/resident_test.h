@@ -112,8 +112,7 @@ class Resident {
     return run(step, rate, batch_of(step));
   }
   StepResult run(int64_t step, double rate, const Batch& batch) {
-    start(step, rate, batch);
-    return executor_->result();
+    return start(step, rate, batch), executor_->result();
   }
   void start(int64_t step, double rate, const Batch& batch) {
     const int64_t rows = batch.count / slices_;

@@ -122,7 +122,7 @@ class Form {
   // Where nobody has another share, parameters are gathered from the host's memory.
   Channel::Kind channel_of(const Action& action, Lane lane) const {
     const bool alone =
-        action.kind == ActionKind::kGather && schedule_.mesh.size(Axis::kCut) == 1;
+        action.kind == ActionKind::kGather && schedule_.group_along(kDataAxes) == kNone;
     if (alone) return Channel::Kind::kCopy;
     if (lane == Lane::kLink) return Channel::Kind::kLink;
     const bool meets = schedule_.world() > 1 || !schedule_.groups.empty();
