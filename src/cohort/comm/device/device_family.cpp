@@ -28,11 +28,20 @@ void DeviceFamily::set(const Tensor& word) {
   std::atomic_ref(*word.mutable_data_ptr<int32_t>()).store(1);
 }
 
-void DeviceFamily::stop() {
+void DeviceFamily::stop(const std::string& reason) {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(stopped_, true)) return;
+  if (stopped_) return;
+  stopped_ = reason;
   if (word_.defined()) set(word_);
   for (const auto& other : others_) set(other);
+}
+
+std::string DeviceFamily::why_stopped() {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) return *stopped_;
+  const bool by_peer = word_.defined() &&
+                       std::atomic_ref(*word_.mutable_data_ptr<int32_t>()).load() != 0;
+  return by_peer ? "a peer has ended its part of the world" : "";
 }
 
 void DeviceFamily::add(const std::shared_ptr<DeviceGroup>& group) {
@@ -47,7 +56,7 @@ void DeviceFamily::add(const std::shared_ptr<DeviceGroup>& group) {
 }
 
 void DeviceFamily::abort(const std::string& reason) {
-  stop();
+  stop(reason);
   std::vector<std::weak_ptr<DeviceGroup>> groups;
   {
     const std::lock_guard lock(mutex_);

@@ -33,7 +33,11 @@ class DeviceFamily {
 
   // Collective, the first time: the word of this rank, in memory that kernels reach.
   Tensor word();
-  void stop();
+  // `reason`: the first one stays.
+  void stop(const std::string& reason);
+  // Why what the GPU of this rank does means nothing any more; empty: it has not been
+  // stopped, by this rank or by one that reaches its word.
+  std::string why_stopped();
 
   void add(const std::shared_ptr<DeviceGroup>& group);
   void abort(const std::string& reason);
@@ -47,7 +51,7 @@ class DeviceFamily {
   Tensor word_;
   std::vector<Tensor> others_;  // words of ranks that this one reaches
   std::vector<std::weak_ptr<DeviceGroup>> groups_;
-  bool stopped_ = false;
+  std::optional<std::string> stopped_;  // the reason
   std::optional<std::string> aborted_;
 };
 

@@ -60,7 +60,11 @@ void DeviceGroup::wait(const std::string& what, Flight& flight, int times) {
     if (seldom.due()) check_host(what);
     pause.take();
   }
-  if (!flight.done) check(what);
+  if (flight.done) return;
+  check(what);
+  // It landed, behind something of another group that was made to end early.
+  abort(family_->why_stopped());
+  check(what);
 }
 
 bool DeviceGroup::poll(Flight& flight) {
@@ -69,8 +73,10 @@ bool DeviceGroup::poll(Flight& flight) {
   const std::unique_lock lock(flights_mutex_, std::try_to_lock);
   if (!lock) return false;
   if (broken_) return true;
-  if (flight.query()) flight.done = true;
-  return flight.done;
+  if (!flight.query()) return false;
+  // Asked in this order: whatever ends early does so after the family is stopped.
+  flight.done = !family_ || family_->why_stopped().empty();
+  return true;
 }
 
 void DeviceGroup::check(const std::string& what) {
@@ -115,7 +121,7 @@ void DeviceGroup::ask_host(const std::string& what, bool moves) {
 }
 
 void DeviceGroup::abort(const std::string& reason) {
-  if (family_) family_->stop();
+  if (family_) family_->stop(reason);
   {
     const std::lock_guard lock(flights_mutex_);
     if (broken_) return;

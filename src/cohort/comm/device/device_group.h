@@ -54,7 +54,7 @@ class DeviceGroup {
   void watch(const std::shared_ptr<Flight>& flight);
 
   // Blocks until it is done. Throws CommError, also where that takes `times` as long as
-  // a call may.
+  // a call may, and where another group of its family has been ended meanwhile.
   void wait(const std::string& what, Flight& flight, int times = 1);
   // True also when wait() would throw.
   bool poll(Flight& flight);

@@ -2,6 +2,7 @@
 #include "cohort/comm/relay/cuda_relay.h"
 
 #include <c10/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
@@ -12,7 +13,6 @@
 namespace cohort::relay_backend {
 namespace {
 
-using device_comm::check_cuda;
 using device_comm::StreamWords;
 
 class RelayFlight final : public device_comm::Flight {
@@ -54,8 +54,7 @@ class CudaRelay final : public RelayDriver {
 
   void tell(std::function<void()> told) override {
     auto work = std::make_unique<std::function<void()>>(std::move(told));
-    check_cuda("a word to the host",
-               cudaLaunchHostFunc(lane().stream(), run_told, work.get()));
+    C10_CUDA_CHECK(cudaLaunchHostFunc(lane().stream(), run_told, work.get()));
     work.release();  // run_told() has it
   }
 
@@ -71,8 +70,7 @@ class CudaRelay final : public RelayDriver {
   c10::cuda::CUDAStream lane() const { return c10::cuda::getCurrentCUDAStream(gpu_); }
 
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-    check_cuda("a copy between the GPU and the host",
-               cudaMemcpyAsync(to, from, bytes, kind, lane().stream()));
+    C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, lane().stream()));
   }
 
   c10::DeviceIndex gpu_;

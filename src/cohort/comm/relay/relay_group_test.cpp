@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cohort/comm/device/device_family.h"
 #include "cohort/comm/relay/host_relay_test.h"
 #include "cohort/comm/relay/relay_call.h"
 
@@ -156,6 +157,25 @@ TEST(RelayGroup, AnAbortLetsLanesGoOn) {
     EXPECT_THROW(group.enter("all_reduce"), CommError);
     EXPECT_THROW(sum_in_lane(group, lane, x), CommError);
     comm.barrier().wait();
+  });
+}
+
+// A lane of the first group goes on behind what the second was made to end early: what
+// is done by then is done, what is done later means nothing.
+TEST(RelayGroup, TheEndOfOneGroupIsTheEndOfItsFamily) {
+  run_relays(1, [](Communicator& comm, RelayGroup& group, HostRelay& driver) {
+    const auto family = std::make_shared<device_comm::DeviceFamily>(comm);
+    group.belong_to(family);
+    const auto lane = driver.enter(0);
+    const Tensor x = at::ones({1000});
+    sum_in_lane(group, lane, x);
+    const auto before = driver.so_far();
+    EXPECT_EQ(error_of(group, *before), "");
+    family->stop("another group has lost rank 7");
+    sum_in_lane(group, lane, x);
+    const auto after = driver.so_far();
+    EXPECT_THAT(error_of(group, *after), HasSubstr("another group has lost rank 7"));
+    EXPECT_EQ(error_of(group, *before), "");
   });
 }
 

@@ -52,10 +52,11 @@ void RelayThread::stop(const std::string& reason) {
   {
     const std::lock_guard lock(queue_->mutex);
     queue_->ends = queue_->stopped = true;
-    store_done(done_, kAllCalls);
   }
   queue_->changed.notify_all();
   comm_->abort(reason);
+  const std::lock_guard lock(queue_->mutex);
+  if (!queue_->calls) store_done(done_, kAllCalls);
 }
 
 // False: it is over.
@@ -68,12 +69,14 @@ bool RelayThread::next(Asked& asked) {
   if (queue_->ends) return false;
   asked = std::move(waiting.front());
   waiting.pop_front();
+  queue_->calls = true;
   return true;
 }
 
-void RelayThread::finish(uint64_t number) {
+void RelayThread::leave_call(uint64_t number) {
   const std::lock_guard lock(queue_->mutex);
-  if (!queue_->stopped) store_done(done_, number);
+  queue_->calls = false;
+  store_done(done_, queue_->stopped ? kAllCalls : number);
 }
 
 void RelayThread::run() {
@@ -82,9 +85,10 @@ void RelayThread::run() {
     try {
       asked.call(*comm_).wait();
     } catch (const std::exception& error) {
+      leave_call(asked.number - 1);
       return fail_(error.what());
     }
-    finish(asked.number);
+    leave_call(asked.number);
     asked.call = nullptr;  // with the tensors that it holds
   }
 }

@@ -40,8 +40,9 @@ class RelayThread {
   };
   Ticket ask(HostCall call);
 
-  // No call begins any more, the one under way is given up, and whoever awaits `done`
-  // goes on, now and later. What it finds then means nothing.
+  // No call begins any more, the one under way is given up, and then whoever awaits
+  // `done` goes on, now and later: not before, for peers may still read what it gives.
+  // What it finds means nothing.
   void stop(const std::string& reason);
 
   // Nobody asks any more: returns when the thread has ended, which is soon where no
@@ -61,12 +62,13 @@ class RelayThread {
     std::condition_variable changed;
     std::deque<Asked> asked;
     bool ends = false;     // it was stopped, or nobody asks any more
-    bool stopped = false;  // `done` is past all numbers
+    bool stopped = false;  // `done` is past all numbers, or will be behind the call
+    bool calls = false;    // a call is under way
   };
 
   void run();
   bool next(Asked& asked);
-  void finish(uint64_t number);
+  void leave_call(uint64_t number);
 
   std::unique_ptr<Communicator> comm_;
   uint64_t* const done_;

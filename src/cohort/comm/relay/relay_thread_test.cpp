@@ -50,7 +50,7 @@ TEST(RelayThread, ACallThatEndsAfterAStopDoesNotTakeTheWordBack) {
       .give();
   begun.get_future().wait();
   thread.stop("enough");
-  EXPECT_EQ(std::atomic_ref(done).load(), kPastAllNumbers);
+  EXPECT_EQ(std::atomic_ref(done).load(), 0u);  // peers may still read its tensors
   stopped.set_value();
   thread.end();
   EXPECT_EQ(done, kPastAllNumbers);
