@@ -48,7 +48,9 @@ class Executor final : public StepRunner, private Performer {
   // result is known, by the next start() or result().
   void start(const StepInput& input) override;
   StepResult result() override;
-  bool runs_ahead() const override { return lane_ != nullptr; }
+  bool runs_ahead() const override {
+    return lane_ && (!schedule_.elastic || ahead_ > 0);
+  }
   // Whether steps of the usual shapes are replayed as graphs.
   bool captured() const { return graph_ && graph_->captured(); }
   WeightedLoss evaluate(const Schedule& forward, const Batch& batch) override;

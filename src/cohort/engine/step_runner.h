@@ -127,9 +127,10 @@ class StepRunner {
 
   // run() in two: what start() leaves undone is done when result() returns. A runner
   // that runs_ahead() may have kStepsInFlight started: then result() is that of the
-  // oldest, and its state that of none. In an elastic run the second changes nothing
-  // before the first one's result is known; the next start() or result() starts its
-  // rest. Whatever fails, the runner stands as if the second had not begun.
+  // oldest, and its state that of none; in an elastic run that of the oldest, for the
+  // second changes nothing before the first one's result is known, and the next start()
+  // or result() starts its rest. Whatever fails, the runner stands as if it had not
+  // begun.
   virtual void start(const StepInput& input) = 0;
   virtual StepResult result() = 0;
   virtual bool runs_ahead() const { return false; }

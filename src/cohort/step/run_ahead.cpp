@@ -12,6 +12,14 @@ bool is_backward(ActionKind kind) {
          kind == ActionKind::kBackwardWeight;
 }
 
+// A peer sends it from its own backward, which it may not have begun.
+bool waits_for_backward(const Action& action) {
+  return action.kind == ActionKind::kRecv &&
+         std::ranges::any_of(action.writes, [](const Access& access) {
+           return access.value.what == What::kActGrad;
+         });
+}
+
 bool finishes(ActionKind kind) {
   return kind == ActionKind::kUpdate || kind == ActionKind::kReduceUpdate ||
          kind == ActionKind::kCommit;
@@ -45,7 +53,7 @@ struct Remains {
 int actions_ahead(const Role& role) {
   const Remains remains(role);
   const auto first = std::ranges::find_if(role.actions, [&](const Action& action) {
-    return is_backward(action.kind) ||
+    return is_backward(action.kind) || waits_for_backward(action) ||
            std::ranges::any_of(action.writes, [&](const Access& access) {
              return remains.has(access);
            });

@@ -20,8 +20,8 @@ int64_t cuda_free_memory(int device);  // bytes
 // What no other GPU of any node is called: its UUID, in hexadecimal digits.
 std::string cuda_device_id(int device);
 
-// Work of one device, in order, on a stream of its own, two streams beside it that
-// copy, and others for work that is ordered by marks alone. Calls only start work,
+// Work of one device, in order, on a stream of its own, and others beside it for work
+// that is ordered by marks alone. Calls only start work,
 // unless they say that they wait.
 //
 // Failure: CUDA's own errors come as c10::Error, one of memory as

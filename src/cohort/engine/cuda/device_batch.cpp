@@ -80,12 +80,6 @@ void DeviceBatch::fill(DeviceSlice& slice, int64_t step, const Batch& made) cons
   }
 }
 
-int64_t DeviceBatch::rows() const {
-  int64_t sum = 0;
-  for (const auto* slice : at_hand_) sum += slice->samples.count;
-  return sum;
-}
-
 bool DeviceBatch::is_usual() const {
   for (size_t i = 0; i < at_hand_.size(); ++i)
     if (at_hand_[i] != &usual_[i]) return false;

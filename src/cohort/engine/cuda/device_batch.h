@@ -35,7 +35,6 @@ class DeviceBatch {
   void load(int slice, int64_t step, const Batch& batch, bool whole = true);
 
   DeviceSlice& slice(int index) { return *at_hand_[index]; }
-  int64_t rows() const;  // of all slices
   bool is_usual() const;
 
  private:
