@@ -340,19 +340,22 @@ TEST_P(RelayedTensorsTest, ACapturedCallIsRefused) {
   });
 }
 
-// The first lane waits for a peer that comes late; the second does not. CUDA loads a
-// kernel when it is first used, and waits for all lanes then: so all are used before.
+// The first lane waits for a peer that comes late; the second does not. CUDA waits for
+// all lanes when it loads a kernel and when it gives memory: so both are used before.
 TEST_P(RelayedTensorsTest, OtherStreamsGoOnMeanwhile) {
   test::run_ranks(world(2), [](Communicator& comm, Store& store) {
-    const auto two = [] { return first(at::ones({1000}, on_gpu()).add(1)); };
-    EXPECT_EQ(two(), 2);
+    const at::Stream second = other_stream();
+    const auto two_on_second = [&] {
+      const c10::StreamGuard guard(second);
+      return first(at::ones({1000}, on_gpu()).add(1));
+    };
+    EXPECT_EQ(two_on_second(), 2);
     auto x = at::ones({1 << 20}, on_gpu());
     comm.all_reduce(x, ReduceOp::kSum).wait();
     Work late;
     if (comm.rank() == 0) {
       late = comm.all_reduce(x, ReduceOp::kSum);
-      const c10::StreamGuard guard(other_stream());
-      EXPECT_EQ(two(), 2);
+      EXPECT_EQ(two_on_second(), 2);
       EXPECT_FALSE(late.poll());
       store.set("went on", "");
     } else {

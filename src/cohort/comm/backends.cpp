@@ -138,4 +138,9 @@ std::unique_ptr<Communicator> connect(const World& world, Store& store,
   return find_backend(name, world).make(world, store, options);
 }
 
+std::vector<std::unique_ptr<Communicator>> connect_threads(
+    int ranks, std::chrono::milliseconds timeout) {
+  return make_local(ranks, timeout);
+}
+
 }  // namespace cohort

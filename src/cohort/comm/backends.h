@@ -49,4 +49,8 @@ std::vector<std::string> told_by_ranks(const World& world, Store& store,
 // the nearest name, or with what is available.
 const Backend& find_backend(std::string_view name, const World& world);
 
+// A world inside this process: a communicator for each of its threads.
+std::vector<std::unique_ptr<Communicator>> connect_threads(
+    int ranks, std::chrono::milliseconds timeout);
+
 }  // namespace cohort

@@ -121,12 +121,14 @@ void DeviceGroup::ask_host(const std::string& what, bool moves) {
 }
 
 void DeviceGroup::abort(const std::string& reason) {
+  const bool was_meant = !family_ || family_->why_stopped().empty();
   if (family_) family_->stop(reason);
   {
     const std::lock_guard lock(flights_mutex_);
     if (broken_) return;
     reason_ = reason;
     for (const auto& flight : flights_) {
+      if (!was_meant) break;  // what has landed says nothing
       try {
         if (flight.use_count() > 1 && flight->query()) flight->done = true;
       } catch (const std::exception&) {

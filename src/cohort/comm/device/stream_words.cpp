@@ -55,21 +55,6 @@ void StreamWords::check_abilities() const {
     throw ConfigError("the GPU cannot wait for words of 64 bits in streams");
 }
 
-void* StreamWords::map(void* pages, size_t bytes) const {
-  const c10::cuda::CUDAGuard guard(index_of(gpu_));
-  check_cuda("pages of the host",
-             cudaHostRegister(pages, bytes,
-                              cudaHostRegisterPortable | cudaHostRegisterMapped));
-  void* mapped = nullptr;
-  check_cuda("words of the host", cudaHostGetDevicePointer(&mapped, pages, 0));
-  return mapped;
-}
-
-void StreamWords::unmap(void* pages) const {
-  const c10::cuda::CUDAGuard guard(index_of(gpu_));
-  check_cuda("the end of words", cudaHostUnregister(pages));
-}
-
 StreamWords::Operation StreamWords::wait(uint64_t* word, uint64_t least) {
   Operation one{};
   one.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;

@@ -22,11 +22,6 @@ class StreamWords {
   // ConfigError where the GPU or its driver has no such operations.
   explicit StreamWords(int gpu);
 
-  // Memory of the host, page by page, as streams have it, and copies fast. ConfigError
-  // where it cannot be had.
-  void* map(void* pages, size_t bytes) const;
-  void unmap(void* pages) const;
-
   // What follows in the stream begins when the word is at least that. The difference
   // counts, as a signed number.
   static Operation wait(uint64_t* word, uint64_t least);

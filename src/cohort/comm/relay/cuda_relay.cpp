@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "cohort/comm/device/stream_words.h"
+#include "cohort/comm/mapped_pages.h"
 
 namespace cohort::relay_backend {
 namespace {
@@ -36,10 +37,12 @@ class CudaRelay final : public RelayDriver {
  public:
   explicit CudaRelay(int gpu) : gpu_(static_cast<c10::DeviceIndex>(gpu)), words_(gpu) {}
 
-  void* pin(void* pages, size_t bytes) override { return words_.map(pages, bytes); }
+  void* pin(void* pages, size_t bytes) override {
+    return map_pages(gpu_, pages, bytes);
+  }
   void unpin(void* pages) noexcept override {
     try {
-      words_.unmap(pages);
+      unmap_pages(gpu_, pages);
     } catch (const std::exception&) {
       // CUDA is of no use any more, and so are its pages.
     }

@@ -31,9 +31,9 @@ using device_comm::DeviceGroupOptions;
 // A replay of a captured call would tell the thread of nothing, so calls are not
 // captured.
 //
-// Failure: what the host's call throws breaks the group. abort(): the word is past all
-// numbers from then on, so lanes run on, also with what they are given later; what they
-// then compute means nothing.
+// Failure: what the host's call throws breaks the group. abort(): when the call under
+// way has ended the word is past all numbers, so lanes run on, also with what they are
+// given later; what they then compute means nothing.
 class RelayGroup final : public device_comm::DeviceGroup {
  public:
   // Collective, over `host`. ConfigError where the device cannot.

@@ -11,6 +11,7 @@
 
 #include "cohort/comm/device/patience.h"
 #include "cohort/comm/device/stream_words.h"
+#include "cohort/comm/mapped_pages.h"
 
 namespace cohort::window_backend {
 namespace {
@@ -72,9 +73,9 @@ class CudaWindows final : public WindowDriver {
   }
 
   uint64_t* map(uint64_t* pages, size_t bytes) override {
-    return static_cast<uint64_t*>(words_.map(pages, bytes));
+    return static_cast<uint64_t*>(map_pages(gpu_, pages, bytes));
   }
-  void unmap(uint64_t* pages) override { words_.unmap(pages); }
+  void unmap(uint64_t* pages) override { unmap_pages(gpu_, pages); }
 
   void give(std::span<uint64_t* const> words) override {
     std::vector<StreamWords::Operation> all;

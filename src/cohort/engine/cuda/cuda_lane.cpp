@@ -128,10 +128,11 @@ class Lane final : public CudaLane {
   }
 
   // One kernel where LibTorch can compile it, a hundred where it cannot.
-  Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) override {
+  Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t first,
+                     int64_t count) override {
     if (compiles_) {
       try {
-        const Tensor index = at::arange(count, streams.options());
+        const Tensor index = at::arange(first, first + count, streams.options());
         return at::cuda::CompileAndLaunchKernel(
             kRandomBits, "random_bits", 1, {streams.unsqueeze(1), index.unsqueeze(0)},
             {static_cast<int64_t>(seed)}, /*return_by_ref=*/false)[0];
@@ -139,7 +140,7 @@ class Lane final : public CudaLane {
         compiles_ = false;
       }
     }
-    return cohort::random_bits(streams, seed, count);
+    return cohort::random_bits(streams, seed, first, count);
   }
 
   int64_t peak_bytes() const override {
@@ -230,6 +231,12 @@ std::string cuda_device_id(int device) {
     id += {kDigits[byte >> 4], kDigits[byte & 15]};
   }
   return id;
+}
+
+std::string cuda_device_name(int device) {
+  cudaDeviceProp properties{};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  return properties.name;
 }
 
 std::unique_ptr<CudaLane> make_cuda_lane(int device) {

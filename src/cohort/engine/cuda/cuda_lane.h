@@ -19,6 +19,7 @@ int cuda_device_count();               // 0 where there is none
 int64_t cuda_free_memory(int device);  // bytes
 // What no other GPU of any node is called: its UUID, in hexadecimal digits.
 std::string cuda_device_id(int device);
+std::string cuda_device_name(int device);  // of its kind: "NVIDIA H200"
 
 // Work of one device, in order, on a stream of its own, and others beside it for work
 // that is ordered by marks alone. Calls only start work,
@@ -70,7 +71,8 @@ class CudaLane {
   virtual bool wait_at_most(std::chrono::milliseconds time) = 0;
 
   // As in core/random.h, of the device of the lane.
-  virtual Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) = 0;
+  virtual Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t first,
+                             int64_t count) = 0;
 
   // The most memory of the device that tensors of this process ever took at once.
   virtual int64_t peak_bytes() const = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/user_cache.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/device_compiler.h"
 #include "cohort/engine/cuda/device_kernels.h"
@@ -54,7 +55,8 @@ class CudaLauncher final : public KernelLauncher {
   // hold it longer than this lives.
   int load(const KernelProgram& program) override {
     const c10::cuda::CUDAGuard guard(device_);
-    const std::string code = compiler_->compile_once(program, gpu_, kernel_cache());
+    const std::string code =
+        compiler_->compile_once(program, gpu_, user_cache("kernels"));
     cudaLibrary_t library = nullptr;
     C10_CUDA_CHECK(cudaLibraryLoadData(&library, code.data(), nullptr, nullptr, 0,
                                        nullptr, nullptr, 0));

@@ -11,6 +11,12 @@
 namespace cohort {
 namespace {
 
+// From pinned memory a copy needs not wait for the device.
+Tensor pinned_copy(const Tensor& tensor, at::Device device) {
+  const bool moves = device.is_cuda() && tensor.is_cpu();
+  return moves && !tensor.is_pinned() ? tensor.pin_memory() : tensor;
+}
+
 bool same_shapes(const Batch& a, const Batch& b) {
   return a.count == b.count &&
          std::ranges::equal(a.fields, b.fields, [](const auto& x, const auto& y) {
@@ -20,13 +26,11 @@ bool same_shapes(const Batch& a, const Batch& b) {
 
 }  // namespace
 
-// Pinned under the device's context, which must not be that of another GPU.
+// Under the device's context, which must not be that of another GPU.
 Batch pinned(Batch batch, at::Device device) {
   if (!device.is_cuda()) return batch;
   const c10::DeviceGuard guard(device);
-  for (auto& field : batch.fields)
-    if (field.second.is_cpu() && !field.second.is_pinned())
-      field.second = field.second.pin_memory();
+  for (auto& field : batch.fields) field.second = pinned_copy(field.second, device);
   return batch;
 }
 
@@ -60,9 +64,8 @@ Tensor DeviceBatch::room_for(const std::string& field, const Tensor& given) cons
       given.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
 }
 
-void DeviceBatch::fill(DeviceSlice& slice, int64_t step, const Batch& made) const {
+void DeviceBatch::fill(DeviceSlice& slice, int64_t step, const Batch& batch) const {
   const c10::NoGradGuard no_grad;
-  const Batch batch = pinned(made, device_);
   if (!slice.keys) {
     for (const auto& [name, given] : batch.fields)
       slice.samples.fields[name] = room_for(name, given);
@@ -72,7 +75,7 @@ void DeviceBatch::fill(DeviceSlice& slice, int64_t step, const Batch& made) cons
   slice.samples.ids = batch.ids;
   slice.keys->begin(step, batch.ids);
   for (auto& [name, there] : slice.samples.fields) {
-    const Tensor given = batch.at(name);
+    const Tensor given = pinned_copy(batch.at(name), device_);
     // Rounded and reordered on the device: it is faster at that.
     const bool changes = there.scalar_type() != given.scalar_type() || there.dim() == 4;
     there.copy_(changes ? given.to(device_, /*non_blocking=*/true) : given,

@@ -38,7 +38,7 @@ class DeviceBatch {
   bool is_usual() const;
 
  private:
-  void fill(DeviceSlice& slice, int64_t step, const Batch& made) const;
+  void fill(DeviceSlice& slice, int64_t step, const Batch& batch) const;
   Tensor room_for(const std::string& field, const Tensor& given) const;
 
   CudaLane& lane_;

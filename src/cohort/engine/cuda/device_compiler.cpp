@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <utility>
@@ -185,19 +184,6 @@ std::string DeviceCompiler::compile_once(const KernelProgram& program,
   std::string code = compile(program, gpu);
   write_cached(path, code);
   return code;
-}
-
-std::filesystem::path kernel_cache() {
-  const auto folder = [](const char* name) -> std::filesystem::path {
-    const char* const value = std::getenv(name);
-    return value ? value : "";
-  };
-  if (const auto own = folder("COHORT_CACHE"); !own.empty()) return own / "kernels";
-  auto caches = folder("XDG_CACHE_HOME");
-  if (caches.empty()) caches = folder("HOME");
-  if (caches.empty()) return {};
-  if (folder("XDG_CACHE_HOME").empty()) caches /= ".cache";
-  return caches / "cohort" / "kernels";
 }
 
 }  // namespace cohort

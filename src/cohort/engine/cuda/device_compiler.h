@@ -46,8 +46,4 @@ class DeviceCompiler {
   std::unique_ptr<Library> library_;
 };
 
-// Where this user keeps compiled kernels: kernels/ in COHORT_CACHE, or in cohort/ of
-// XDG_CACHE_HOME or ~/.cache. Empty if none of them is known.
-std::filesystem::path kernel_cache();
-
 }  // namespace cohort

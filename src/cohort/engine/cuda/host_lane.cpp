@@ -25,8 +25,9 @@ class HostLane final : public CudaLane {
   void wait() override {}
   void wait_for_device() override {}
   bool wait_at_most(std::chrono::milliseconds) override { return true; }
-  Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) override {
-    return cohort::random_bits(streams, seed, count);
+  Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t first,
+                     int64_t count) override {
+    return cohort::random_bits(streams, seed, first, count);
   }
   int64_t peak_bytes() const override { return 0; }
 };

@@ -11,6 +11,7 @@ bool cuda_is_built() { return false; }
 int cuda_device_count() { return 0; }
 int64_t cuda_free_memory(int) { return 0; }
 std::string cuda_device_id(int) { return ""; }
+std::string cuda_device_name(int) { return ""; }
 
 namespace {
 

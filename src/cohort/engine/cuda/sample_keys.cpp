@@ -26,8 +26,8 @@ void SampleKeys::send(const std::string& operation, StepUpload& memory) const {
   memory.send(at::from_blob(streams.data(), memory.there().sizes(), at::kLong));
 }
 
-Tensor SampleKeys::bits(const std::string& operation, int64_t count) {
-  return lane_.random_bits(streams(operation), seed_, count);
+Tensor SampleKeys::bits(const std::string& operation, int64_t first, int64_t count) {
+  return lane_.random_bits(streams(operation), seed_, first, count);
 }
 
 Tensor SampleKeys::streams(const std::string& operation) {

@@ -22,7 +22,7 @@ class SampleKeys final : public DeviceRandom {
   // Starts the transfer of the keys of that step's samples; as many as before.
   void begin(int64_t step, std::vector<int64_t> ids);
 
-  Tensor bits(const std::string& operation, int64_t count) override;
+  Tensor bits(const std::string& operation, int64_t first, int64_t count) override;
 
  private:
   Tensor streams(const std::string& operation);
