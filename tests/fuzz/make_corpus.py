@@ -185,6 +185,25 @@ def cifar10_seeds():
     yield "class-11", b"\x0b" + record[1:]
 
 
+def tokens_seeds():
+    def llmc(tokens, magic=20240520, version=1, count=None):
+        count = len(tokens) if count is None else count
+        return struct.pack("<256i", magic, version, count, *[0] * 253) + plain(tokens)
+
+    def plain(tokens):
+        return struct.pack(f"<{len(tokens)}H", *tokens)
+
+    yield "llmc", llmc([1, 2, 50256])
+    yield "plain", plain([1, 2, 3])
+    yield "empty", b""
+    yield "odd", b"abc"
+    yield "short_header", llmc([])[:100]
+    yield "other_version", llmc([1], version=7)
+    yield "too_many", llmc([1, 2], count=2**31 - 1)
+    yield "negative", llmc([1, 2], count=-2)
+    yield "beyond", plain([1, 65535])
+
+
 # ---- Runs --------------------------------------------------------------------------
 def history_seeds():
     # [kind, length, body]: the target adds the hashes.

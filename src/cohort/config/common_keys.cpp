@@ -99,6 +99,21 @@ void add_step(Keys& keys) {
                {.lowest = 0});
 }
 
+void add_pipeline(Keys& keys) {
+  keys.add_choice("pipeline.schedule", "1f1b",
+                  {"gpipe", "1f1b", "interleaved", "zero-bubble"},
+                  "the order in which the stages of a pipeline take their slices")
+      .add_int("pipeline.virtual", 0,
+               "stages at each place of an interleaved pipeline; 0: 2 of them, and 1 "
+               "with other schedules",
+               {.lowest = 0})
+      .add_string("pipeline.cut", "auto",
+                  "blocks of each stage, such as 0-3,4-7; auto: balanced by their cost")
+      .add_string("pipeline.speeds", "",
+                  "how fast the places of a pipeline are beside one another, such as "
+                  "1,1,2; empty: all alike");
+}
+
 void add_precision(Keys& keys) {
   const std::vector<std::string> dtypes = {"auto", "float32", "bf16", "fp16"};
   keys.add_choice("dtype.reduce", "auto", dtypes,
@@ -122,6 +137,9 @@ void add_data_and_model(Keys& keys) {
       .add_int("model.depth", 0, "0: the recipe's own", {.lowest = 0})
       .add_float("model.dropout", -1, "share of values dropped; -1: the recipe's own",
                  {.lowest = -1, .highest = 1, .below_highest = true})
+      .add_bool("model.sequence_parallel", true,
+                "tp > 1: between layers that are cut, each rank has a part of every "
+                "sequence")
       .add_string("model.weights", "",
                   "safetensors file with the initial weights; empty: random ones");
 }
@@ -166,6 +184,7 @@ Keys common_keys() {
   add_optim(keys);
   add_schedule(keys);
   add_step(keys);
+  add_pipeline(keys);
   add_precision(keys);
   add_data_and_model(keys);
   add_output(keys);

@@ -255,6 +255,7 @@ optim: {name: adamw, lr: 1, momentum: 0, nesterov: true, weight_decay: 0.1, beta
 schedule: {name: cosine, warmup_steps: 6, scale: sqrt, reference_batch: 12,
            total_steps: 13, step_every: 14, gamma: 0.5, decay_steps: 15, floor: 0.1}
 step: {recompute: true, prefetch: 2, offload: optimizer, bucket_bytes: 1M}
+pipeline: {schedule: interleaved, virtual: 2, cut: "0,1", speeds: "1,2"}
 memory: {limit: 8G}
 nan: skip
 drift: {every_steps: 0}
@@ -262,7 +263,8 @@ dtype: {reduce: bf16, accumulate: float32}
 tf32: true
 loss_scale: {initial: 1024, growth_steps: 100}
 data: {dir: d, normalize: true, synthetic: true}
-model: {width: 7, depth: 8, dropout: 0.5, weights: w.safetensors}
+model: {width: 7, depth: 8, dropout: 0.5, sequence_parallel: false,
+        weights: w.safetensors}
 checkpoint: {dir: c, every_steps: 9, keep: 10, async: false, keep_every: 11, best: 2,
              metric: accuracy, memory: 1G}
 log: {every_steps: 11}
@@ -292,11 +294,13 @@ TEST(CommonKeys, HaveTheDocumentedDefaults) {
       R"("schedule.scale":"none","schedule.reference_batch":0,)"
       R"("step.recompute":"none","step.prefetch":1,"step.offload":"none",)"
       R"("step.bucket_bytes":"25M","memory.limit":"","nan":"stop",)"
-      R"("drift.every_steps":100,"dtype.reduce":"auto","dtype.accumulate":"auto",)"
+      R"("drift.every_steps":100,"pipeline.schedule":"1f1b","pipeline.virtual":0,)"
+      R"("pipeline.cut":"auto","pipeline.speeds":"",)"
+      R"("dtype.reduce":"auto","dtype.accumulate":"auto",)"
       R"("tf32":false,"loss_scale.initial":65536.0,"loss_scale.growth_steps":2000,)"
       R"("data.dir":"","data.normalize":false,)"
       R"("data.synthetic":false,"model.width":0,"model.depth":0,"model.dropout":-1.0,)"
-      R"("model.weights":"","checkpoint.dir":"",)"
+      R"("model.sequence_parallel":true,"model.weights":"","checkpoint.dir":"",)"
       R"("checkpoint.every_steps":0,"checkpoint.keep":3,"checkpoint.keep_every":0,)"
       R"("checkpoint.best":0,"checkpoint.metric":"loss","checkpoint.async":true,)"
       R"("checkpoint.memory":"","snapshot.every_steps":10,)"

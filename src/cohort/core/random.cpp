@@ -68,14 +68,78 @@ uint64_t join_words(uint32_t low, uint32_t high) {
 float to_float(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 double to_double(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
+// Logarithm, sine and cosine of additions, products and quotients alone: those of a C
+// library differ in their last bit between machines. Correct to 1e-15 of the result.
+//
+// a0 + z a1 + z^2 a2 + ...
+template <size_t N>
+double polynomial(double z, const std::array<double, N>& a) {
+  double sum = a[N - 1];
+  for (size_t i = N - 1; i-- > 0;) sum = std::fma(sum, z, a[i]);
+  return sum;
+}
+
+// For u in (0, 1]: u = m 2^e with m near 1, and log(m) = 2 artanh(s), s = (m - 1)/(m +
+// 1).
+double portable_log(double u) {
+  constexpr std::array<double, 11> kOdd = {1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,
+                                           1.0 / 9,  1.0 / 11, 1.0 / 13, 1.0 / 15,
+                                           1.0 / 17, 1.0 / 19, 1.0 / 21};
+  int exponent = 0;
+  double m = std::frexp(u, &exponent);
+  if (m < std::numbers::sqrt2 / 2) {
+    m *= 2;
+    --exponent;
+  }
+  const double s = (m - 1) / (m + 1);
+  return std::fma(exponent, std::numbers::ln2, 2 * s * polynomial(s * s, kOdd));
+}
+
+// Cosine and sine of a whole turn times x in [0, 1): by quarter turns, and Taylor's
+// series for what is left, at most an eighth.
+std::array<double, 2> portable_turn(double x) {
+  constexpr std::array<double, 9> kCos = {1.0,
+                                          -1.0 / 2,
+                                          1.0 / 24,
+                                          -1.0 / 720,
+                                          1.0 / 40320,
+                                          -1.0 / 3628800,
+                                          1.0 / 479001600,
+                                          -1.0 / 87178291200,
+                                          1.0 / 20922789888000};
+  constexpr std::array<double, 9> kSin = {1.0,
+                                          -1.0 / 6,
+                                          1.0 / 120,
+                                          -1.0 / 5040,
+                                          1.0 / 362880,
+                                          -1.0 / 39916800,
+                                          1.0 / 6227020800,
+                                          -1.0 / 1307674368000,
+                                          1.0 / 355687428096000};
+  const double quarter = std::floor(std::fma(x, 4, 0.5));
+  const double angle = 2 * std::numbers::pi * std::fma(quarter, -0.25, x);
+  const double cosine = polynomial(angle * angle, kCos);
+  const double sine = angle * polynomial(angle * angle, kSin);
+  switch (static_cast<int>(quarter) % 4) {
+    case 0:
+      return {cosine, sine};
+    case 1:
+      return {-sine, cosine};
+    case 2:
+      return {-cosine, -sine};
+    default:
+      return {sine, -cosine};
+  }
+}
+
 // Elements 2b and 2b + 1 of the normal stream. Box and Muller 1958; 1 - u is in
 // (0, 1], so that the logarithm is finite.
 std::array<double, 2> normal_pair(const RandomKey& key, uint64_t b) {
   const auto words = block(key, b);
   const double u = 1.0 - to_double(join_words(words[0], words[1]));
-  const double angle = 2 * std::numbers::pi * to_double(join_words(words[2], words[3]));
-  const double radius = std::sqrt(-2 * std::log(u));
-  return {radius * std::cos(angle), radius * std::sin(angle)};
+  const auto [cosine, sine] = portable_turn(to_double(join_words(words[2], words[3])));
+  const double radius = std::sqrt(-2 * portable_log(u));
+  return {radius * cosine, radius * sine};
 }
 
 // Both round down instead of up to `hi`, which the range excludes.
@@ -189,15 +253,16 @@ void random_bits(const RandomKey& key, uint64_t first, std::span<uint32_t> out) 
 
 // Words are the lower halves of int64. A product wraps around, but its 64 bits are
 // those of the unsigned one.
-Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) {
+Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t first, int64_t count) {
   const c10::NoGradGuard no_grad;
   constexpr int64_t kWord = 0xFFFFFFFF;
   const auto low = [](const Tensor& x) { return at::bitwise_and(x, kWord); };
   const auto high = [](const Tensor& x) {
     return at::bitwise_right_shift(x, 32).bitwise_and_(kWord);
   };
-  Tensor c0 = at::arange((count + 3) / 4, streams.options()).unsqueeze(0);
-  Tensor c1 = at::zeros({1, 1}, streams.options());
+  const Tensor blocks =
+      at::arange(first / 4, (first + count + 3) / 4, streams.options()).unsqueeze(0);
+  Tensor c0 = low(blocks), c1 = high(blocks);
   Tensor c2 = low(streams).unsqueeze(1), c3 = high(streams).unsqueeze(1);
   auto k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -211,7 +276,7 @@ Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t count) {
   }
   return at::stack(at::broadcast_tensors({c0, c1, c2, c3}), -1)
       .flatten(1)
-      .narrow(1, 0, count);
+      .narrow(1, first % 4, count);
 }
 
 uint64_t random_bits64(const RandomKey& key, uint64_t i) {
