@@ -59,6 +59,12 @@ struct InnerCall {
 
 std::string_view name_of(InnerCall::Op op);
 
+// All of a block's backward, or one of its two parts.
+constexpr bool is_backward(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput ||
+         kind == ActionKind::kBackwardWeight;
+}
+
 // The pair (loss sum, count) is reduced like a bucket; this is its number.
 inline constexpr int kLossBucket = -1;
 

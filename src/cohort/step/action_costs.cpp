@@ -35,7 +35,7 @@ bool link_crosses_nodes(const Schedule& schedule, const Channel& link, int per_n
   return false;
 }
 
-// Of a bucket's state, what kernels of a device reach there.
+// What of a bucket's state kernels of a device reach in the host's memory.
 double bytes_on_host(const Schedule& schedule, int bucket) {
   double bytes = 0;
   if (schedule.computes_in == Buffer::Place::kHost) return bytes;

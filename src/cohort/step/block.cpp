@@ -7,6 +7,19 @@
 #include "cohort/core/error.h"
 
 namespace cohort {
+namespace {
+
+// Each once, though blocks may share them: calls `visit` with the first that has it.
+template <typename Visit>
+void for_each_parameter(const Chain& chain, const Visit& visit) {
+  std::set<const void*> seen;
+  for (const auto& block : chain.blocks)
+    for (size_t i = 0; i < block->parameters().size(); ++i)
+      if (seen.insert(block->parameters()[i].tensor.unsafeGetTensorImpl()).second)
+        visit(*block, i);
+}
+
+}  // namespace
 
 void add_fields(std::span<const std::string> more, std::vector<std::string>& fields) {
   for (const auto& field : more)
@@ -34,13 +47,32 @@ Values cut_graph(const Values& values, bool needs_gradient) {
   return cut;
 }
 
+TensorSpec parameter_spec(const Block& block, size_t index) {
+  const auto& [name, tensor] = block.parameters()[index];
+  TensorSpec spec = spec_of(name, tensor);
+  const auto cuts = block.cuts();
+  if (cuts.empty() || cuts[index].is_whole()) return spec;
+  spec.shape = cuts[index].shape;
+  spec.box = cuts[index].box;
+  spec.end = spec.box_numel();
+  COHORT_CHECK(spec.end <= tensor.numel(), name, ": a tensor of ", tensor.numel(),
+               " elements for ", spec.end, " of the whole");
+  return spec;
+}
+
 std::vector<NamedTensor> Chain::parameters() const {
   std::vector<NamedTensor> all;
-  std::set<const void*> seen;  // blocks may share parameters
-  for (const auto& block : blocks)
-    for (const auto& parameter : block->parameters())
-      if (seen.insert(parameter.tensor.unsafeGetTensorImpl()).second)
-        all.push_back(parameter);
+  for_each_parameter(*this, [&](const Block& block, size_t index) {
+    all.push_back(block.parameters()[index]);
+  });
+  return all;
+}
+
+std::vector<TensorSpec> Chain::parameter_specs() const {
+  std::vector<TensorSpec> all;
+  for_each_parameter(*this, [&](const Block& block, size_t index) {
+    all.push_back(parameter_spec(block, index));
+  });
   return all;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "cohort/core/tensor.h"
 #include "cohort/step/block_call.h"
+#include "cohort/step/tensor_spec.h"
 
 namespace cohort {
 
@@ -25,11 +27,20 @@ struct Statistic {
   int slice = 0;          // counted within the rank
 };
 
+// What makes a parameter's gradient later, by the target that it will then be written
+// to.
+struct GradTarget;
+using LaterGradients = std::map<const GradTarget*, std::function<void()>>;
+
 // Where the gradient of a parameter may be written directly, so that it is born in
 // its bucket. Undefined: nowhere, return it as usual.
 struct GradTarget {
   Tensor view;
   bool accumulate = false;  // add to what is there, from earlier slices
+  // In a backward of two parts: whoever can make the gradient without the graph leaves
+  // here how, and returns none. Before that is called, the target is filled in. Null:
+  // now or never.
+  LaterGradients* later = nullptr;
 };
 
 // A target that is filled in before the backward that writes to it: while slices are
@@ -49,9 +60,9 @@ class GradSink {
 class DeviceRandom {
  public:
   virtual ~DeviceRandom() = default;
-  // random_bits(RandomKey::of_sample(...), i) for i below `count`, a row a sample,
-  // int64.
-  virtual Tensor bits(const std::string& operation, int64_t count) = 0;
+  // random_bits(RandomKey::of_sample(...), i) for `count` numbers i from `first` on, a
+  // row a sample, int64.
+  virtual Tensor bits(const std::string& operation, int64_t first, int64_t count) = 0;
 };
 
 enum class Phase { kTrain, kEvaluate };
@@ -69,6 +80,17 @@ struct Context {
   DeviceRandom* random = nullptr;  // null: the host draws, by the fields above
   std::vector<Statistic>* statistics = nullptr;  // null: not kept
   BlockCalls* calls = nullptr;                   // null: there is nobody else
+};
+
+// What a rank has of a parameter of which tensor-parallel ranks have different parts.
+struct ParameterCut {
+  std::vector<int64_t> shape;  // of the whole parameter; empty: the rank has all of it
+  // Its elements begin the rank's tensor, in order. What follows them is padding, there
+  // so that ranks have tensors of one shape: it is zero, has no gradient, and is no
+  // state.
+  TensorBox box = {};
+
+  bool is_whole() const { return shape.empty(); }
 };
 
 // The unit of sharding, recompute, offload and pipeline cut.
@@ -89,6 +111,10 @@ class Block {
   // of the block; the engine may move their storage.
   virtual std::span<const NamedTensor> parameters() const = 0;
   virtual std::span<const NamedTensor> buffers() const = 0;
+  // By parameter: what the tensor is of it. None: all are whole. Parts of one parameter
+  // have one cut and one shape on all tensor-parallel ranks; what is whole has the same
+  // gradient on all of them.
+  virtual std::span<const ParameterCut> cuts() const { return {}; }
 
   // The fields of a batch that forward takes, behind the values of the block before: a
   // first block takes nothing else. They have no gradient. The same for the life of the
@@ -110,6 +136,14 @@ struct WeightedLoss {
   Tensor sum;          // a scalar that requires grad
   double count = 0;    // samples or tokens that `sum` adds up
   double correct = 0;  // of them, how many a classifier got right (evaluation only)
+  // Where the count follows from what a batch holds: a scalar beside `sum`, so that
+  // nobody waits for a device, and a step that is replayed counts anew. `count` then
+  // says nothing.
+  Tensor counted = {};
+
+  double count_here() const {  // waits for a device
+    return counted.defined() ? counted.item<double>() : count;
+  }
 };
 
 // What a run tells of a model besides its loss and its samples per second.
@@ -136,6 +170,9 @@ struct Loss {
 // own, which ends where the block begins.
 Values cut_graph(const Values& values, bool needs_gradient);
 
+// A parameter of the block as the state has it: the whole it is of, and which part.
+TensorSpec parameter_spec(const Block& block, size_t index);
+
 // Adds those that are not there yet.
 void add_fields(std::span<const std::string> more, std::vector<std::string>& fields);
 
@@ -146,6 +183,7 @@ struct Chain {
 
   std::vector<NamedTensor> parameters() const;
   std::vector<NamedTensor> buffers() const;
+  std::vector<TensorSpec> parameter_specs() const;  // in the order of parameters()
   // What blocks take of a batch, each field once; and what blocks and loss take.
   std::vector<std::string> block_fields() const;
   std::vector<std::string> fields() const;

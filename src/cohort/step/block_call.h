@@ -20,10 +20,13 @@ struct BlockCall {
   When when = When::kForward;
   AxisSet axes = kDataAxes;  // with the ranks that differ along these alone
   InnerCall::Op op = InnerCall::Op::kAllReduce;
-  at::ScalarType dtype = at::kFloat;
-  int64_t numel = 0;       // of what a rank gives
-  int64_t per_sample = 0;  // further elements for each sample of the slice
+  at::ScalarType dtype = at::kFloat;  // Undefined: that of the block's weights
+  int64_t numel = 0;                  // of what a rank gives
+  int64_t per_sample = 0;             // further elements for each sample of the slice
 
+  at::ScalarType dtype_for(at::ScalarType weights) const {
+    return dtype == at::ScalarType::Undefined ? weights : dtype;
+  }
   int64_t numel_for(int64_t samples) const { return numel + per_sample * samples; }
   std::string text(int64_t samples) const;  // "AllReduce of 18 Double over dp"
   bool operator==(const BlockCall&) const = default;

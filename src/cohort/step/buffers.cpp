@@ -23,13 +23,25 @@ std::map<int, size_t> last_adders(const std::vector<Action>& actions, int slice)
   return last;
 }
 
+// By bucket: gradients are born at several places, and a slot is the same at all.
+std::vector<bool> shared_buckets(const Schedule& schedule) {
+  std::vector<std::set<int>> places(schedule.buckets.size());
+  for (const auto& role : schedule.roles)
+    for (const auto& [bucket, action] : last_adders(role.actions, 0))
+      places[bucket].insert(schedule.mesh.coordinate(role.ranks[0], Axis::kPipe));
+  std::vector<bool> shared;
+  for (const auto& those : places) shared.push_back(those.size() > 1);
+  return shared;
+}
+
 // The slots of the buckets of one place, as the first slice of its list needs them; all
-// slices are alike. Returns how many take memory: none where each gradient has its own.
-int assign_slots(Schedule& schedule, const std::vector<Action>& actions, int distance) {
+// slices are alike. Those that are `shared` have the first `slots`, and keep them.
+// Returns how many take memory: none where each gradient has its own.
+int assign_slots(Schedule& schedule, const std::vector<Action>& actions, int distance,
+                 const std::vector<bool>& shared, int slots) {
   const auto last = last_adders(actions, 0);
-  std::vector<bool> has_slot(schedule.buckets.size(), false);
+  std::vector<bool> has_slot = shared;
   std::deque<int> retired;
-  int slots = 0;
   bool turns = false;
   for (size_t i = 0; i < actions.size(); ++i) {
     if (actions[i].slice != 0 || actions[i].block == kNone) continue;
@@ -45,7 +57,7 @@ int assign_slots(Schedule& schedule, const std::vector<Action>& actions, int dis
         slot = again ? retired.front() : slots++;
         if (again) retired.pop_front();
       }
-      if (last.at(bucket) == i) ended.push_back(slot);
+      if (last.at(bucket) == i && !shared[bucket]) ended.push_back(slot);
     }
     retired.insert(retired.end(), ended.begin(), ended.end());
   }
@@ -54,11 +66,16 @@ int assign_slots(Schedule& schedule, const std::vector<Action>& actions, int dis
 
 // The most of any place.
 int assign_slots(Schedule& schedule, int distance) {
+  const std::vector<bool> shared = shared_buckets(schedule);
+  int kept = 0;
+  for (size_t i = 0; i < shared.size(); ++i)
+    if (shared[i]) schedule.buckets[i].slot = kept++;
   std::set<int> done;  // places
   int most = 0;
   for (const auto& role : schedule.roles)
     if (done.insert(schedule.mesh.coordinate(role.ranks[0], Axis::kPipe)).second)
-      most = std::max(most, assign_slots(schedule, role.actions, distance));
+      most =
+          std::max(most, assign_slots(schedule, role.actions, distance, shared, kept));
   return most;
 }
 

@@ -219,7 +219,7 @@ TEST(Checker, ElasticNeedsAVote) {
   EXPECT_THAT(refusal(made(c), {.elastic = true}), HasSubstr("Vote"));
   EXPECT_THAT(
       refusal(made({c.layout, {.slices = 2, .vote = true}}), {.elastic = true}),
-      HasSubstr("R9: needs Folded of action 10, for which the Vote does not wait"));
+      HasSubstr("R9: needs Folded of action 12, for which the Vote does not wait"));
   EXPECT_EQ(
       refusal(made({c.layout, {.slices = 2, .elastic = true}}), {.elastic = true}),
       "accepted");

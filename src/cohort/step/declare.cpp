@@ -110,7 +110,9 @@ void Declarer::backward(Action& action) {
 
 void Declarer::backward_weight(Action& action) {
   versions_.read(action, What::kDeferred, action.block, action.slice);
-  read_parameters(action);
+  // It computes without them: those that are whole for a while alone need not be.
+  for (const int bucket : action.buckets)
+    if (!facts_.cut.contains(bucket)) versions_.read(action, What::kWhole, bucket);
   add_to_gradients(action);
 }
 

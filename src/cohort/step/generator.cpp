@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/step/generator.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -8,7 +9,7 @@
 #include "cohort/step/buckets.h"
 #include "cohort/step/buffers.h"
 #include "cohort/step/derive.h"
-#include "cohort/step/generators/generators.h"
+#include "cohort/step/generators/composers.h"
 #include "cohort/step/memory_plan.h"
 #include "cohort/step/stages.h"
 
@@ -37,9 +38,6 @@ constexpr Generator kGenerators[] = {
 };
 
 void check_layout(const Layout& layout, const GeneratorOptions& options) {
-  if (layout.tp != 1)
-    throw ConfigError(text("[step] layout ", layout.text(),
-                           ": tp comes with a later release; legal now: dp and pp"));
   if (layout.replicate > 1 && layout.shard == 0)
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": replicate is for sharded state; legal: shard=1, 2 or 3 "
@@ -62,15 +60,25 @@ Mesh make_mesh(Layout layout) {
   return Mesh(layout);
 }
 
+// Not every rank has all of the model.
+bool has_parts(const Mesh& mesh) {
+  return mesh.size(AxisSet{Axis::kPipe, Axis::kTensor}) > 1;
+}
+
 std::vector<Group> make_groups(const Mesh& mesh, bool meets_alone) {
   std::vector<Group> groups;
-  if (mesh.size(Axis::kPipe) > 1)
-    groups.push_back({.name = "all", .axes = AxisSet{Axis::kPipe} | kDataAxes});
+  AxisSet all = kDataAxes;
+  for (const Axis axis : {Axis::kPipe, Axis::kTensor})
+    if (mesh.size(axis) > 1) all = all | AxisSet{axis};
+  if (has_parts(mesh)) groups.push_back({.name = "all", .axes = all});
   if (mesh.size(kDataAxes) > 1 || meets_alone)
     groups.push_back({.name = "dp", .axes = kDataAxes});
-  if (mesh.size(Axis::kReplicate) == 1) return groups;
-  groups.push_back({.name = "shard", .axes = {Axis::kCut}});
-  groups.push_back({.name = "replicate", .axes = {Axis::kReplicate}});
+  if (mesh.size(Axis::kReplicate) > 1) {
+    groups.push_back({.name = "shard", .axes = {Axis::kCut}});
+    groups.push_back({.name = "replicate", .axes = {Axis::kReplicate}});
+  }
+  if (mesh.size(Axis::kTensor) > 1)
+    groups.push_back({.name = "tp", .axes = kTensorAxis});
   return groups;
 }
 
@@ -97,31 +105,48 @@ void add_mirrors(Schedule& schedule) {
 }
 
 // Outputs one way, gradients the other; and sums of gradients round the ring, to
-// whoever holds a second copy.
+// whoever holds a second copy. Round the ring goes all of it where the last place has
+// a next stage: the first place's.
 void add_links(Schedule& schedule) {
   const int places = schedule.mesh.size(Axis::kPipe);
+  const bool ring = static_cast<int>(schedule.stages.size()) > places;
   const auto link = [&](int from, int to) {
     schedule.channels.push_back({.kind = Channel::Kind::kLink, .from = from, .to = to});
   };
-  for (int p = 0; p + 1 < places; ++p) link(p, p + 1);
-  for (int p = 1; p < places; ++p) link(p, p - 1);
+  const int links = ring ? places : places - 1;
+  for (int p = 0; p < links; ++p) link(p, (p + 1) % places);
+  for (int p = 0; p < links; ++p) link((p + 1) % places, p);
   if (has_mirrors(schedule) && mirror_axis(schedule) == Axis::kPipe)
     for (int p = 0; p < places; ++p) link(p, (p + 1) % places);
 }
 
-// A parameter that blocks share must be at one place.
-void check_tied(std::span<const BlockSpec> blocks, const Schedule& schedule) {
-  std::map<std::string, int> first;  // place, by parameter
-  for (int b = 0; b < static_cast<int>(blocks.size()); ++b)
-    for (const auto& parameter : blocks[b].parameters) {
-      const int here = schedule.place_of_block(b);
-      const auto [it, fresh] = first.emplace(parameter.name, here);
-      if (!fresh && it->second != here)
-        throw ConfigError(text("[step] ", parameter.name, " is used by stages ",
-                               it->second, " and ", here,
-                               " of the pipeline; legal: by blocks of one stage, as "
-                               "with fewer of them"));
-    }
+// Places that have a parameter together are a group, for the sum of its gradients.
+void add_tied_groups(Schedule& schedule) {
+  for (size_t i = 0; i < schedule.buckets.size(); ++i) {
+    const auto places = places_of(schedule, schedule.buckets[i]);
+    const bool known = std::ranges::any_of(
+        schedule.groups, [&](const Group& group) { return group.places == places; });
+    if (places.size() > 1 && !known)
+      schedule.groups.push_back(
+          {.name = text("tied", i), .axes = {Axis::kPipe}, .places = places});
+  }
+}
+
+// Uses add up in their order, which places of several cannot keep.
+void check_tied(const Schedule& schedule) {
+  for (size_t i = 0; schedule.exact && i < schedule.buckets.size(); ++i) {
+    const auto places = places_of(schedule, schedule.buckets[i]);
+    const size_t uses = schedule.buckets[i].blocks.size();
+    if (is_tied(schedule.buckets[i]) && places.size() > 1 && uses > 2 &&
+        places.size() < uses)
+      throw ConfigError(text("[step] blocks ", schedule.buckets[i].blocks[0], " and ",
+                             uses - 1,
+                             " others share a parameter, and two of them are "
+                             "at one place of ",
+                             places.size(),
+                             "; legal with --exact: "
+                             "each at its own, or all at one"));
+  }
 }
 
 // Members of a group make the same calls, of one size, for slices that they compute at
@@ -147,7 +172,9 @@ void check_calls(std::span<const BlockSpec> blocks, const Schedule& schedule) {
         refuse(text("which all ranks make together; legal: slices=", ranks,
                     " or a multiple of it, not ", schedule.slices));
       if (schedule.mesh.size(call.axes) > 1 && schedule.group_along(call.axes) == kNone)
-        refuse("for which there is no group; legal: over all data-parallel ranks");
+        refuse(
+            "for which there is no group; legal: over all data-parallel ranks, or all "
+            "tensor-parallel ones");
     }
 }
 
@@ -167,10 +194,8 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                     .precision = options.precision,
                     .groups = make_groups(mesh, options.meets_alone)};
   if (layout.pp > 1 && !blocks.empty())
-    schedule.stages = make_stages(blocks, layout.pp);
-  check_tied(blocks, schedule);
+    schedule.stages = make_stages(blocks, layout.pp, options.pipeline);
   check_calls(blocks, schedule);
-  schedule.channels = channels_for(schedule.groups);
   schedule.keeps_sums = !options.shares_memory || layout.replicate > 1 ||
                         options.clip || options.tensor_sums || options.vote;
   schedule.buckets = make_buckets(
@@ -178,6 +203,9 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                .one_a_block = schedule.shard == 3,
                .parts = schedule.shard > 0 ? mesh.size(Axis::kCut) : shards,
                .stages = schedule.stages});
+  check_tied(schedule);
+  add_tied_groups(schedule);
+  schedule.channels = channels_for(schedule.groups);
   if (schedule.shard > 0) cut_state(schedule);
   if (schedule.elastic) add_mirrors(schedule);
   if (layout.pp > 1) add_links(schedule);
@@ -185,6 +213,8 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
   for (auto& bucket : schedule.buckets)
     bucket.joined = schedule.shard == 3 && options.joins_at > 0 &&
                     bucket.numel / shards * width % options.joins_at == 0;
+  // A sum that waits for another one is kept until then.
+  schedule.keeps_sums |= std::ranges::any_of(schedule.buckets, is_tied);
   for (const auto& block : blocks) schedule.blocks.push_back(block.name);
   return schedule;
 }
@@ -196,7 +226,6 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
                 .schedule = schedule,
                 .options = options,
                 .uses = uses,
-                .last_to_add = last_to_add(uses, schedule.buckets.size()),
                 .rounds = schedule.mesh.rounds(options.slices)};
   const auto lane_of = [&](std::string_view group) {
     const int number = group_number(schedule, group);
@@ -204,7 +233,7 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
   };
   plan.copy_lane = static_cast<int>(schedule.groups.size()) + 1;
   plan.dp_lane = lane_of("dp");
-  plan.all_lane = schedule.mesh.size(Axis::kPipe) > 1 ? lane_of("all") : plan.dp_lane;
+  plan.all_lane = has_parts(schedule.mesh) ? lane_of("all") : plan.dp_lane;
   plan.replicate_lane = lane_of("replicate");
   plan.shard_lane =
       plan.replicate_lane != kComputeLane ? lane_of("shard") : plan.dp_lane;
@@ -212,6 +241,13 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
   if (plan.gather_lane == kComputeLane && schedule.shard == 3)
     plan.gather_lane = plan.copy_lane;  // of one rank
   plan.first_link = plan.copy_lane + 1;
+  for (const auto& bucket : schedule.buckets) {
+    const auto places = places_of(schedule, bucket);
+    plan.tied_lanes.push_back(kNone);
+    for (size_t g = 0; places.size() > 1 && g < schedule.groups.size(); ++g)
+      if (schedule.groups[g].places == places)
+        plan.tied_lanes.back() = static_cast<int>(g) + 1;
+  }
   return plan;
 }
 

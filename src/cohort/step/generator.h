@@ -7,6 +7,7 @@
 #include "cohort/step/block.h"
 #include "cohort/step/block_choice.h"
 #include "cohort/step/layout.h"
+#include "cohort/step/pipeline.h"
 #include "cohort/step/schedule.h"
 #include "cohort/step/slices.h"
 
@@ -20,6 +21,8 @@ enum class MemoryIn {
 
 struct GeneratorOptions {
   int slices = 1;  // of the global batch, over all ranks
+
+  PipelineOptions pipeline;  // where the layout has several places
 
   // Buckets close when the next block would make them larger. Larger ones amortise
   // latency; smaller ones let communication start earlier. At shard level 3 each block

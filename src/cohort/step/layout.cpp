@@ -83,7 +83,7 @@ int slices_for(int asked, const Layout& layout, int64_t batch) {
   if (asked > 0) return asked;
   if (layout.pp == 1) return layout.dp;
   const int64_t samples = std::max<int64_t>(1, batch / layout.dp);
-  return layout.dp * static_cast<int>(std::min<int64_t>(samples, 4 * layout.pp));
+  return layout.dp * static_cast<int>(std::min<int64_t>(samples, 2 * layout.pp));
 }
 
 Layout fitted(Layout layout, int world) {

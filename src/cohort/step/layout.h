@@ -26,7 +26,7 @@ struct Layout {
 Layout parse_layout(std::string_view keys, int world);
 
 // Slices of a batch: as many as asked for; or, with 0, one for each data-parallel rank,
-// and in a pipeline four for each stage of it, as far as there are samples.
+// and in a pipeline two for each place of it, as far as there are samples.
 int slices_for(int asked, const Layout& layout, int64_t batch);
 
 // For a world that has become another than the layout was made for: as many stages as

@@ -2,6 +2,7 @@
 #include "cohort/step/list_writer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -21,7 +22,7 @@ ListFacts facts_of(const StepPlan& plan, int place) {
   for (int i = 0; i < static_cast<int>(plan.schedule.buckets.size()); ++i) {
     const Bucket& bucket = plan.schedule.buckets[i];
     if (plan.schedule.shard == 3) facts.cut.insert(i);
-    if (!bucket.trained || plan.schedule.place_of(bucket) != place) continue;
+    if (!bucket.trained || !is_at(plan.schedule, i, place)) continue;
     facts.trained.insert(i);
     if (plan.options.tensor_sums) facts.looked_at.insert(i);
     if (turns) facts.turns.insert(i);
@@ -35,16 +36,32 @@ ListWriter::ListWriter(const StepPlan& plan, int place, int slices)
     : plan_(plan),
       place_(place),
       slices_(slices),
-      end_(static_cast<int>(plan.blocks.size())),
+      last_to_add_(::cohort::last_to_add(plan.schedule, plan.uses, place)),
       declarer_(facts_of(plan, place)),
       updated_(plan.schedule.buckets.size(), false) {
-  if (plan.schedule.stages.empty()) return;
-  begin_ = plan.schedule.stages[place].blocks.front();
-  end_ = plan.schedule.stages[place].blocks.back() + 1;
+  for (size_t s = 1; s < plan.schedule.stages.size(); ++s)
+    borders_.insert(plan.schedule.stages[s].blocks.front());
+}
+
+std::vector<Turn> ListWriter::turns() const {
+  const int stages = static_cast<int>(plan_.schedule.stages.size());
+  return turns_of(plan_.options.pipeline.order,
+                  {.place = place_,
+                   .places = plan_.places(),
+                   .stages = std::max(1, stages / plan_.places()),
+                   .rounds = plan_.rounds});
+}
+
+std::vector<int> ListWriter::blocks_of(const Turn& turn) const {
+  std::vector<int> blocks(plan_.blocks.size());
+  std::iota(blocks.begin(), blocks.end(), 0);
+  if (!plan_.schedule.stages.empty()) blocks = plan_.schedule.stages[turn.stage].blocks;
+  if (turn.kind != ActionKind::kForward) std::reverse(blocks.begin(), blocks.end());
+  return blocks;
 }
 
 bool ListWriter::is_here(int bucket) const {
-  return plan_.schedule.place_of(plan_.schedule.buckets[bucket]) == place_;
+  return is_at(plan_.schedule, bucket, place_);
 }
 
 bool ListWriter::mirrors_along_pipe() const {
@@ -71,6 +88,8 @@ int64_t ListWriter::activation_bytes(const Action& action, const Access& access)
   if (action.block == kNone) return 0;
   const BlockSpec& spec = plan_.blocks[action.block];
   if (access.value.what == What::kAct) return spec.output_bytes;
+  // Inputs that its forward kept, and gradients of about as many outputs.
+  if (access.value.what == What::kDeferred) return spec.activation_bytes;
   if (access.value.what != What::kFlight) return 0;
   if (action.kind == ActionKind::kRecompute) return spec.activation_bytes;
   if (plan_.options.recompute.has(action.block)) return 0;
@@ -78,6 +97,13 @@ int64_t ListWriter::activation_bytes(const Action& action, const Access& access)
 }
 
 void ListWriter::compute(ActionKind kind, int block, int slice) {
+  if (slice >= slices_) return;
+  if (kind == ActionKind::kForward) return forward(block, slice);
+  if (kind == ActionKind::kBackwardWeight) return run_block(kind, block, slice);
+  backward(kind, block, slice);
+}
+
+void ListWriter::run_block(ActionKind kind, int block, int slice) {
   add({.kind = kind,
        .block = block,
        .slice = slice,
@@ -86,20 +112,25 @@ void ListWriter::compute(ActionKind kind, int block, int slice) {
        .calls = calls_in(kind, block)});
 }
 
-// Where a block is alone in a group there is nobody to call.
+// Where a block is alone in a group there is nobody to call. Gradients of weights are
+// made without others.
 std::vector<InnerCall> ListWriter::calls_in(ActionKind kind, int block) const {
-  const auto when = kind == ActionKind::kBackward ? BlockCall::When::kBackward
-                    : plan_.options.forward_only  ? BlockCall::When::kEvaluate
-                                                  : BlockCall::When::kForward;
   std::vector<InnerCall> calls;
+  if (kind == ActionKind::kBackwardWeight) return calls;
+  const bool backward =
+      kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput;
+  const auto when = backward                     ? BlockCall::When::kBackward
+                    : plan_.options.forward_only ? BlockCall::When::kEvaluate
+                                                 : BlockCall::When::kForward;
   for (const auto& call : plan_.blocks[block].calls) {
     const int ranks = plan_.schedule.mesh.size(call.axes);
     if (call.when != when || ranks == 1) continue;
     const bool gathers = call.op == InnerCall::Op::kAllGather;
+    const auto dtype = call.dtype_for(plan_.schedule.precision.compute);
     calls.push_back(
         {.group = plan_.schedule.group_along(call.axes),
          .op = call.op,
-         .bytes = call.numel_for(0) * size_of(call.dtype) * (gathers ? ranks : 1)});
+         .bytes = call.numel_for(0) * size_of(dtype) * (gathers ? ranks : 1)});
   }
   return calls;
 }
@@ -118,21 +149,22 @@ void ListWriter::transfer(ActionKind kind, What what, int block, int slice, int 
 }
 
 void ListWriter::forward(int block, int slice) {
-  if (block == begin_ && place_ > 0)
-    transfer(ActionKind::kRecv, What::kAct, block - 1, slice,
-             plan_.act_link(place_ - 1));
-  compute(ActionKind::kForward, block, slice);
-  if (block + 1 == end_ && place_ + 1 < plan_.places())
+  const int before = (place_ + plan_.places() - 1) % plan_.places();
+  if (borders_.contains(block))
+    transfer(ActionKind::kRecv, What::kAct, block - 1, slice, plan_.act_link(before));
+  run_block(ActionKind::kForward, block, slice);
+  if (borders_.contains(block + 1))
     transfer(ActionKind::kSend, What::kAct, block, slice, plan_.act_link(place_));
 }
 
-void ListWriter::backward(int block, int slice) {
-  if (block + 1 == end_ && place_ + 1 < plan_.places())
-    transfer(ActionKind::kRecv, What::kActGrad, block, slice,
-             plan_.grad_link(place_ + 1));
-  if (plan_.options.recompute.has(block)) compute(ActionKind::kRecompute, block, slice);
-  compute(ActionKind::kBackward, block, slice);
-  if (block == begin_ && place_ > 0)
+void ListWriter::backward(ActionKind kind, int block, int slice) {
+  const int behind = (place_ + 1) % plan_.places();
+  if (borders_.contains(block + 1))
+    transfer(ActionKind::kRecv, What::kActGrad, block, slice, plan_.grad_link(behind));
+  if (plan_.options.recompute.has(block))
+    run_block(ActionKind::kRecompute, block, slice);
+  run_block(kind, block, slice);
+  if (borders_.contains(block))
     transfer(ActionKind::kSend, What::kActGrad, block - 1, slice,
              plan_.grad_link(place_));
 }
@@ -187,7 +219,8 @@ void ListWriter::reduce_update(int bucket, int slice) {
 }
 
 void ListWriter::mirror(int bucket) {
-  if (bucket == kNone || !has_mirrors(plan_.schedule) || mirrors_along_pipe()) return;
+  if (bucket == kNone || !is_mirrored(plan_.schedule, bucket) || mirrors_along_pipe())
+    return;
   add({.kind = ActionKind::kMirror,
        .lane = plan_.shard_lane,
        .buckets = {bucket},
@@ -206,7 +239,7 @@ void ListWriter::exchange_mirrors() {
                            size_of(sum_type(plan_.schedule))};
   };
   for (int i = 0; i < buckets(); ++i) {
-    if (!plan_.schedule.buckets[i].trained || !is_here(i)) continue;
+    if (!plan_.schedule.buckets[i].trained || !is_here(i) || is_spread(i)) continue;
     Action action = transfer(ActionKind::kSend, i, place_);
     declarer_.versions().read(action, What::kPartial, i);
     add(std::move(action));
@@ -243,10 +276,11 @@ bool ListWriter::may_overlap_updates() const {
 
 void ListWriter::update(int bucket) {
   if (updated_[bucket] || !plan_.schedule.buckets[bucket].trained) return;
+  if (is_spread(bucket) && !has_summed_tied_) return;
   const bool copy = is_mirrored_here(bucket);
   if (!copy && !is_here(bucket)) return;
   updated_[bucket] = true;
-  const bool twice = has_mirrors(plan_.schedule) && !mirrors_along_pipe();
+  const bool twice = is_mirrored(plan_.schedule, bucket) && !mirrors_along_pipe();
   add({.kind = ActionKind::kUpdate,
        .buckets = {bucket},
        .bytes = (twice ? 2 : 1) * share(bucket) * size_of(at::kFloat)});
@@ -258,12 +292,25 @@ void ListWriter::update(int bucket) {
 
 void ListWriter::finish_updates() {
   mirror(std::exchange(next_to_mirror_, kNone));
+  sum_tied();
   exchange_mirrors();
   if (has_norm()) add({.kind = ActionKind::kNorm, .lane = plan_.all_lane});
   if (plan_.options.elastic) fold_buffers();
   if (plan_.options.vote)
     add({.kind = ActionKind::kVote, .lane = plan_.all_lane, .bytes = kVoteBytes});
   for (int i = 0; i < buckets(); ++i) update(i);
+}
+
+// At the end: a place that waits for another one while it has gradients to send would
+// wait for ever.
+void ListWriter::sum_tied() {
+  has_summed_tied_ = true;
+  for (int i = 0; i < buckets(); ++i)
+    if (plan_.schedule.buckets[i].trained && is_here(i) && is_spread(i))
+      add({.kind = ActionKind::kReduce,
+           .lane = plan_.tied_lanes[i],
+           .buckets = {i},
+           .bytes = share(i) * size_of(sum_type(plan_.schedule))});
 }
 
 bool ListWriter::has_norm() const {
@@ -288,8 +335,9 @@ void ListWriter::commit() {
   if (!plan_.options.elastic) fold_buffers();
   for (int i = 0; i < buckets() && !plan_.options.forward_only; ++i)
     if (updated_[i]) commit.buckets.push_back(i);
-  if (has_mirrors(plan_.schedule) && !mirrors_along_pipe() && !commit.buckets.empty())
-    commit.needs.push_back(ActionKind::kMirror);
+  const bool mirrored = std::ranges::any_of(
+      commit.buckets, [&](int i) { return is_mirrored(plan_.schedule, i); });
+  if (mirrored && !mirrors_along_pipe()) commit.needs.push_back(ActionKind::kMirror);
   add(std::move(commit));
 }
 

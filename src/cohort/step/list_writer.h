@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
 #include <span>
 #include <vector>
 
 #include "cohort/step/declare.h"
 #include "cohort/step/generator.h"
+#include "cohort/step/generators/turns.h"
 #include "cohort/step/schedule.h"
 
 namespace cohort {
@@ -16,7 +18,6 @@ struct StepPlan {
   const Schedule& schedule;
   const GeneratorOptions& options;
   std::vector<std::vector<int>> uses;  // buckets, by block
-  std::vector<int> last_to_add;        // by bucket: block
   int rounds = 1;                      // slices of the rank that has most
 
   int all_lane = kComputeLane;  // of all ranks; kComputeLane: nobody to talk to
@@ -25,15 +26,23 @@ struct StepPlan {
   int gather_lane = kComputeLane;  // of parameters: shard_lane, or a copy
   int replicate_lane = kComputeLane;
   int copy_lane = kComputeLane;
-  // The first lane of links: one for outputs from each place but the last, one for
-  // gradients from each but the first, and one for sums of gradients from each, where
-  // they are mirrored.
+  std::vector<int> tied_lanes = {};  // by bucket; kNone: one place has it
+  // The first lane of links: some for outputs, some for gradients, and one for sums of
+  // gradients from each place, where they are mirrored.
   int first_link = kNone;
 
   int places() const { return schedule.mesh.size(Axis::kPipe); }
+  // Links of a kind: from each place to its neighbour. With several stages at a place,
+  // the last place and the first one are neighbours, too.
+  int links() const {
+    return static_cast<int>(schedule.stages.size()) > places() ? places()
+                                                               : places() - 1;
+  }
   int act_link(int from) const { return first_link + from; }
-  int grad_link(int from) const { return first_link + places() - 1 + from - 1; }
-  int mirror_link(int from) const { return first_link + 2 * (places() - 1) + from; }
+  int grad_link(int from) const {
+    return first_link + links() + (from + places() - 1) % places();
+  }
+  int mirror_link(int from) const { return first_link + 2 * links() + from; }
 };
 
 // The list of actions of one role, written one after another. Generators say in which
@@ -44,20 +53,20 @@ class ListWriter {
 
   const StepPlan& plan() const { return plan_; }
   int place() const { return place_; }
-  // The blocks that are computed here: [begin, end).
-  int begin() const { return begin_; }
-  int end() const { return end_; }
+  // What is computed here, in its order.
+  std::vector<Turn> turns() const;
+  // The blocks of a turn, in the order in which they are computed.
+  std::vector<int> blocks_of(const Turn& turn) const;
   int buckets() const { return static_cast<int>(plan_.schedule.buckets.size()); }
-  bool has_slice(int round) const { return round < slices_; }
 
-  // Forward and backward of one slice of one block, with its recompute where the
-  // options ask for it.
-  // Where the stage begins or ends within the chain, values cross a link.
-  void forward(int block, int slice);
-  void backward(int block, int slice);
+  // One slice of one block, if this rank has that slice: with its recompute, where the
+  // options ask for it, and its transfers, where its stage begins or ends.
+  void compute(ActionKind kind, int block, int slice);
 
   // Whether its parameters are computed with here.
   bool is_here(int bucket) const;
+  // Whether other places update it, too, with the sum of all gradients.
+  bool is_spread(int bucket) const { return plan_.tied_lanes[bucket] != kNone; }
 
   // Sums the loss over all ranks; before the first update.
   void reduce_loss();
@@ -83,14 +92,16 @@ class ListWriter {
   void finish_updates();
   void commit();
 
-  // The block whose backward is the last to add to a bucket's gradient.
-  int last_to_add(int bucket) const { return plan_.last_to_add[bucket]; }
+  // The block of this place whose backward is the last to add to a bucket's gradient.
+  int last_to_add(int bucket) const { return last_to_add_[bucket]; }
 
   std::vector<Action> take() { return std::move(actions_); }
 
  private:
   void add(Action action);
-  void compute(ActionKind kind, int block, int slice);
+  void forward(int block, int slice);
+  void backward(ActionKind kind, int block, int slice);
+  void run_block(ActionKind kind, int block, int slice);
   std::vector<InnerCall> calls_in(ActionKind kind, int block) const;
   void transfer(ActionKind kind, What what, int block, int slice, int lane);
   void exchange_mirrors();
@@ -100,6 +111,8 @@ class ListWriter {
   // Hands the sum of a share to the next rank. One bucket late, so that no rank waits
   // for its reduction while there is backward to compute.
   void mirror(int bucket);
+  // Sums of what several places use, over those places.
+  void sum_tied();
   void fold_buffers();
   bool has_statistics() const;
   bool has_norm() const;
@@ -107,11 +120,13 @@ class ListWriter {
 
   const StepPlan& plan_;
   int place_, slices_;
-  int begin_ = 0, end_ = 0;
+  std::vector<int> last_to_add_;  // by bucket
+  std::set<int> borders_;         // first blocks of stages, but for the first stage
   std::vector<Action> actions_;
   Declarer declarer_;
   int next_to_mirror_ = kNone;  // the bucket whose sum is on its way
   std::vector<bool> updated_;   // by bucket
+  bool has_summed_tied_ = false;
 };
 
 }  // namespace cohort

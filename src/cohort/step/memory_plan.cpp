@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "cohort/step/buckets.h"
 #include "cohort/step/slice_tree.h"
 
 namespace cohort {
@@ -18,7 +19,8 @@ class StatePlanner {
       : schedule_(schedule),
         states_(optimizer_states),
         cut_(schedule.mesh.size(Axis::kCut)),
-        wide_(schedule.precision.compute == at::kFloat),
+        kept_(kept_type(schedule.precision)),
+        wide_(schedule.precision.compute == kept_),
         several_(schedule.exact || schedule.mesh.rounds(schedule.slices) > 1) {}
 
   void plan(int bucket) {
@@ -28,14 +30,18 @@ class StatePlanner {
     share_ = schedule_.share_of(bucket);
     plan_parameters();
     if (what.trained) {
-      add(Holds::kMoment, at::kFloat, share_, states_);
-      if (!in_turns()) plan_gradient();
-      if (schedule_.shard > 0 && cut_ > 1) plan_sums();
+      add(Holds::kMoment, kept_, share_, states_);
+      for (int i = most_gradients(schedule_, bucket); i > 0; --i) {
+        if (!in_turns()) plan_gradient();
+        // Leaves of the first have a slot.
+        if (in_turns() && i > 1) add(Holds::kLeaf, schedule_.precision.compute, numel_);
+        if (schedule_.shard > 0 && cut_ > 1) plan_sums();
+      }
     }
-    if (!has_mirrors(schedule_)) return;
-    add(Holds::kMirrorMaster, at::kFloat, share_);
+    if (!is_mirrored(schedule_, bucket)) return;
+    add(Holds::kMirrorMaster, kept_, share_);
     if (!what.trained) return;
-    add(Holds::kMirrorMoment, at::kFloat, share_, states_);
+    add(Holds::kMirrorMoment, kept_, share_, states_);
     if (mirror_axis(schedule_) == Axis::kPipe)
       add(Holds::kMirrorSum, sum_type(schedule_), share_);
   }
@@ -52,7 +58,7 @@ class StatePlanner {
     const auto dtype = schedule_.precision.compute;
     const bool whole = schedule_.shard < 3;
     if (whole) add(Holds::kWhole, dtype, numel_);
-    if (!whole || !wide_) add(Holds::kMaster, at::kFloat, share_);
+    if (!whole || !wide_) add(Holds::kMaster, kept_, share_);
     if (!whole && !wide_) add(Holds::kTravelling, dtype, share_);
   }
 
@@ -80,7 +86,8 @@ class StatePlanner {
     const bool at_once = !several_ || !in_turns() || schedule_.exact;
     if (!schedule_.keeps_sums && at_once) return;  // used as they are made
     add(Holds::kSum, sum_type(schedule_), share_);
-    if (has_mirrors(schedule_)) add(Holds::kMirrorSum, sum_type(schedule_), share_);
+    if (is_mirrored(schedule_, bucket_))
+      add(Holds::kMirrorSum, sum_type(schedule_), share_);
   }
 
   // For each rank of the group, whichever group it is.
@@ -115,6 +122,7 @@ class StatePlanner {
   Schedule& schedule_;
   int states_;
   int cut_;
+  at::ScalarType kept_;
   bool wide_, several_;
   int bucket_ = 0;
   int64_t numel_ = 0, share_ = 0;
@@ -132,7 +140,7 @@ namespace {
 // Blocks compute with it, or with what is gathered from it.
 bool is_gathered(const Schedule& schedule, const Buffer& buffer) {
   if (buffer.holds == Holds::kTravelling) return true;
-  const bool wide = schedule.precision.compute == at::kFloat;
+  const bool wide = schedule.precision.compute == kept_type(schedule.precision);
   return buffer.holds == Holds::kMaster && schedule.shard == 3 && wide;
 }
 
@@ -172,6 +180,10 @@ const Buffer* gathered_share(const Schedule& schedule, int bucket) {
 bool gathers_from_host(const Schedule& schedule, int bucket) {
   const Buffer* const share = gathered_share(schedule, bucket);
   return share && share->place != schedule.computes_in;
+}
+
+at::ScalarType kept_type(const Precision& precision) {
+  return precision.compute == at::kDouble ? at::kDouble : at::kFloat;
 }
 
 at::ScalarType sum_type(const Schedule& schedule) {

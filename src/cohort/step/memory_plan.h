@@ -23,6 +23,9 @@ const Buffer* gathered_share(const Schedule& schedule, int bucket);
 // Whether each Gather brings it from the host's memory to the device first.
 bool gathers_from_host(const Schedule& schedule, int bucket);
 
+// In which weights are kept and updated: float32, or float64 where blocks compute in
+// it.
+at::ScalarType kept_type(const Precision& precision);
 // In which shares of the summed gradient are kept.
 at::ScalarType sum_type(const Schedule& schedule);
 

@@ -41,6 +41,7 @@ class AxisSet {
   uint8_t bits_ = 0;
 };
 inline constexpr AxisSet kDataAxes = {Axis::kReplicate, Axis::kCut};
+inline constexpr AxisSet kTensorAxis = {Axis::kTensor};
 
 // Where each rank stands: its coordinate along every axis. Nothing else turns a rank
 // into a slice, a neighbour or a group.

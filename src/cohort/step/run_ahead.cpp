@@ -7,11 +7,6 @@
 namespace cohort {
 namespace {
 
-bool is_backward(ActionKind kind) {
-  return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput ||
-         kind == ActionKind::kBackwardWeight;
-}
-
 // A peer sends it from its own backward, which it may not have begun.
 bool waits_for_backward(const Action& action) {
   return action.kind == ActionKind::kRecv &&

@@ -7,6 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
+#include "cohort/step/buckets.h"
 
 namespace cohort {
 namespace {
@@ -181,6 +182,7 @@ Axis mirror_axis(const Schedule& schedule) {
 bool mirrors(const Schedule& schedule, int rank, int bucket) {
   const int before = schedule.mesh.coordinate_beside(rank, Axis::kPipe, -1);
   return has_mirrors(schedule) && mirror_axis(schedule) == Axis::kPipe &&
+         is_mirrored(schedule, bucket) &&
          schedule.place_of(schedule.buckets[bucket]) == before;
 }
 

@@ -51,7 +51,9 @@ struct Stage {
 
 // Parameters that are moved and updated together: one stretch of flat memory.
 struct Bucket {
-  std::vector<int> blocks;            // whose parameters it holds, in order of backward
+  // Whose parameters it holds, in order of backward; of a tied one, whose parameters
+  // several blocks use: these, the first one first.
+  std::vector<int> blocks;
   int64_t numel = 0;                  // with padding, so that it can be cut evenly
   bool trained = true;                // no gradient and no update if not
   at::ScalarType dtype = at::kFloat;  // of the model's parameters, as they were made

@@ -5,8 +5,6 @@
 #include <limits>
 #include <numeric>
 
-#include "cohort/core/error.h"
-
 namespace cohort {
 namespace {
 
@@ -23,56 +21,71 @@ std::vector<double> costs_of(std::span<const BlockSpec> blocks) {
   return costs;
 }
 
-// least[p][n]: the most costly of p stages of the first n blocks, at best.
-std::vector<std::vector<double>> least_costs(const std::vector<double>& costs,
-                                             int places) {
-  const int blocks = static_cast<int>(costs.size());
+// How long stages take: blocks [begin, end) at the place of stage `stage`.
+class Durations {
+ public:
+  Durations(const std::vector<double>& costs, const std::vector<double>& speeds)
+      : sums_(costs.size() + 1, 0), speeds_(speeds) {
+    std::partial_sum(costs.begin(), costs.end(), sums_.begin() + 1);
+  }
+  double of(int stage, int begin, int end) const {
+    const double cost = sums_[end] - sums_[begin];
+    return speeds_.empty() ? cost : cost / speeds_[stage % speeds_.size()];
+  }
+  int blocks() const { return static_cast<int>(sums_.size()) - 1; }
+
+ private:
+  std::vector<double> sums_;
+  const std::vector<double>& speeds_;
+};
+
+// least[s][n]: the longest of s stages of the first n blocks, at best.
+std::vector<std::vector<double>> least_durations(const Durations& durations,
+                                                 int stages) {
+  const int blocks = durations.blocks();
   const double no = std::numeric_limits<double>::infinity();
-  std::vector least(places + 1, std::vector<double>(blocks + 1, no));
+  std::vector least(stages + 1, std::vector<double>(blocks + 1, no));
   least[0][0] = 0;
-  for (int p = 1; p <= places; ++p)
-    for (int end = p; end <= blocks; ++end) {
-      double last = 0;
-      for (int begin = end - 1; begin >= p - 1; --begin) {
-        last += costs[begin];
-        least[p][end] = std::min(least[p][end], std::max(least[p - 1][begin], last));
-      }
-    }
+  for (int s = 1; s <= stages; ++s)
+    for (int end = s; end <= blocks; ++end)
+      for (int begin = end - 1; begin >= s - 1; --begin)
+        least[s][end] =
+            std::min(least[s][end],
+                     std::max(least[s - 1][begin], durations.of(s - 1, begin, end)));
   return least;
 }
 
-// Where the last of p stages of the first `end` blocks begins: as late as may be.
-int last_cut(const std::vector<std::vector<double>>& least,
-             const std::vector<double>& costs, int p, int end) {
-  double last = 0;
-  for (int begin = end - 1; begin >= p - 1; --begin) {
-    last += costs[begin];
-    if (std::max(least[p - 1][begin], last) <= least[p][end]) return begin;
+// By stage, the block behind its last one; the last stages begin as late as may be.
+std::vector<int> balanced_ends(const Durations& durations, int stages) {
+  const auto least = least_durations(durations, stages);
+  std::vector<int> ends(stages, durations.blocks());
+  for (int s = stages; s > 1; --s) {
+    const int end = ends[s - 1];
+    int begin = end - 1;
+    while (std::max(least[s - 1][begin], durations.of(s - 1, begin, end)) >
+           least[s][end])
+      --begin;
+    ends[s - 2] = begin;
   }
-  throw BugError("[step] no cut of a chain into stages");
+  return ends;
 }
 
 }  // namespace
 
-void require_stages(size_t blocks, int places) {
-  if (static_cast<int>(blocks) < places)
-    throw ConfigError(text("[step] layout pp=", places, ": the model has ", blocks,
-                           " blocks, which is no stage for each; legal: pp=1 to ",
-                           blocks));
-}
-
-std::vector<Stage> make_stages(std::span<const BlockSpec> blocks, int places) {
-  require_stages(blocks.size(), places);
+std::vector<Stage> make_stages(std::span<const BlockSpec> blocks, int places,
+                               const PipelineOptions& options) {
+  require_stages(static_cast<int>(blocks.size()), places, options);
   const auto costs = costs_of(blocks);
-  const auto least = least_costs(costs, places);
-  std::vector<Stage> stages(places);
-  int end = static_cast<int>(blocks.size());
-  for (int p = places; p > 0; --p) {
-    const int begin = last_cut(least, costs, p, end);
-    stages[p - 1].place = p - 1;
-    stages[p - 1].blocks.resize(end - begin);
-    std::iota(stages[p - 1].blocks.begin(), stages[p - 1].blocks.end(), begin);
-    end = begin;
+  const int count = places * options.stages_per_place;
+  const auto ends = options.ends.empty()
+                        ? balanced_ends(Durations(costs, options.speeds), count)
+                        : options.ends;
+  std::vector<Stage> stages(count);
+  for (int s = 0; s < count; ++s) {
+    const int begin = s == 0 ? 0 : ends[s - 1];
+    stages[s].place = s % places;
+    stages[s].blocks.resize(ends[s] - begin);
+    std::iota(stages[s].blocks.begin(), stages[s].blocks.end(), begin);
   }
   return stages;
 }

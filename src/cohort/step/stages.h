@@ -4,16 +4,16 @@
 #include <span>
 #include <vector>
 
+#include "cohort/step/pipeline.h"
 #include "cohort/step/schedule.h"
 
 namespace cohort {
 
-// ConfigError unless each of so many places has a block.
-void require_stages(size_t blocks, int places);
-
-// Cuts a chain into as many stages as places, in order, so that the most costly one
-// costs least. Where nobody counted, a block costs what its parameters are. ConfigError
-// if there are fewer blocks than places.
-std::vector<Stage> make_stages(std::span<const BlockSpec> blocks, int places);
+// Cuts a chain into the stages of so many places, in order; stage s is at place
+// s % places. Where the options do not say where, so that the stage that takes longest
+// takes least. Where nobody counted, a block costs what its parameters are. ConfigError
+// as require_stages() says.
+std::vector<Stage> make_stages(std::span<const BlockSpec> blocks, int places,
+                               const PipelineOptions& options = {});
 
 }  // namespace cohort

@@ -53,6 +53,12 @@ TEST(Stages, EachPlaceHasABlock) {
   }
 }
 
+TEST(Stages, AFastPlaceHasMoreToDo) {
+  EXPECT_THAT(sizes_of(make_stages(blocks_of_cost({1, 1, 1, 1, 1, 1, 1, 1}), 3,
+                                   {.speeds = {1, 1, 2}})),
+              ElementsAre(2, 2, 4));
+}
+
 TEST(Stages, WithoutCountsParametersAre) {
   std::vector<BlockSpec> blocks = blocks_of_cost({0, 0, 0});
   for (int i = 0; i < 3; ++i) blocks[i].parameters[0].shape = {i == 0 ? 100 : 10};

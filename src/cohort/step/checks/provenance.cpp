@@ -244,10 +244,11 @@ class Provenance {
           refuse("R7", text("reads ", gradient.value.text(), " without block ", block,
                             ", slice ", slice));
     const auto known = static_cast<size_t>(bucket) < schedule_.buckets.size();
-    const AxisSet tied = facts_.tied[bucket] ? AxisSet{Axis::kPipe} : AxisSet();
-    const AxisSet wanted =
-        kDataAxes | (known ? schedule_.buckets[bucket].sum : AxisSet()) | tied;
-    if (const char* axis = missing_axis(wanted, origin.summed))
+    // Uses of a parameter may all be at one place.
+    const AxisSet pipe = facts_.tied[bucket] ? AxisSet() : AxisSet{Axis::kPipe};
+    const AxisSet wanted = kDataAxes | AxisSet{Axis::kPipe} |
+                           (known ? schedule_.buckets[bucket].sum : AxisSet());
+    if (const char* axis = missing_axis(wanted, origin.summed | pipe))
       refuse("R7", text("reads ", gradient.value.text(), ", which is not summed along ",
                         axis));
   }

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order a place takes its slices: one after another, or, in a pipeline, one
-// forward and one backward in turn, behind as many forwards as there are places to
-// come.
-#include <algorithm>
+#include "cohort/step/generators/turns.h"
 
-#include "cohort/step/generators/generators.h"
+#include "cohort/core/error.h"
 
 namespace cohort {
 
-std::vector<Turn> turns_of(const ListWriter& list) {
-  const int rounds = list.plan().rounds;
-  const int ahead = std::min(rounds, list.plan().places() - list.place());
-  std::vector<Turn> turns;
-  for (int round = 0; round < ahead; ++round) turns.push_back({round, false});
-  for (int round = 0; round < rounds; ++round) {
-    turns.push_back({round, true});
-    if (round + ahead < rounds) turns.push_back({round + ahead, false});
+// Where there is no pipeline, a slice is done before the next one begins.
+std::vector<Turn> turns_of(PipelineOrder order, const PipePlace& here) {
+  if (here.places == 1) return one_forward_one_backward(here);
+  switch (order) {
+    case PipelineOrder::kGpipe:
+      return gpipe(here);
+    case PipelineOrder::kOneForwardOneBackward:
+      return one_forward_one_backward(here);
+    case PipelineOrder::kInterleaved:
+      return interleaved(here);
+    case PipelineOrder::kZeroBubble:
+      return zero_bubble(here);
   }
-  return turns;
+  throw BugError("[step] no such order of a pipeline");
 }
 
 }  // namespace cohort

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shard levels 0 to 2: every rank has all parameters, computes its slices one after
 // another, and gradients are summed while backward goes on.
-#include "cohort/step/generators/generators.h"
+#include <algorithm>
+
+#include "cohort/step/generators/composers.h"
 
 namespace cohort {
 namespace {
@@ -20,35 +22,49 @@ void reduce(ListWriter& list, int bucket, int round) {
 
 // A bucket is summed as soon as its gradient is whole. Its update follows one bucket
 // later, so that a late rank holds nobody up.
-void backward(ListWriter& list, int round) {
-  const bool last = round + 1 == list.plan().rounds;
-  int summed = 0;
-  for (int b = list.end() - 1; b >= list.begin(); --b) {
-    if (list.has_slice(round)) list.backward(b, round);
-    for (int i = 0; i < list.buckets(); ++i) {
-      if (!list.plan().schedule.buckets[i].trained || list.last_to_add(i) != b)
-        continue;
-      reduce(list, i, round);
-      if (last && list.may_overlap_updates() && summed > 0) list.update(summed - 1);
-      summed = i + 1;
+class WholeList {
+ public:
+  explicit WholeList(ListWriter& list) : list_(list) {}
+
+  void write() {
+    const auto turns = list_.turns();
+    const auto last_forward = std::find_if(
+        turns.rbegin(), turns.rend(),
+        [](const Turn& turn) { return turn.kind == ActionKind::kForward; });
+    for (const Turn& turn : turns) {
+      take(turn);
+      if (turn == *last_forward) list_.reduce_loss();
+    }
+    list_.finish_updates();
+    list_.commit();
+  }
+
+ private:
+  void take(const Turn& turn) {
+    for (const int b : list_.blocks_of(turn)) {
+      list_.compute(turn.kind, b, turn.round);
+      if (completes_gradients(turn.kind)) reduce_behind(b, turn.round);
     }
   }
-}
+
+  void reduce_behind(int block, int round) {
+    const bool last = round + 1 == list_.plan().rounds;
+    for (int i = 0; i < list_.buckets(); ++i) {
+      if (!list_.plan().schedule.buckets[i].trained || list_.last_to_add(i) != block)
+        continue;
+      reduce(list_, i, round);
+      if (!last) continue;
+      if (list_.may_overlap_updates() && summed_ != kNone) list_.update(summed_);
+      summed_ = i;
+    }
+  }
+
+  ListWriter& list_;
+  int summed_ = kNone;  // the bucket that was last
+};
 
 }  // namespace
 
-void write_whole_parameters(ListWriter& list) {
-  for (const auto& [round, is_backward] : turns_of(list)) {
-    if (is_backward) {
-      backward(list, round);
-      continue;
-    }
-    if (list.has_slice(round))
-      for (int b = list.begin(); b < list.end(); ++b) list.forward(b, round);
-    if (round + 1 == list.plan().rounds) list.reduce_loss();
-  }
-  list.finish_updates();
-  list.commit();
-}
+void write_whole_parameters(ListWriter& list) { WholeList(list).write(); }
 
 }  // namespace cohort
