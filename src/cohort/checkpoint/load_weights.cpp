@@ -12,6 +12,7 @@
 #include "cohort/core/format.h"
 #include "cohort/core/nearest.h"
 #include "cohort/nn/first_value.h"
+#include "cohort/step/piece_overlap.h"
 
 namespace cohort {
 namespace {
@@ -20,17 +21,29 @@ constexpr size_t kNamed = 3;  // of a kind of trouble; more do not help
 
 using ByName = std::map<std::string, Tensor>;
 
-std::vector<std::string> names_without(const ByName& tensors, const ByName& others) {
+// A tensor of the model, and what of the whole it is.
+struct ModelTensor {
+  Tensor tensor;
+  TensorSpec spec;
+};
+using ModelState = std::map<std::string, ModelTensor>;
+
+template <typename Some, typename Others>
+std::vector<std::string> names_without(const Some& tensors, const Others& others) {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors)
-    if (!others.count(name)) names.push_back(name);
+  for (const auto& entry : tensors)
+    if (!others.count(entry.first)) names.push_back(entry.first);
   return names;
 }
 
-ByName state_of(const Chain& chain) {
-  ByName state;
-  for (const auto& [name, tensor] : chain.parameters()) state[name] = tensor.detach();
-  for (const auto& [name, tensor] : chain.buffers()) state[name] = tensor;
+ModelState state_of(const Chain& chain) {
+  ModelState state;
+  const auto parameters = chain.parameters();
+  const auto specs = chain.parameter_specs();
+  for (size_t i = 0; i < parameters.size(); ++i)
+    state[parameters[i].name] = {parameters[i].tensor.detach(), specs[i]};
+  for (const auto& [name, tensor] : chain.buffers())
+    state[name] = {tensor, spec_of(name, tensor)};
   return state;
 }
 
@@ -64,7 +77,8 @@ class Trouble {
 };
 
 // Names of `wanted` that `there` lacks, each with the nearest of those it has instead.
-Trouble absent(std::string kind, const ByName& wanted, const ByName& there) {
+template <typename Wanted, typename There>
+Trouble absent(std::string kind, const Wanted& wanted, const There& there) {
   Trouble trouble(std::move(kind));
   const auto instead = names_without(there, wanted);
   for (const auto& name : names_without(wanted, there)) {
@@ -75,15 +89,16 @@ Trouble absent(std::string kind, const ByName& wanted, const ByName& there) {
   return trouble;
 }
 
-Trouble misshapen(const ByName& model, const ByName& file) {
+Trouble misshapen(const ModelState& model, const ByName& file) {
   Trouble trouble("of another form");
-  for (const auto& [name, tensor] : model) {
+  for (const auto& [name, own] : model) {
     const auto found = file.find(name);
     if (found == file.end()) continue;
+    const auto& [tensor, spec] = own;
     const Tensor& value = found->second;
-    if (value.sizes() != tensor.sizes())
+    if (value.sizes() != at::IntArrayRef(spec.shape))
       trouble.add(text("'", name, "' is ", format_shape(value.sizes()), ", expected ",
-                       format_shape(tensor.sizes())));
+                       format_shape(spec.shape)));
     else if (tensor.is_floating_point() && !value.is_floating_point())
       trouble.add(text("'", name, "' is ", value.scalar_type(), ", expected ",
                        tensor.scalar_type()));
@@ -91,11 +106,22 @@ Trouble misshapen(const ByName& model, const ByName& file) {
   return trouble;
 }
 
+void take(const Tensor& whole, const ModelTensor& own) {
+  if (own.spec.box.is_whole()) {
+    own.tensor.copy_(whole);
+    return;
+  }
+  const Tensor flat = whole.contiguous().view({-1});
+  const Tensor part = own.tensor.view({-1}).narrow(0, 0, own.spec.end);
+  copy_overlap({whole_tensor(own.spec.name, whole.contiguous()), flat},
+               {{.spec = own.spec}, part});
+}
+
 }  // namespace
 
 void load_weights(const std::string& path, const Chain& chain) {
   give_first_values(chain);
-  const ByName model = state_of(chain);
+  const ModelState model = state_of(chain);
   const ByName file = read_state(path);
   const std::string trouble = absent("missing in the file", model, file).line() +
                               absent("unknown to the model", file, model).line() +
@@ -104,7 +130,7 @@ void load_weights(const std::string& path, const Chain& chain) {
     throw CheckpointError(text("[checkpoint.weights] ", path,
                                ": its tensors are not the model's", trouble));
   const c10::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : model) tensor.copy_(file.at(name));
+  for (const auto& [name, own] : model) take(file.at(name), own);
 }
 
 }  // namespace cohort

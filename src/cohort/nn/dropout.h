@@ -19,13 +19,14 @@ class Dropout {
   // `name` is the layer's path, unique in the model. ConfigError unless 0 <= p < 1.
   Dropout(std::string name, double p);
 
-  // `input` has a row for each of the context's sample ids.
-  Tensor operator()(const Tensor& input, Context& context) const;
+  // `input` has a row for each of the context's sample ids. Where it is a part of what
+  // a layer computes, `first` is the place of its first element in the whole sample.
+  Tensor operator()(const Tensor& input, Context& context, int64_t first = 0) const;
 
  private:
   uint32_t limit() const;  // what the upper 24 bits of a word are compared with
   float kept() const;      // what a value that stays is multiplied with
-  Tensor device_mask(const Tensor& input, Context& context) const;
+  Tensor device_mask(const Tensor& input, Context& context, int64_t first) const;
 
   std::string name_;
   double p_;

@@ -49,16 +49,25 @@ TEST(Dropout, MaskDoesNotDependOnTheCut) {
   EXPECT_TRUE(at::equal(whole, mask(dropout, {5, 1, 9, 7, 2}, {33})));  // recompute
 }
 
+TEST(Dropout, APartOfASampleHasItsPartOfTheMask) {
+  const Dropout dropout("d", 0.5);
+  const Ids ids = {5, 1};
+  Context context = context_of(ids);
+  const Tensor whole = mask(dropout, ids, {4, 270});
+  const Tensor part = dropout(at::ones({2, 2, 270}), context, /*first=*/270);
+  EXPECT_TRUE(at::equal(part, whole.narrow(1, 1, 2)));
+}
+
 // The keys of one operation, as a device would hold them.
 class Keys final : public DeviceRandom {
  public:
   Keys(const Context& context) : context_(context) {}
-  Tensor bits(const std::string& operation, int64_t count) override {
+  Tensor bits(const std::string& operation, int64_t first, int64_t count) override {
     std::vector<int64_t> all;
     for (const int64_t id : context_.sample_ids)
       all.push_back(static_cast<int64_t>(
           RandomKey::of_sample(context_.seed, context_.step, id, operation).stream));
-    return random_bits(at::tensor(all, at::kLong), context_.seed, count);
+    return random_bits(at::tensor(all, at::kLong), context_.seed, first, count);
   }
 
  private:
@@ -74,8 +83,10 @@ TEST(Dropout, KeysInDeviceMemoryGiveTheSameMask) {
       Keys keys(context);
       const Tensor x = at::ones({3, columns}, at::kFloat);
       const Tensor host = dropout(x, context);
+      const Tensor later = dropout(x, context, 5);
       context.random = &keys;
       EXPECT_TRUE(at::equal(dropout(x, context), host)) << p << " " << columns;
+      EXPECT_TRUE(at::equal(dropout(x, context, 5), later)) << p << " " << columns;
     }
 }
 

@@ -37,6 +37,26 @@ Tensor to_be_filled(const Tensor& form, const FirstValue& value) {
   return tensor;
 }
 
+// Elements `first`, `first` + 1, ... of a whole parameter.
+void fill(const FirstValue& value, Tensor& out, int64_t first) {
+  if (value.deviation > 0)
+    fill_normal(out, value.key, value.low, value.deviation, first);
+  else
+    fill_uniform(out, value.key, value.low, value.high, first);
+}
+
+TensorSpec cut_spec(const ParameterCut& cut) {
+  TensorSpec spec{.name = {}, .shape = cut.shape, .box = cut.box};
+  spec.end = spec.box_numel();
+  return spec;
+}
+
+// What a rank's tensor begins with, and zeros.
+void fill_part(const FirstValue& value, const TensorSpec& spec, const Tensor& flat) {
+  make_piece(value, {.spec = spec}, flat.narrow(0, 0, spec.end));
+  flat.narrow(0, spec.end, flat.numel() - spec.end).zero_();
+}
+
 // Rows along dimension 0, the slowest in memory, are made row-major and put in order.
 void make_rows(const FirstValue& value, const StateTensor& tensor, int64_t begin,
                const Tensor& out) {
@@ -50,7 +70,7 @@ void make_rows(const FirstValue& value, const StateTensor& tensor, int64_t begin
     auto shape = spec.shape;
     if (by_rows) shape[0] = last - first;
     Tensor rows = at::empty(shape, at::kFloat);
-    fill_uniform(rows, value.key, value.low, value.high, first * row);
+    fill(value, rows, first * row);
     const int64_t from = std::max(begin, first * row), to = std::min(end, last * row);
     out.narrow(0, from - begin, to - from)
         .copy_(rows.permute(tensor.order)
@@ -79,6 +99,17 @@ Tensor new_parameter(at::IntArrayRef shape, const FirstValue& value,
   return tensor.contiguous(format);
 }
 
+Tensor new_part(at::IntArrayRef shape, const FirstValue& value,
+                const ParameterCut& cut) {
+  if (cut.is_whole()) return new_parameter(shape, value);
+  const at::TensorOptions options = new_layer_tensor();
+  if (options.device().is_meta() || models_are_filled_later)
+    return new_parameter(shape, value);
+  Tensor tensor = at::empty(shape, options);
+  fill_part(value, cut_spec(cut), tensor.view({-1}));
+  return tensor;
+}
+
 const FirstValue* first_value_of(const Tensor& tensor) {
   if (!tensor.has_storage()) return nullptr;
   const c10::DataPtr& memory =
@@ -93,7 +124,7 @@ void make_piece(const FirstValue& value, const StateTensor& piece, const Tensor&
                    out.numel() == spec.end - spec.begin,
                "elements ", spec.begin, " to ", spec.end, " of ", spec.box_numel());
   const c10::NoGradGuard no_grad;
-  if (value.low == value.high) {
+  if (value.low == value.high && value.deviation == 0) {
     Tensor(out).fill_(value.low);
     return;
   }
@@ -102,7 +133,7 @@ void make_piece(const FirstValue& value, const StateTensor& piece, const Tensor&
     const int64_t count = std::min(box.run_from(at), spec.end - at);
     Tensor run = out.narrow(0, at - spec.begin, count);
     if (piece.order.empty())
-      fill_uniform(run, value.key, value.low, value.high, box.to_whole(at));
+      fill(value, run, box.to_whole(at));
     else
       make_rows(value, piece, box.to_whole(at), run);
     at += count;
@@ -111,15 +142,21 @@ void make_piece(const FirstValue& value, const StateTensor& piece, const Tensor&
 
 void give_first_values(const Chain& chain) {
   const c10::NoGradGuard no_grad;
-  for (auto& [name, tensor] : chain.parameters()) {
-    const FirstValue* const value = first_value_of(tensor);
-    if (!value) continue;
-    const Tensor filled =
-        at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat);
-    make_piece(*value, whole_tensor(name, tensor),
-               filled.as_strided({filled.numel()}, {1}));
-    Tensor(tensor).set_data(filled);
-  }
+  for (const auto& block : chain.blocks)
+    for (size_t i = 0; i < block->parameters().size(); ++i) {
+      Tensor tensor = block->parameters()[i].tensor;
+      const FirstValue* const value = first_value_of(tensor);
+      if (!value) continue;
+      const Tensor filled =
+          at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat);
+      const Tensor flat = filled.as_strided({filled.numel()}, {1});
+      const auto cuts = block->cuts();
+      if (cuts.empty() || cuts[i].is_whole())
+        make_piece(*value, whole_tensor("", tensor), flat);
+      else
+        fill_part(*value, parameter_spec(*block, i), flat);
+      tensor.set_data(filled);
+    }
 }
 
 }  // namespace cohort

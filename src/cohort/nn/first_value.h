@@ -18,6 +18,8 @@ struct FirstValue {
   RandomKey key;  // of uniform numbers in [low, high)
   double low = 0;
   double high = 0;  // the same as `low`: all elements are that
+  double deviation =
+      0;  // more than 0: normal numbers around `low`, `high` says nothing
 
   friend bool operator==(const FirstValue&, const FirstValue&) = default;
 };
@@ -45,6 +47,11 @@ class ModelsFilledLater {
 // later, or without memory, if a guard says so.
 Tensor new_parameter(at::IntArrayRef shape, const FirstValue& value,
                      at::MemoryFormat format = at::MemoryFormat::Contiguous);
+
+// The same for a part of a parameter, of which `shape` is this rank's tensor: values
+// are those of the whole, what is padding is zero.
+Tensor new_part(at::IntArrayRef shape, const FirstValue& value,
+                const ParameterCut& cut);
 
 // How a parameter that is filled later gets its values; null if it has memory, or had.
 const FirstValue* first_value_of(const Tensor& tensor);

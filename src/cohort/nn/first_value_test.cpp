@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/core/memory.h"
+#include "cohort/nn/language_models.h"
 #include "cohort/nn/models.h"
 #include "cohort/nn/without_memory.h"
 
@@ -21,6 +22,12 @@ Chain small_resnet() {
   return make_resnet(options, {.seed = 3});
 }
 
+// With a vocabulary that ends in padding on the second rank.
+Chain part_of_gpt(int rank) {
+  return make_gpt({.vocab = 19, .context = 8, .width = 8, .depth = 1, .heads = 2},
+                  {.seed = 3, .tensor = {.rank = rank, .size = 2}});
+}
+
 Chain filled_later(const std::function<Chain()>& make) {
   const ModelsFilledLater guard;
   return make();
@@ -28,9 +35,12 @@ Chain filled_later(const std::function<Chain()>& make) {
 
 TEST(FirstValue, AModelFilledLaterHasTheFormAndThenTheBitsOfTheUsualOne) {
   const std::function<Chain()> models[] = {
-      small_resnet, [] { return make_mlp({.width = 64}, {.seed = 3}); },
+      small_resnet,
+      [] { return make_mlp({.width = 64}, {.seed = 3}); },
       [] { return make_cnn({}, {.seed = 3}); },
-      [] { return make_cnn({}, {.seed = 3, .channels_last = false}); }};
+      [] { return make_cnn({}, {.seed = 3, .channels_last = false}); },
+      [] { return part_of_gpt(0); },
+      [] { return part_of_gpt(1); }};
   for (const auto& make : models) {
     const auto usual = make().parameters();
     const Chain later = filled_later(make);
@@ -52,8 +62,17 @@ TEST(FirstValue, AModelFilledLaterHasTheFormAndThenTheBitsOfTheUsualOne) {
   }
 }
 
-TEST(FirstValue, AnyStretchCanBeMadeAlone) {
-  const FirstValue value{.key = RandomKey::of_path(5, "w"), .low = -0.5, .high = 0.25};
+class FirstValues : public testing::TestWithParam<double> {
+ protected:
+  const FirstValue value{.key = RandomKey::of_path(5, "w"),
+                         .low = -0.5,
+                         .high = 0.25,
+                         .deviation = GetParam()};
+};
+
+INSTANTIATE_TEST_SUITE_P(UniformAndNormal, FirstValues, testing::Values(0, 0.02));
+
+TEST_P(FirstValues, AnyStretchCanBeMadeAlone) {
   const Tensor row_major = new_parameter({6, 5, 3, 3}, value);
   const Tensor forms[] = {
       row_major, new_parameter({6, 5, 3, 3}, value, at::MemoryFormat::ChannelsLast),
@@ -74,8 +93,7 @@ TEST(FirstValue, AnyStretchCanBeMadeAlone) {
   }
 }
 
-TEST(FirstValue, AnyBoxCanBeMadeAlone) {
-  const FirstValue value{.key = RandomKey::of_path(5, "w"), .low = -0.5, .high = 0.25};
+TEST_P(FirstValues, AnyBoxCanBeMadeAlone) {
   for (const auto format :
        {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
     const Tensor form = new_parameter({6, 5, 3, 3}, value, format);

@@ -3,9 +3,10 @@
 
 namespace cohort {
 
-Tensor TensorLists::add_parameter(std::string name, Tensor value) {
+Tensor TensorLists::add_parameter(std::string name, Tensor value, ParameterCut cut) {
   value.requires_grad_(true);
   parameters.push_back({std::move(name), value});
+  cuts.push_back(std::move(cut));
   return value;
 }
 

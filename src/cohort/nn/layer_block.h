@@ -12,13 +12,14 @@ namespace cohort {
 // The tensors of a block, in the order they were added, and what its layers call.
 struct TensorLists {
   std::vector<NamedTensor> parameters;
+  std::vector<ParameterCut> cuts;  // by parameter
   std::vector<NamedTensor> buffers;
   // In the order of forward, which is that in which layers are made; those of backward
   // are made in the opposite one.
   std::vector<BlockCall> forward_calls, backward_calls;
 
   // Registers a trained tensor and returns the handle that layers keep.
-  Tensor add_parameter(std::string name, Tensor value);
+  Tensor add_parameter(std::string name, Tensor value, ParameterCut cut = {});
   Tensor add_buffer(std::string name, Tensor value);
 };
 
@@ -30,6 +31,7 @@ class LayerBlock : public Block {
     return tensors_.parameters;
   }
   std::span<const NamedTensor> buffers() const override { return tensors_.buffers; }
+  std::span<const ParameterCut> cuts() const override { return tensors_.cuts; }
   std::span<const std::string> fields() const override { return fields_; }
   std::vector<BlockCall> calls() const override;
 

@@ -8,9 +8,10 @@
 
 #include "cohort/nn/batch_norm_function.h"
 #include "cohort/nn/conv_function.h"
-#include "cohort/nn/first_value.h"
+#include "cohort/nn/cut_parameter.h"
 #include "cohort/nn/linear_function.h"
 #include "cohort/nn/sync_batch_norm.h"
+#include "cohort/nn/wide_type.h"
 #include "cohort/nn/without_memory.h"
 
 namespace cohort {
@@ -26,16 +27,7 @@ FirstValue uniform(int64_t fan_in, uint64_t seed, const std::string& name) {
   return {.key = RandomKey::of_path(seed, name), .low = -bound, .high = bound};
 }
 
-FirstValue all_equal_to(double value) {
-  return {.key = {}, .low = value, .high = value};
-}
-
-// Norms and losses add up too much for 8 or 11 bits.
-Tensor widened(const Tensor& tensor) {
-  const auto dtype = tensor.scalar_type();
-  const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
-  return narrow ? tensor.to(at::kFloat) : tensor;
-}
+Tensor widened(const Tensor& tensor) { return tensor.to(wide_type(tensor)); }
 
 NormalizedBatch normalize(const Tensor& input, const Tensor& weight,
                           const Tensor& bias) {
@@ -61,15 +53,8 @@ Linear::Linear(TensorLists& tensors, const std::string& name, int64_t in, int64_
           name + ".bias",
           new_parameter({out}, uniform(in, options.seed, name + ".bias")))) {}
 
-Tensor Linear::operator()(const Tensor& given, Context& context) const {
-  const Tensor input = given.to(weight_.scalar_type());
-  if (!context.grads || !c10::GradMode::is_enabled())
-    return at::linear(input, weight_, bias_);
-  // In this order, which a call's arguments would not have with every compiler.
-  GradCell weight_cell = context.grads->take(weight_);
-  GradCell bias_cell = context.grads->take(bias_);
-  return linear_with_cells(input, weight_, bias_, std::move(weight_cell),
-                           std::move(bias_cell));
+Tensor Linear::operator()(const Tensor& input, Context& context) const {
+  return linear_layer(input, weight_, bias_, WeightOrder::kOutIn, context);
 }
 
 Conv2d::Conv2d(TensorLists& tensors, const std::string& name, int64_t in, int64_t out,

@@ -8,6 +8,14 @@
 
 namespace cohort {
 
+// Which part of each layer a rank computes, of as many as work on it together.
+struct TensorPart {
+  int rank = 0;
+  int size = 1;
+  // Between the layers that are cut, each has a part of every sequence instead of all.
+  bool sequence = true;
+};
+
 // How layers are made. Initial values are keyed by seed and parameter name, so they
 // do not depend on the order of construction or on the number of ranks.
 struct LayerOptions {
@@ -16,6 +24,7 @@ struct LayerOptions {
   // Batch normalisation over the slices that all data-parallel ranks compute at the
   // same time, not over each slice alone. Not for --exact.
   bool sync_batch_norm = false;
+  TensorPart tensor = {};
 };
 
 // Precision: parameters may be float32, bfloat16 or float16 (the engine sets that, at

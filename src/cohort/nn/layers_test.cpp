@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/nn/layers.h"
 
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
 
+#include "cohort/nn/linear_function.h"
+#include "cohort/nn/testing_targets.h"
+
 namespace cohort {
 namespace {
-
-// Gives every parameter one target, once.
-class OneTarget final : public GradSink {
- public:
-  GradCell take(const Tensor& parameter) override {
-    Tensor& target = targets[parameter.unsafeGetTensorImpl()];
-    if (!target.defined()) target = at::full_like(parameter, 7.0).detach();
-    return std::make_shared<GradTarget>(target, accumulate);
-  }
-  std::map<const void*, Tensor> targets;
-  bool accumulate = false;
-};
 
 struct LinearUnderTest {
   TensorLists tensors;
@@ -37,7 +29,7 @@ TEST(Linear, GradientsBornInTheirTargetAreThoseOfStockAutograd) {
   LinearUnderTest test;
   Context plain;
   const Values stock = test.gradients(plain);
-  OneTarget sink;
+  test::SevenEverywhere sink;
   Context born{.grads = &sink};
   const Values ours = test.gradients(born);
   for (size_t i = 0; i < stock.size(); ++i) EXPECT_TRUE(stock[i].equal(ours[i])) << i;
@@ -45,16 +37,63 @@ TEST(Linear, GradientsBornInTheirTargetAreThoseOfStockAutograd) {
   EXPECT_EQ(ours[1].data_ptr(), sink.targets[weight].data_ptr());
 }
 
+TEST(Linear, WithoutABiasHasTheGradientsOfStockAutograd) {
+  const Tensor x = at::arange(20, at::kFloat).reshape({4, 5}).sin();
+  const Tensor weight = at::arange(15, at::kFloat).reshape({3, 5}).cos();
+  weight.requires_grad_(true);
+  const auto gradient = [&](Context context) {
+    const Tensor y = linear_layer(x, weight, {}, WeightOrder::kOutIn, context);
+    return torch::autograd::grad({y.square().sum()}, {weight})[0];
+  };
+  test::SevenEverywhere sink;
+  EXPECT_TRUE(gradient({.grads = &sink}).equal(gradient({})));
+}
+
 TEST(Linear, LaterSlicesAddToTheTarget) {
   LinearUnderTest test;
   Context plain;
   const Values stock = test.gradients(plain);
-  OneTarget sink;
+  test::SevenEverywhere sink;
   sink.accumulate = true;
   Context born{.grads = &sink};
   const Values ours = test.gradients(born);
   EXPECT_TRUE(at::allclose(ours[1], stock[1] + 7.0));
   EXPECT_TRUE(at::allclose(ours[2], stock[2] + 7.0));
+}
+
+// Cells whose targets come later.
+class LaterTargets final : public GradSink {
+ public:
+  GradCell take(const Tensor&) override {
+    cells.push_back(std::make_shared<GradTarget>(GradTarget{.later = &later}));
+    return cells.back();
+  }
+  std::vector<std::shared_ptr<GradTarget>> cells;
+  LaterGradients later;
+};
+
+TEST(Linear, GradientsOfItsParametersCanWait) {
+  LinearUnderTest test;
+  Context plain;
+  const Values stock = test.gradients(plain);
+  LaterTargets sink;
+  Context waits{.grads = &sink};
+  const Tensor y = test.linear(test.x, waits).square().sum();
+  const Values now = torch::autograd::grad(
+      {y},
+      {test.x, test.tensors.parameters[0].tensor, test.tensors.parameters[1].tensor},
+      {}, {}, false, /*allow_unused=*/true);
+  EXPECT_TRUE(now[0].equal(stock[0]));
+  EXPECT_FALSE(now[1].defined());
+  EXPECT_FALSE(now[2].defined());
+  ASSERT_EQ(sink.later.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const Tensor target = at::full_like(stock[i + 1], 7.0).detach();
+    *sink.cells[i] = {.view = target};
+    const c10::NoGradGuard no_grad;
+    sink.later.at(sink.cells[i].get())();
+    EXPECT_TRUE(target.equal(stock[i + 1])) << i;
+  }
 }
 
 TEST(Layers, InitialValuesDependOnSeedAndNameAlone) {

@@ -5,9 +5,16 @@
 
 namespace cohort {
 
-// x W^T + b whose backward writes the gradients of W and b straight into the targets
-// in their cells, where there are some: no second pass over memory moves them there.
-Tensor linear_with_cells(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                         GradCell weight_cell, GradCell bias_cell);
+// How the weights of a linear layer lie in memory.
+enum class WeightOrder {
+  kOutIn,  // y = x W^T + b, as torch.nn.Linear has it
+  kInOut,  // y = x W + b, as GPT-2's files have it
+};
+
+// A linear layer of which the bias may be undefined. Its backward writes the gradients
+// of weight and bias straight into the targets in the context's cells, where there are
+// some: no second pass over memory moves them there.
+Tensor linear_layer(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                    WeightOrder order, Context& context);
 
 }  // namespace cohort

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/nn/sync_batch_norm.h"
 
-#include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "cohort/nn/kept_calls.h"
 
 namespace cohort {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// In the form in which autograd keeps what is no tensor.
-struct KeptCalls final : torch::CustomClassHolder {
-  explicit KeptCalls(BlockCalls* calls) : calls(calls) {}
-  BlockCalls* calls;
-};
 
 std::vector<int64_t> all_but_channels(const Tensor& input) {
   std::vector<int64_t> dims{0};
@@ -61,8 +56,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
         squares.addcmul(wide_mean, wide_mean, -1).clamp_min_(0).to(at::kFloat);
     const Tensor mean = wide_mean.to(at::kFloat);
     context->save_for_backward({input, weight, mean, var.add(eps).rsqrt_(), count});
-    context->saved_data["calls"] =
-        c10::IValue::make_capsule(c10::make_intrusive<KeptCalls>(calls));
+    keep_calls(*context, calls);
     const Tensor numbers = sums.narrow(0, 2 * channels, 2);
     context->mark_non_differentiable({mean, var, numbers});
     const Tensor output = std::get<0>(
@@ -74,8 +68,6 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
     const Tensor& input = saved[0];
-    const auto kept = context->saved_data["calls"].toCapsule();
-    BlockCalls* const calls = static_cast<const KeptCalls&>(*kept).calls;
     const auto dims = all_but_channels(input);
     const Tensor grad = grads[0].to(at::kFloat);
     const Tensor deviation = along_channels(saved[3], input);
@@ -84,7 +76,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     const Tensor bias_grad = grad.sum(dims);
     const Tensor weight_grad = grad.mul(normal).sum(dims);
     Tensor means = at::cat({bias_grad, weight_grad}).to(at::kDouble);
-    calls->all_reduce(kDataAxes, means);
+    kept_calls(*context).all_reduce(kDataAxes, means);
     means.div_(saved[4]);
     const auto halves = means.chunk(2);
     const Tensor input_grad = grad.sub(along_channels(halves[0], input))

@@ -23,7 +23,7 @@ inline std::map<std::string, Tensor> gradients(const Chain& chain,
                                                const WeightedLoss& loss) {
   std::vector<Tensor> parameters;
   for (const auto& [name, tensor] : chain.parameters()) parameters.push_back(tensor);
-  const auto grads = torch::autograd::grad({loss.sum / loss.count}, parameters);
+  const auto grads = torch::autograd::grad({loss.sum / loss.count_here()}, parameters);
   std::map<std::string, Tensor> named;
   for (size_t i = 0; i < grads.size(); ++i)
     named[chain.parameters()[i].name] = grads[i];

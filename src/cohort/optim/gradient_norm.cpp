@@ -9,7 +9,10 @@
 #include "cohort/optim/update_arithmetic.h"
 
 namespace cohort {
-void square_sums(const float* gradient, int64_t count, std::span<double> sums) {
+namespace {
+
+template <typename Real>
+void square_typed(const Real* gradient, int64_t count, std::span<double> sums) {
   COHORT_CHECK(
       static_cast<int64_t>(sums.size()) == (count + kNormChunk - 1) / kNormChunk, count,
       " elements, ", sums.size(), " sums");
@@ -18,6 +21,16 @@ void square_sums(const float* gradient, int64_t count, std::span<double> sums) {
     sums[c] =
         arithmetic::square_sum(gradient + begin, std::min(kNormChunk, count - begin));
   }
+}
+
+}  // namespace
+
+void square_sums(const float* gradient, int64_t count, std::span<double> sums) {
+  square_typed(gradient, count, sums);
+}
+
+void square_sums(const double* gradient, int64_t count, std::span<double> sums) {
+  square_typed(gradient, count, sums);
 }
 
 double norm_of(std::span<const double> sums, double scale) {

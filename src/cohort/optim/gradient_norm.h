@@ -24,6 +24,7 @@ constexpr int64_t kNormChunk = 1024;
 // stretch that begins at a chunk's border; the last chunk may be short. `sums` has
 // (count + kNormChunk - 1) / kNormChunk elements.
 void square_sums(const float* gradient, int64_t count, std::span<double> sums);
+void square_sums(const double* gradient, int64_t count, std::span<double> sums);
 
 // The root of all sums, added from first to last, times `scale` (1 / samples).
 double norm_of(std::span<const double> sums, double scale);

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/nn/vocabulary_head.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "cohort/nn/cross_entropy_function.h"
+#include "cohort/nn/linear_function.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kHeadDeviation = 0.02;
+constexpr int64_t kAligned = 64;
+
+void declare_all_logits(TensorLists& tensors, int64_t elements,
+                        const TensorPart& part) {
+  if (part.size == 1) return;
+  declare_forward(tensors, {.axes = kTensorAxis,
+                            .op = InnerCall::Op::kAllGather,
+                            .dtype = at::ScalarType::Undefined,
+                            .per_sample = elements});
+}
+
+}  // namespace
+
+VocabularyHead::VocabularyHead(TensorLists& tensors, Tensor weight, Tensor bias,
+                               const Form& form, const TensorPart& part)
+    : weight_(std::move(weight)),
+      bias_(std::move(bias)),
+      rows_(range_of(form.vocabulary, part)),
+      vocabulary_(form.vocabulary),
+      part_(part),
+      begin_(tensors, form.tokens, form.width, part) {
+  if (form.end == ModelEnd::kLoss)
+    declare_token_loss(tensors, form.tokens, part);
+  else
+    declare_all_logits(tensors, form.tokens * rows_.room, part);
+}
+
+Values VocabularyHead::operator()(const Tensor& input, const Tensor& target,
+                                  Context& context) const {
+  const Tensor logits = logits_of(begin_(input, context), context);
+  if (!target.defined()) return {all_logits(logits.narrow(2, 0, rows_.room), context)};
+  const TokenLoss loss =
+      token_loss(logits.flatten(0, 1), target, rows_, part_, context);
+  return {loss.sum, loss.count};
+}
+
+// Matrices whose rows are not aligned are slow to multiply on GPUs, and to copy the
+// weights costs next to nothing. The gradient of the copy is not born in a bucket.
+Tensor VocabularyHead::logits_of(const Tensor& input, Context& context) const {
+  const int64_t padding = (kAligned - rows_.room % kAligned) % kAligned;
+  if (padding == 0)
+    return linear_layer(input, weight_, bias_, WeightOrder::kOutIn, context);
+  Context apart = context;
+  apart.grads = nullptr;
+  return linear_layer(
+      input, at::constant_pad_nd(weight_, {0, 0, 0, padding}),
+      bias_.defined() ? at::constant_pad_nd(bias_, {0, padding}) : Tensor(),
+      WeightOrder::kOutIn, apart);
+}
+
+// For who draws tokens: nothing is differentiated.
+Tensor VocabularyHead::all_logits(const Tensor& part, Context& context) const {
+  if (part_.size == 1) return part;
+  const Tensor mine = part.detach().contiguous();
+  Tensor all =
+      at::empty({part_.size, mine.size(0), mine.size(1), rows_.room}, mine.options());
+  context.calls->all_gather(kTensorAxis, all, mine);
+  return all.permute({1, 2, 0, 3}).flatten(2).narrow(2, 0, vocabulary_);
+}
+
+Tensor add_head_weight(TensorLists& tensors, const std::string& name,
+                       const TiedWeight& embedding, const std::vector<int64_t>& shape,
+                       const LayerOptions& layers) {
+  if (embedding.tie)
+    return tensors.add_parameter(embedding.tensor.name, embedding.tensor.tensor,
+                                 embedding.cut);
+  return add_part(tensors, name, {.shape = shape},
+                  normal_values(kHeadDeviation, layers.seed, name), layers.tensor);
+}
+
+Loss language_loss(ModelEnd end) {
+  if (end == ModelEnd::kLogits)
+    return {.function = [](const Values& outputs, const Values&) {
+      return WeightedLoss{.sum = outputs.at(0).sum(), .count = 1};
+    }};
+  return {.function =
+              [](const Values& outputs, const Values&) {
+                return WeightedLoss{.sum = outputs.at(0), .counted = outputs.at(1)};
+              },
+          .metrics = {
+              .perplexity = true, .tokens_per_second = true, .flops_per_step = true}};
+}
+
+std::vector<std::string> fields_of_end(ModelEnd end) {
+  if (end == ModelEnd::kLogits) return {};
+  return {"target"};
+}
+
+}  // namespace cohort
