@@ -25,6 +25,9 @@ int64_t terms_of(const at::RecordFunction& call) {
   const auto tensor = [&](size_t at) { return call.inputs()[at].toTensor(); };
   if (name == "aten::mm" || name == "aten::bmm") return tensor(0).size(-1);
   if (name == "aten::addmm" || name == "aten::baddbmm") return tensor(1).size(-1);
+  // An output is a sum over tokens of values times weights, which are sums as well.
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu")
+    return 2 * tensor(1).size(2);
   if (name != "aten::convolution_overrideable") return 0;
   return tensor(1).numel() / tensor(1).size(0);
 }
@@ -110,7 +113,7 @@ class ForwardPass final : private Surroundings {
   const Batch& batch(int) override { return batch_; }
   void keep_loss(int, const WeightedLoss&) override {}
   Tensor seed() override { return {}; }
-  GradTarget home(int, int) override { return {}; }
+  GradTarget home(const Addend&) override { return {}; }
 
   Batch batch_;
   CheckedCalls calls_;

@@ -60,7 +60,7 @@ class Pass final : private Surroundings {
   const Batch& batch(int) override { return batch_; }
   void keep_loss(int, const WeightedLoss&) override {}
   Tensor seed() override { return at::ones({}); }
-  GradTarget home(int place, int) override { return {homes_[place]}; }
+  GradTarget home(const Addend& to) override { return {homes_[to.place]}; }
 
   void forward(int block) {
     Sample& sample = samples_[block];

@@ -76,7 +76,10 @@ void BlockRunner::begin(int64_t step, Phase phase) {
   if (options_.calls) options_.calls->begin_step();
 }
 
-void BlockRunner::clear() { flights_.clear(); }
+void BlockRunner::clear() {
+  flights_.clear();
+  deferred_.clear();
+}
 
 BlockRunner::Flight& BlockRunner::flight(int block, int slice) {
   return flights_[{block, slice}];
@@ -165,33 +168,91 @@ void BlockRunner::recompute(int block, int slice) {
   now.has_graph = true;  // a Send of the first ones that ends now drops nothing
 }
 
-void BlockRunner::backward(int block, int slice) {
-  Flight now = std::exchange(flight(block, slice), {});
-  flights_.erase({block, slice});
+std::vector<int> BlockRunner::trained_in(int block) const {
   std::vector<int> trained;
   for (const int place : places_[block])
     if (parameters_[place].requires_grad()) trained.push_back(place);
-  for (const auto& [place, cell] : now.cells) *cell = around_.home(place, slice);
-  CheckedCalls* const calls = options_.calls;
-  constexpr auto kBackward = BlockCall::When::kBackward;
-  // Frozen blocks at the front have no backward, but their peers know what it calls.
+  return trained;
+}
+
+BlockRunner::Flight BlockRunner::take_flight(int block, int slice) {
+  Flight taken = std::move(flight(block, slice));
+  flights_.erase({block, slice});
+  return taken;
+}
+
+void BlockRunner::backward(int block, int slice) {
+  Flight now = take_flight(block, slice);
+  for (const auto& [place, cell] : now.cells)
+    *cell = around_.home({place, block, slice});
+  const Values gradients = run_backward(block, slice, now);
+  const c10::NoGradGuard no_grad;
+  size_t next = 0;
+  // A gradient that was handed a place and came back elsewhere is the sum with a second
+  // use of the parameter.
+  for (const int place : trained_in(block)) {
+    keep({place, block, slice}, gradients[next++], now.cells.contains(place));
+    around_.close({place, block, slice});
+  }
+  pass_on(block, slice, now, gradients);
+}
+
+// Where gradients will have room is not known before it is their turn.
+void BlockRunner::backward_input(int block, int slice) {
+  Flight now = take_flight(block, slice);
+  Deferred& later = deferred_[{block, slice}];
+  later = {.cells = now.cells};
+  for (const auto& [place, cell] : now.cells) *cell = {.later = &later.work};
+  const Values gradients = run_backward(block, slice, now);
+  const auto count = static_cast<int64_t>(trained_in(block).size());
+  later.gradients.assign(gradients.begin(), gradients.begin() + count);
+  const c10::NoGradGuard no_grad;
+  pass_on(block, slice, now, gradients);
+}
+
+void BlockRunner::backward_weight(int block, int slice) {
+  const Deferred now = std::move(deferred_[{block, slice}]);
+  deferred_.erase({block, slice});
+  const c10::NoGradGuard no_grad;
+  size_t next = 0;
+  for (const int place : trained_in(block)) {
+    const Tensor& gradient = now.gradients[next++];
+    const auto cell = now.cells.find(place);
+    const auto work =
+        cell == now.cells.end() ? now.work.end() : now.work.find(cell->second.get());
+    if (work == now.work.end()) {
+      keep({place, block, slice}, gradient, /*holds_all=*/false);
+    } else {
+      *cell->second = around_.home({place, block, slice});
+      work->second();
+      if (gradient.defined()) cell->second->view.add_(gradient);  // of a second use
+    }
+    around_.close({place, block, slice});
+  }
+}
+
+// Frozen blocks at the front have no backward, but their peers know what it calls.
+Values BlockRunner::run_backward(int block, int slice, Flight& now) {
+  const std::vector<int> trained = trained_in(block);
   const auto has_gradient = [](const Tensor& value) { return value.requires_grad(); };
   const bool runs = !now.inputs.empty() &&
                     (!trained.empty() || std::ranges::any_of(now.inputs, has_gradient));
+  CheckedCalls* const calls = options_.calls;
+  constexpr auto kBackward = BlockCall::When::kBackward;
   if (calls && !runs) calls->give_nothing(block, kBackward);
   if (calls && runs) calls->begin(block, kBackward, around_.batch(slice).count);
   Values gradients = differentiate(block, now, trained);
   if (calls && runs) calls->end();
-  const c10::NoGradGuard no_grad;
-  for (size_t i = 0; i < trained.size(); ++i) {
-    keep(trained[i], slice, gradients[i], now);
-    around_.close(trained[i], slice);
-  }
+  return gradients;
+}
+
+// Behind those of parameters are the gradients of inputs that have one.
+void BlockRunner::pass_on(int block, int slice, Flight& now, const Values& gradients) {
   if (block == 0) return;
   Values& upstream = flight(block - 1, slice).gradient;
-  auto next = gradients.begin() + static_cast<int64_t>(trained.size());
   upstream.clear();
   if (now.inputs.empty()) return;
+  auto next = gradients.begin() + static_cast<int64_t>(trained_in(block).size());
   now.inputs.resize(now.inputs.size() - chain_.blocks[block]->fields().size());
   for (const auto& input : now.inputs)
     upstream.push_back(input.requires_grad() ? dense(*next++) : Tensor());
@@ -204,7 +265,8 @@ Values BlockRunner::differentiate(int block, Flight& now,
   for (const int place : trained) wanted.push_back(parameters_[place]);
   for (const auto& value : now.inputs)
     if (value.requires_grad()) wanted.push_back(value);
-  if (is_last(block) && !now.outputs.empty()) now.gradient = {around_.seed()};
+  if (is_last(block) && !now.outputs.empty())
+    now.gradient = {around_.seed().to(now.outputs[0].scalar_type())};
   for (size_t i = 0; i < now.gradient.size() && i < now.outputs.size(); ++i) {
     if (!now.gradient[i].defined() || !now.outputs[i].requires_grad()) continue;
     roots.push_back(now.outputs[i]);
@@ -216,20 +278,20 @@ Values BlockRunner::differentiate(int block, Flight& now,
   return torch::autograd::grad(roots, wanted, given, {}, false, /*allow_unused=*/true);
 }
 
-// A gradient that was born in its place is there already. One that was handed a place
-// and came back elsewhere is the sum with a second use of the parameter, and holds all
-// of it.
-void BlockRunner::keep(int place, int slice, const Tensor& gradient,
-                       const Flight& flight) {
-  const auto [home, adds_slices] = around_.home(place, slice);
-  bool adds = adds_slices;
-  if (shared_[place]) adds |= std::exchange(written_[{place, slice}], true);
-  if (adds) around_.open(place, slice);
+// A gradient that was born in its place is there already.
+void BlockRunner::keep(const Surroundings::Addend& to, const Tensor& gradient,
+                       bool holds_all) {
+  const GradTarget target = around_.home(to);
+  const Tensor& home = target.view;
+  bool adds = target.accumulate;
+  if (shared_[to.place])
+    adds |= !written_.emplace(to.place, to.slice, home.const_data_ptr()).second;
+  if (adds) around_.open(to);
   if (!gradient.defined()) {
     if (!adds) home.zero_();
   } else if (gradient.data_ptr() == home.data_ptr()) {
     return;
-  } else if (!adds || flight.cells.contains(place)) {
+  } else if (!adds || holds_all) {
     home.copy_(gradient);
   } else {
     home.add_(gradient);

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -31,13 +33,19 @@ class Surroundings {
 
   // The gradient of the loss itself.
   virtual Tensor seed() = 0;
-  // Where that slice's gradient of a parameter belongs, and whether it is added to what
-  // earlier slices left there. Asked for when its backward begins.
-  virtual GradTarget home(int place, int slice) = 0;
+  // What a block adds to the gradient of a parameter, for a slice.
+  struct Addend {
+    int place;
+    int block;
+    int slice;
+  };
+  // Where it belongs, and whether it is added to what earlier slices left there. Asked
+  // for when its backward begins.
+  virtual GradTarget home(const Addend& addend) = 0;
   // A gradient at home is about to be added to; it has arrived, all of it or what one
   // of several blocks adds.
-  virtual void open(int, int) {}
-  virtual void close(int, int) {}
+  virtual void open(const Addend&) {}
+  virtual void close(const Addend&) {}
 
  protected:
   Surroundings() = default;
@@ -70,6 +78,10 @@ class BlockRunner {
   void forward(int block, int slice, bool keeps_graph);
   void recompute(int block, int slice);
   void backward(int block, int slice);
+  // A backward in two parts: all that others wait for, with what layers cannot put off;
+  // then the gradients of parameters. Those of a block are made in the order of slices.
+  void backward_input(int block, int slice);
+  void backward_weight(int block, int slice);
 
   // The output of a block and the gradient of it, where they cross a border.
   Values& output(int block, int slice) { return flight(block, slice).outputs; }
@@ -92,14 +104,25 @@ class BlockRunner {
     std::map<int, std::shared_ptr<GradTarget>> cells;  // by place
     bool has_graph = false;
   };
+  // What a backward_input leaves for its backward_weight.
+  struct Deferred {
+    std::map<int, std::shared_ptr<GradTarget>> cells;  // by place
+    LaterGradients work;
+    Values gradients;  // of what could not be put off, by trained parameter
+  };
   class Cells;
 
   Flight& flight(int block, int slice);
   Values run(int block, int slice, const Values& inputs, bool again);
   BlockCall::When forward_now() const;
   Values loss_of(int slice, const Values& outputs, bool again);
+  std::vector<int> trained_in(int block) const;
+  Flight take_flight(int block, int slice);
+  Values run_backward(int block, int slice, Flight& flight);
   Values differentiate(int block, Flight& flight, const std::vector<int>& trained);
-  void keep(int place, int slice, const Tensor& gradient, const Flight& flight);
+  void pass_on(int block, int slice, Flight& flight, const Values& gradients);
+  // `holds_all`: what earlier slices left at home is in it already.
+  void keep(const Surroundings::Addend& to, const Tensor& gradient, bool holds_all);
   bool is_last(int block) const {
     return block + 1 == static_cast<int>(chain_.blocks.size());
   }
@@ -114,8 +137,10 @@ class BlockRunner {
   std::vector<bool> input_has_gradient_;            // by block
   int64_t step_ = 0;
   Phase phase_ = Phase::kTrain;
-  std::map<std::pair<int, int>, Flight> flights_;  // by block and slice
-  std::map<std::pair<int, int>, bool> written_;    // by shared place and slice
+  std::map<std::pair<int, int>, Flight> flights_;     // by block and slice
+  std::map<std::pair<int, int>, Deferred> deferred_;  // by block and slice
+  // Shared places, with slices, and where their gradients were written.
+  std::set<std::tuple<int, int, const void*>> written_;
   std::vector<Statistic> statistics_;
 };
 

@@ -18,6 +18,18 @@ std::shared_ptr<void> bytes_alone(Communicator& comm) {
   return peers ? peers->hold_meetings() : nullptr;
 }
 
+void settle(Work work, const Tensor& tensor) {
+  tensor.is_cpu() ? work.wait() : work.join();
+}
+
+// Rows from first to last, in float32 where they are narrower.
+Tensor added_in_order(const Tensor& rows) {
+  const bool narrow = rows.is_floating_point() && rows.element_size() < 4;
+  Tensor sum = narrow ? rows[0].to(at::kFloat) : rows[0].clone();
+  for (int64_t r = 1; r < rows.size(0); ++r) sum.add_(rows[r]);
+  return sum;
+}
+
 }  // namespace
 
 CheckedCalls::CheckedCalls(const Chain& chain, Options options)
@@ -25,6 +37,7 @@ CheckedCalls::CheckedCalls(const Chain& chain, Options options)
   for (const auto& block : chain.blocks) {
     Declared& declared = blocks_.emplace_back();
     declared.name = block->name();
+    if (!block->parameters().empty()) declared.weight = block->parameters()[0].tensor;
     for (const auto& call : block->calls())
       declared.calls[static_cast<size_t>(call.when)].push_back(call);
   }
@@ -74,6 +87,7 @@ Communicator* CheckedCalls::next(InnerCall::Op op, AxisSet axes, const Tensor& g
                        .numel = given.numel()};
   const auto& calls = declared();
   const auto as_made = [&](BlockCall call) {
+    call.dtype = dtype_of(call);
     call.numel = call.numel_for(samples_);
     call.per_sample = 0;
     return call;
@@ -90,27 +104,35 @@ void CheckedCalls::all_reduce(AxisSet axes, Tensor& tensor) {
   Communicator* const comm = next(InnerCall::Op::kAllReduce, axes, tensor);
   if (!comm) return;
   const auto hold = bytes_alone(*comm);
-  comm->all_reduce(tensor, ReduceOp::kSum).wait();
+  if (!options_.exact) return settle(comm->all_reduce(tensor, ReduceOp::kSum), tensor);
+  const Tensor mine = tensor.contiguous();
+  Tensor all = at::empty({comm->size(), tensor.numel()}, tensor.options());
+  settle(comm->all_gather(all, mine), all);
+  tensor.copy_(added_in_order(all).view_as(tensor));
 }
 
 void CheckedCalls::all_gather(AxisSet axes, Tensor& out, const Tensor& shard) {
   Communicator* const comm = next(InnerCall::Op::kAllGather, axes, shard);
   if (!comm) {
-    out.view({options_.stand_in, -1}).copy_(shard.reshape({1, -1}));
+    if (shard.numel() > 0) out.view({-1, shard.numel()}).copy_(shard.reshape({1, -1}));
     return;
   }
   const auto hold = bytes_alone(*comm);
-  comm->all_gather(out, shard).wait();
+  settle(comm->all_gather(out, shard), out);
 }
 
 void CheckedCalls::reduce_scatter(AxisSet axes, Tensor& out, const Tensor& in) {
   Communicator* const comm = next(InnerCall::Op::kReduceScatter, axes, in);
   if (!comm) {
-    out.view(-1).copy_(in.reshape({options_.stand_in, -1})[0]);
+    if (out.numel() > 0) out.view(-1).copy_(in.reshape({-1, out.numel()})[0]);
     return;
   }
   const auto hold = bytes_alone(*comm);
-  comm->reduce_scatter(out, in, ReduceOp::kSum).wait();
+  if (!options_.exact)
+    return settle(comm->reduce_scatter(out, in, ReduceOp::kSum), out);
+  Tensor parts = at::empty({comm->size(), out.numel()}, in.options());
+  settle(comm->all_to_all(parts, in.contiguous()), parts);
+  out.copy_(added_in_order(parts).view_as(out));
 }
 
 void CheckedCalls::give_nothing(int block, BlockCall::When when) {
@@ -119,33 +141,40 @@ void CheckedCalls::give_nothing(int block, BlockCall::When when) {
   end();
 }
 
+// Weights may change theirs after the block was made.
+at::ScalarType CheckedCalls::dtype_of(const BlockCall& call) const {
+  const Tensor& weight = blocks_[block_].weight;
+  return call.dtype_for(weight.defined() ? weight.scalar_type() : at::kFloat);
+}
+
 void CheckedCalls::make(const BlockCall& call) {
   const int ranks = size(call.axes);
-  Tensor given = at::zeros({call.numel_for(0)}, call.dtype);
+  Tensor given = at::zeros({call.numel_for(0)}, dtype_of(call));
   Tensor taken;
   switch (call.op) {
     case InnerCall::Op::kAllReduce:
       return all_reduce(call.axes, given);
     case InnerCall::Op::kAllGather:
-      taken = at::empty({given.numel() * ranks}, call.dtype);
+      taken = at::empty({given.numel() * ranks}, given.options());
       return all_gather(call.axes, taken, given);
     case InnerCall::Op::kReduceScatter:
-      taken = at::empty({given.numel() / ranks}, call.dtype);
+      taken = at::empty({given.numel() / ranks}, given.options());
       return reduce_scatter(call.axes, taken, given);
     default:
       refuse("made for nobody: blocks have no way to call it");
   }
 }
 
-void require_no_calls(const Schedule& schedule) {
+void require_no_data_calls(const Schedule& schedule) {
   for (const auto& role : schedule.roles)
     for (const auto& action : role.actions)
       for (const auto& call : action.calls)
-        throw ConfigError(
-            text("[engine] block ", schedule.blocks[action.block], " calls ",
-                 name_of(call.op), " in group ", schedule.groups[call.group].name,
-                 " inside, which a step on a GPU cannot; legal: one rank, a run on "
-                 "processors, or a model without such calls"));
+        if (schedule.groups[call.group].axes.meets(kDataAxes))
+          throw ConfigError(
+              text("[engine] block ", schedule.blocks[action.block], " calls ",
+                   name_of(call.op), " in group ", schedule.groups[call.group].name,
+                   " inside, which a step on a GPU cannot; legal: one rank, a run on "
+                   "processors, or a model without such calls"));
 }
 
 }  // namespace cohort

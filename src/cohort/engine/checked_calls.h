@@ -17,8 +17,9 @@ namespace cohort {
 //
 // begin() and end() go round each forward, recompute and backward of a block. Calls
 // come from inside, also from autograd's thread; there no work of other lanes (updates)
-// runs while one is waited for. Failure: BugError in one line for a call that differs.
-// Thread safety: one thread at a time.
+// runs while one is waited for. With tensors of a GPU nothing is waited for: what the
+// stream does next comes behind the call. Failure: BugError in one line for a call that
+// differs. Thread safety: one thread at a time.
 class CheckedCalls final : public BlockCalls {
  public:
   struct Options {
@@ -26,8 +27,9 @@ class CheckedCalls final : public BlockCalls {
     std::function<Communicator*(AxisSet axes)> group = nullptr;
     int rank = 0;                 // in the world, for fault points
     FaultPlan* faults = nullptr;  // reached as "engine.call"
-    // What a group has that is not there: a dry run takes it for two equal members.
+    // What a group has that is not there: a dry run takes it for equal members.
     int stand_in = 1;
+    bool exact = false;  // sums in the order of members, whatever a backend does
   };
   CheckedCalls(const Chain& chain, Options options);
 
@@ -45,6 +47,7 @@ class CheckedCalls final : public BlockCalls {
  private:
   struct Declared {
     std::string name;
+    Tensor weight;                    // the first; undefined: there is none
     std::vector<BlockCall> calls[3];  // by when
   };
 
@@ -52,6 +55,7 @@ class CheckedCalls final : public BlockCalls {
   // Checks the next call. Null: there is nobody to make it with.
   Communicator* next(InnerCall::Op op, AxisSet axes, const Tensor& given);
   void make(const BlockCall& call);
+  at::ScalarType dtype_of(const BlockCall& call) const;
   const std::vector<BlockCall>& declared() const;
   [[noreturn]] void refuse(const std::string& made) const;
 
@@ -64,7 +68,8 @@ class CheckedCalls final : public BlockCalls {
   int64_t made_in_step_ = 0;
 };
 
-// ConfigError where blocks of a step communicate inside: a device cannot do so.
-void require_no_calls(const Schedule& schedule);
+// ConfigError where blocks of a step call all data-parallel ranks inside: what they
+// normalise with is known to the host, which does not wait for a device.
+void require_no_data_calls(const Schedule& schedule);
 
 }  // namespace cohort

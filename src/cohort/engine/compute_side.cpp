@@ -21,10 +21,11 @@ std::set<std::pair<int, int>> recomputed_in(const Role& role) {
   return all;
 }
 
-// By bucket: the block of this chain whose backward is the last to add to its gradient.
-std::vector<int> last_adders_of(const Chain& chain, const Schedule& schedule) {
-  return last_to_add(bucket_uses(specs_of(chain), schedule.buckets),
-                     schedule.buckets.size());
+// By bucket: the block of this rank whose backward is the last to add to its gradient.
+std::vector<int> last_adders_of(const Chain& chain, const Schedule& schedule,
+                                const Role& role) {
+  return last_to_add(schedule, bucket_uses(specs_of(chain), schedule.buckets),
+                     schedule.mesh.coordinate(role.ranks[0], Axis::kPipe));
 }
 
 }  // namespace
@@ -43,7 +44,7 @@ ComputeSide::ComputeSide(const Chain& chain, const FlatState& state,
       gradients_(gradients),
       step_(step),
       recomputed_(recomputed_in(role)),
-      last_to_add_(last_adders_of(chain, schedule)),
+      last_to_add_(last_adders_of(chain, schedule, role)),
       batches_(std::move(batches)),
       blocks_(chain, *this, options) {}
 
@@ -70,7 +71,8 @@ void ComputeSide::abandon() {
 }
 
 void ComputeSide::compute(const Action& action) {
-  if (action.kind == ActionKind::kBackward) return backward(action);
+  if (action.kind != ActionKind::kForward && action.kind != ActionKind::kRecompute)
+    return backward(action);
   const auto [block, slice] = std::pair(action.block, action.slice);
   batch(slice);  // loading it is no part of a forward
   const bool again = action.kind == ActionKind::kRecompute;
@@ -81,31 +83,43 @@ void ComputeSide::compute(const Action& action) {
 
 void ComputeSide::backward(const Action& action) {
   Timed timed(step_.split.backward);
-  blocks_.backward(action.block, action.slice);
-  for (const int bucket : action.buckets)
-    if (last_to_add_[bucket] == action.block && state_.buckets()[bucket].trained)
-      gradients_.finish_slice(bucket, action.slice);
+  const auto [block, slice] = std::pair(action.block, action.slice);
+  if (action.kind == ActionKind::kBackwardInput)
+    blocks_.backward_input(block, slice);
+  else if (action.kind == ActionKind::kBackwardWeight)
+    blocks_.backward_weight(block, slice);
+  else
+    blocks_.backward(block, slice);
   // What travels after it still asks for the number of its samples.
-  if (!blocks_.is_under_way(action.slice)) batches_->drop(action.slice);
+  if (!blocks_.is_under_way(slice)) batches_->drop(slice);
+  if (action.kind == ActionKind::kBackwardInput) return;
+  for (const int bucket : action.buckets)
+    if (state_.buckets()[bucket].trained &&
+        (gradients_.keeps_apart(bucket) || last_to_add_[bucket] == block))
+      gradients_.finish_slice(bucket, slice, gradients_.use_of(bucket, block));
 }
 
 void ComputeSide::keep_loss(int, const WeightedLoss& loss) {
-  step_.sums.add_loss(loss.sum, loss.count);
+  step_.sums.add_loss(loss);
   correct_ += loss.correct;
 }
 
-GradTarget ComputeSide::home(int index, int slice) {
-  const Place& place = state_.places()[index];
-  const auto [memory, adds] = gradients_.leaf(place.bucket, slice);
+int ComputeSide::use_of(const Addend& to) const {
+  return gradients_.use_of(state_.places()[to.place].bucket, to.block);
+}
+
+GradTarget ComputeSide::home(const Addend& to) {
+  const Place& place = state_.places()[to.place];
+  const auto [memory, adds] = gradients_.leaf(place.bucket, to.slice, use_of(to));
   return {FlatState::view(memory, place), adds};
 }
 
-void ComputeSide::open(int place, int slice) {
-  if (gradients_.seals()) gradients_.open_born(place, slice);
+void ComputeSide::open(const Addend& to) {
+  if (gradients_.seals()) gradients_.open_born(to.place, to.slice, use_of(to));
 }
 
-void ComputeSide::close(int place, int slice) {
-  if (gradients_.seals()) gradients_.close_born(place, slice);
+void ComputeSide::close(const Addend& to) {
+  if (gradients_.seals()) gradients_.close_born(to.place, to.slice, use_of(to));
 }
 
 }  // namespace cohort

@@ -29,7 +29,7 @@ class ComputeSide final : private Surroundings {
 
   // `seed`: the gradient of the loss, a scalar where blocks compute.
   void begin_step(const StepInput& input, const Tensor& seed);
-  // A Forward, Recompute or Backward.
+  // A Forward, Recompute or Backward, or a part of one.
   void compute(const Action& action);
   // Forwards of one batch that change nothing, in `run`. Returns right answers.
   double evaluate(const StepInput& input, const std::function<void()>& run);
@@ -48,9 +48,10 @@ class ComputeSide final : private Surroundings {
   DeviceRandom* random(int slice) override { return batches_->random(slice); }
   void keep_loss(int slice, const WeightedLoss& loss) override;
   Tensor seed() override { return seed_; }
-  GradTarget home(int place, int slice) override;
-  void open(int place, int slice) override;
-  void close(int place, int slice) override;
+  GradTarget home(const Addend& to) override;
+  void open(const Addend& to) override;
+  void close(const Addend& to) override;
+  int use_of(const Addend& to) const;
 
   void backward(const Action& action);
 
@@ -58,7 +59,7 @@ class ComputeSide final : private Surroundings {
   GradientSums& gradients_;
   StepInFlight& step_;
   std::set<std::pair<int, int>> recomputed_;  // blocks and slices
-  std::vector<int> last_to_add_;              // by bucket: block
+  std::vector<int> last_to_add_;              // by bucket: block of this place
   std::unique_ptr<StepBatches> batches_;
   BlockRunner blocks_;
 

@@ -11,8 +11,12 @@
 namespace cohort {
 
 DeviceNorm::DeviceNorm(const FlatState& state, const StateHome& home,
-                       const UpdateRule& rule)
-    : state_(state), home_(home), chunks_(state.buckets().size()) {
+                       const UpdateRule& rule, const RankGroups& groups)
+    : state_(state),
+      home_(home),
+      part_(groups.part),
+      parts_(groups.parts),
+      chunks_(state.buckets().size()) {
   lay_out_squares();
   if (rule.reductions() > 0) lay_out_sums(rule.reductions());
 }
@@ -27,28 +31,32 @@ void DeviceNorm::lay_out_squares() {
   for (const auto& place : state_.places()) {
     const BucketState& bucket = state_.buckets()[place.bucket];
     const auto [first, last] = held_chunks(place, bucket);
-    for (int64_t c = first; bucket.trained && bucket.own && c < last; ++c)
+    const bool counts =
+        bucket.trained && bucket.own && bucket.counts && place.is_told_by(part_);
+    for (int64_t c = first; counts && c < last; ++c)
       tables[place.bucket].push_back(
           {.begin = place.offset + c * kChunk - bucket.begin,
            .count = std::min(kChunk, place.parameter.numel() - c * kChunk),
-           .slot = row + c});
-    row += chunks_of(place);
+           .slot = row + first_row(place, part_) + c});
+    row += rows_of(place, parts_);
   }
   for (size_t b = 0; b < tables.size(); ++b)
     if (!tables[b].empty()) chunks_[b] = home_.kernels->chunk_table(tables[b]);
   squares_ = zeros({row});
 }
 
+// Each part has rows of its own; where all have the same, those of the first count.
 void DeviceNorm::lay_out_sums(int64_t width) {
   std::vector<kernels::TensorChunks> tensors;
   int64_t row = 0;
   for (const auto& bucket : state_.buckets())
     for (const auto& range : bucket.ranges) {
       if (!range.traits.adapts) continue;
-      const int64_t count = chunks_of(state_.places()[range.place]);
-      adapting_.push_back({range.place, row});
-      tensors.push_back({row, count});
-      row += count;
+      const Place& place = state_.places()[range.place];
+      const int64_t chunks = chunks_of(place);
+      adapting_.push_back({range.place, row + chunks * part_});
+      tensors.push_back({row, rows_of(place, parts_)});
+      row += chunks * parts_;
     }
   if (tensors.empty()) return;
   tensors_ = home_.kernels->tensor_table(tensors);

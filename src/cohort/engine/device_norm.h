@@ -18,7 +18,8 @@ namespace cohort {
 // as norm.h and tensor_totals.h have them. Borrows all it is given but the home.
 class DeviceNorm {
  public:
-  DeviceNorm(const FlatState& state, const StateHome& home, const UpdateRule& rule);
+  DeviceNorm(const FlatState& state, const StateHome& home, const UpdateRule& rule,
+             const RankGroups& groups);
 
   // How a rule updates a share of that bucket, this rank's or one that it mirrors: the
   // rows of its sums are those below.
@@ -38,7 +39,7 @@ class DeviceNorm {
  private:
   struct Adapting {
     int place = 0;
-    int64_t first = 0;  // row of its first chunk
+    int64_t first = 0;  // row of the first chunk of this rank's part
   };
 
   void lay_out_squares();
@@ -47,6 +48,7 @@ class DeviceNorm {
 
   const FlatState& state_;
   StateHome home_;
+  const int part_, parts_;      // of tensors that are cut
   std::vector<Tensor> chunks_;  // by bucket: table; undefined where nothing is held
   Tensor squares_;              // of all chunks
   std::vector<Adapting> adapting_;

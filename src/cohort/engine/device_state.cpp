@@ -8,7 +8,6 @@
 #include <cstddef>
 
 #include "cohort/core/error.h"
-#include "cohort/optim/loss_scale.h"
 
 namespace cohort {
 namespace {
@@ -48,13 +47,13 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
       rounds_(schedule.mesh.rounds(schedule.slices)),
       has_vote_(has_vote(role)),
       may_skip_(options.leaves_out && has_vote_),
-      norm_(state, home, rule),
+      norm_(state, home, rule, groups),
       statistics_(chain, home.device()),
       updates_(state.buckets().size()),
       stop_(groups.world->stop_word()),
-      numbers_(make_step_numbers(home.device())),
-      fresh_numbers_(numbers_),
-      results_(lane, *groups.world, numbers_, step) {
+      sent_numbers_(make_step_numbers(home.device())),
+      loss_scale_(options.loss_scale, schedule.precision.compute, home.device()),
+      results_(lane, *groups.world, numbers_there(), step) {
   COHORT_CHECK(options.update.name == rule.name(), "a rule '", rule.name(),
                "' with the kernels of '", options.update.name, "'");
   for (int i = 0; i < static_cast<int>(updates_.size()); ++i) {
@@ -66,11 +65,6 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
   const auto on = at::TensorOptions().device(home.device());
   votes_ = at::zeros({groups.world->size()}, on.dtype(at::kLong));
   unexpected_ = at::zeros({1}, on.dtype(at::kBool));
-  const bool half = schedule.precision.compute == at::kHalf;
-  if (half) LossScale{options.loss_scale};  // refuses what cannot be
-  scale_ = at::full({1}, half ? options.loss_scale.initial : 1.0, on.dtype(at::kFloat));
-  good_steps_ = at::zeros({1}, on.dtype(at::kInt));
-  seed_ = at::ones({}, on.dtype(at::kFloat));
 }
 
 std::unique_ptr<ShareUpdate> DeviceState::update_of(int bucket,
@@ -114,17 +108,16 @@ void DeviceState::begin_changes(const StepInput& input) {
   gradients_.begin_step();
   StepNumbers numbers =
       step_numbers_of(options_.update, {.rate = input.rate, .step = input.step + 1});
-  fresh_numbers_.send(bytes_of(numbers));
-  if (schedule_.precision.compute == at::kHalf)
-    seed_.copy_(scale_.squeeze(0) * mean_scale(options_.usual_count));
+  sent_numbers_.send(bytes_of(numbers));
+  loss_scale_.begin_step(options_.usual_count);
 }
 
 // The count is that of all ranks from here on: its reduction comes before every other.
 void DeviceState::set_scale() {
   if (std::exchange(started_.scale, true)) return;
-  const Tensor scale = step_.sums.count_value().mul(seed_).reciprocal_();
-  double_of(numbers_, offsetof(StepNumbers, mean_scale)).copy_(scale);
-  double_of(numbers_, offsetof(StepNumbers, grad_scale)).copy_(scale);
+  const Tensor scale = step_.sums.count_value().mul(loss_scale_.seed()).reciprocal_();
+  double_of(numbers_there(), offsetof(StepNumbers, mean_scale)).copy_(scale);
+  double_of(numbers_there(), offsetof(StepNumbers, grad_scale)).copy_(scale);
   unexpected_.copy_(step_.sums.is_unexpected());
 }
 
@@ -132,10 +125,10 @@ void DeviceState::norm() {
   const c10::NoGradGuard no_grad;
   set_scale();
   const Sharers sharers = sharers_of(schedule_, groups_, options_.communicate);
-  norm_.measure(gradients_, sharers, options_.clip, numbers_);
+  norm_.measure(gradients_, sharers, options_.clip, numbers_there());
   norm_.add_up(sharers, [&](int bucket, const Tensor& sums) {
-    updates_[bucket].own->reduce(memory_of(bucket), gradients_.sum(bucket), numbers_,
-                                 sums);
+    updates_[bucket].own->reduce(memory_of(bucket), gradients_.sum(bucket),
+                                 numbers_there(), sums);
   });
 }
 
@@ -146,13 +139,14 @@ void DeviceState::fold_buffers() {
 }
 
 void DeviceState::look_at(int bucket) {
-  home_.kernels->mark_not_finite(gradients_.sum(bucket), not_finite_of(numbers_));
+  home_.kernels->mark_not_finite(gradients_.sum(bucket),
+                                 not_finite_of(numbers_there()));
 }
 
 // Without a vote: each rank for itself.
 void DeviceState::open_gate() {
-  const Tensor good = not_finite_of(numbers_) == 0;
-  gate_of(numbers_).copy_(good.logical_and(unexpected_.logical_not()));
+  const Tensor good = not_finite_of(numbers_there()) == 0;
+  gate_of(numbers_there()).copy_(good.logical_and(unexpected_.logical_not()));
 }
 
 // Nobody votes on a step whose ranks drew other samples: all of them know.
@@ -165,9 +159,9 @@ PendingWork DeviceState::vote() {
     if (updates_[i].own) look_at(static_cast<int>(i));
   const bool several = !schedule_.groups.empty() && options_.communicate;
   const Tensor mine = votes_.narrow(0, world.rank(), 1);
-  home_.kernels->cast_vote(numbers_, unexpected_, stop_, mine);
+  home_.kernels->cast_vote(numbers_there(), unexpected_, stop_, mine);
   if (several) world.all_gather(votes_, mine).join();
-  home_.kernels->count_votes(several ? votes_ : mine, numbers_);
+  home_.kernels->count_votes(several ? votes_ : mine, numbers_there());
   started_.vote = true;
   return {};
 }
@@ -182,11 +176,12 @@ void DeviceState::update(int bucket) {
     open_gate();
   }
   if (own)
-    own->apply(memory_of(bucket), gradients_.sum(bucket), numbers_, norm_.totals());
+    own->apply(memory_of(bucket), gradients_.sum(bucket), numbers_there(),
+               norm_.totals());
   if (mirror) {
     const ShareState& copy = *state_.buckets()[bucket].mirror;
     mirror->apply({copy.master, copy.states, Tensor()}, gradients_.mirrored_sum(bucket),
-                  numbers_, norm_.totals());
+                  numbers_there(), norm_.totals());
   }
   started_.updates[bucket] = true;
 }
@@ -195,16 +190,10 @@ void DeviceState::update(int bucket) {
 void DeviceState::commit() {
   const c10::NoGradGuard no_grad;
   started_.commit = true;
-  statistics_.commit(gate_of(numbers_));
-  if (schedule_.precision.compute != at::kHalf) return;
-  Tensor scale = scale_.clone(), good_steps = good_steps_.clone();
-  const Tensor skipped = (gate_of(numbers_) == 0).to(at::kFloat);
-  at::_amp_update_scale_(scale, good_steps, skipped, options_.loss_scale.growth,
-                         options_.loss_scale.backoff, options_.loss_scale.growth_steps);
-  const Tensor counts =
-      has_vote_ ? decided_of(numbers_) != 0 : at::ones_like(skipped, at::kBool);
-  scale_.copy_(at::where(counts, scale, scale_));
-  good_steps_.copy_(at::where(counts, good_steps, good_steps_));
+  const Tensor gate = gate_of(numbers_there());
+  statistics_.commit(gate);
+  loss_scale_.commit(gate, has_vote_ ? decided_of(numbers_there()) != 0
+                                     : at::ones_like(gate, at::kBool));
 }
 
 void DeviceState::has_replayed() {
@@ -259,7 +248,7 @@ Standing DeviceState::standing() {
              " does not come to an end; its state is taken from elsewhere"));
   using Phase = Standing::Phase;
   StepNumbers numbers;
-  lane_.run([&] { numbers = read_step_numbers(numbers_); });
+  lane_.run([&] { numbers = read_step_numbers(numbers_there()); });
   const int64_t step = number_ + 1;
   standing_ = {.phase = Phase::kBefore};
   if (numbers.voted == step) {
@@ -308,15 +297,15 @@ void DeviceState::finish(bool skip) {
                "a step that was not voted on cannot be finished alone");
   if (now.phase == Standing::Phase::kCommitted) return;
   started_.scale = started_.vote = true;
-  gate_of(numbers_).fill_(skip ? 0 : 1);
-  decided_of(numbers_).fill_(number_ + 1);
+  gate_of(numbers_there()).fill_(skip ? 0 : 1);
+  decided_of(numbers_there()).fill_(number_ + 1);
   for (int i = 0; i < static_cast<int>(updates_.size()); ++i)
     if (!started_.updates[i]) update(i);
   if (!started_.commit) commit();
   settle_sums();
   results_.clear();
   step_.settled_split = step_.split;
-  conclude(number_, read_step_numbers(numbers_));
+  conclude(number_, read_step_numbers(numbers_there()));
 }
 
 // A step that was started to its end has left a copy, and the next one may have begun
@@ -326,21 +315,6 @@ void DeviceState::settle_sums() {
     step_.sums.settle(left->sums);
   else
     step_.sums.settle();
-}
-
-std::string DeviceState::small_state() {
-  if (schedule_.precision.compute != at::kHalf) return "";
-  LossScale scale(options_.loss_scale);
-  scale.restore(scale_.item<double>(), good_steps_.item<int64_t>());
-  return scale.saved();
-}
-
-void DeviceState::set_small_state(const std::string& text) {
-  if (schedule_.precision.compute != at::kHalf || text.empty()) return;
-  LossScale scale(options_.loss_scale);
-  scale.restore(text);
-  scale_.fill_(scale.value());
-  good_steps_.fill_(scale.good_steps());
 }
 
 }  // namespace cohort

@@ -9,6 +9,7 @@
 
 #include "cohort/engine/compute_side.h"
 #include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/engine/device_loss_scale.h"
 #include "cohort/engine/device_norm.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
@@ -42,7 +43,7 @@ class DeviceState final : public StateSide {
 
   void begin_step(const StepInput& input) override;
   void begin_changes(const StepInput& input) override;
-  Tensor seed() override { return seed_; }
+  Tensor seed() override { return loss_scale_.seed(); }
   void norm() override;
   void fold_buffers() override;
   PendingWork vote() override;
@@ -55,8 +56,8 @@ class DeviceState final : public StateSide {
   Standing standing() override;
   void finish(bool skip) override;
   void strike(int64_t index) override;
-  std::string small_state() override;
-  void set_small_state(const std::string& text) override;
+  std::string small_state() override { return loss_scale_.saved(); }
+  void set_small_state(const std::string& text) override { loss_scale_.restore(text); }
 
  private:
   // How a bucket changes: this rank's share, and the one that it mirrors; null: none.
@@ -67,6 +68,7 @@ class DeviceState final : public StateSide {
   std::unique_ptr<ShareUpdate> update_of(int bucket, const ShareState& share) const;
   Tensor published(int bucket) const;
   ShareMemory memory_of(int bucket) const;
+  const Tensor& numbers_there() const { return sent_numbers_.there(); }
   void set_scale();
   void look_at(int bucket);
   void open_gate();
@@ -93,12 +95,10 @@ class DeviceState final : public StateSide {
   Tensor stop_;                  // of the host; undefined: nobody stops this rank
 
   // In the memory of the device.
-  Tensor numbers_;             // StepNumbers
-  StepUpload fresh_numbers_;   // to there, with each step
-  Tensor votes_;               // words, by rank
-  Tensor unexpected_;          // a bool: other samples were drawn than the step has
-  Tensor seed_;                // of backward
-  Tensor scale_, good_steps_;  // of the loss, for float16
+  StepUpload sent_numbers_;  // StepNumbers
+  Tensor votes_;             // words, by rank
+  Tensor unexpected_;        // a bool: other samples were drawn than the step has
+  DeviceLossScale loss_scale_;
 
   StepResults results_;
 

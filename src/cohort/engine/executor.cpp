@@ -46,7 +46,8 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       channels_(schedule_, comm),
       calls_(chain, {.group = [this](AxisSet axes) { return channels_.inner(axes); },
                      .rank = comm.rank(),
-                     .faults = options.faults}),
+                     .faults = options.faults,
+                     .exact = schedule_.exact}),
       step_(comm, options.listed_samples, home_.device()),
       state_(chain, schedule_, rule, options.decay, channels_.groups(),
              options.takes_over, home_),
@@ -59,6 +60,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
                  step_),
       view_(chain, schedule_, channels_.groups(), rule, state_, updates_at_once_),
       interpreter_(schedule_, role_, !shares_memory(comm)) {
+  if (channels_.groups().part > 0) step_.sums.leave_to_others();
   if (lane_) lane_->wait_for_device();
 }
 
@@ -189,6 +191,8 @@ PendingWork Executor::act(int index) {
     case ActionKind::kForward:
     case ActionKind::kRecompute:
     case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+    case ActionKind::kBackwardWeight:
       compute_->compute(action);
       break;
     case ActionKind::kReduce:
@@ -319,7 +323,7 @@ WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
     });
     return {.sum = at::full({}, step_.sums.loss_sum(), at::kDouble),
             .count = step_.sums.count(),
-            .correct = correct};
+            .correct = step_.sums.counts() ? correct : 0};
   } catch (...) {
     evaluation_->abandon();
     abandon();

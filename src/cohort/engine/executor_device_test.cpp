@@ -146,6 +146,8 @@ std::vector<Way> ways() {
   add_stages(2, 1, {}, 0, "adamw");
   add_stages(3, 1, {.exact = true}, 0.1, "lamb");
   add_stages(2, 2, {.recompute = true, .exact = true}, 0.1, "lars");
+  add_stages(2, 2, {.pipeline = {.order = PipelineOrder::kZeroBubble}, .exact = true},
+             0.1, "adamw");
   for (const int ranks : {1, 2})
     for (const bool parameters : {false, true})
       all.push_back(

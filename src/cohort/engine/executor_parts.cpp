@@ -29,7 +29,7 @@ std::unique_ptr<StepBatches> Executor::make_batches(int first) {
                              .rounded = chain_.block_fields(),
                              .seed = options_.seed};
   if (home_.on_host()) return std::make_unique<HostBatches>(options, step_);
-  require_no_calls(schedule_);
+  require_no_data_calls(schedule_);
   auto batches = std::make_unique<DeviceBatches>(options, *lane_, step_);
   const bool alone = comm_.size() == 1;
   const bool is_disturbed = options_.faults && options_.faults->is_armed();

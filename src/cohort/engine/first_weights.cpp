@@ -28,18 +28,19 @@ uint64_t first_values_hash(const std::vector<Place>& places) {
         .add(static_cast<int64_t>(value->key.seed))
         .add(static_cast<int64_t>(value->key.stream))
         .add(std::bit_cast<int64_t>(value->low))
-        .add(std::bit_cast<int64_t>(value->high));
+        .add(std::bit_cast<int64_t>(value->high))
+        .add(std::bit_cast<int64_t>(value->deviation));
   }
   return hasher.digest() | 1;
 }
 
 }  // namespace
 
-FirstWeights::FirstWeights(const std::vector<Place>& places, Communicator& world,
+FirstWeights::FirstWeights(const std::vector<Place>& places, const RankGroups& groups,
                            bool takes_over)
     : places_(places),
-      world_(world),
-      source_(takes_over ? Source::kNobody : source_of(places, world)) {}
+      alike_(*groups.alike),
+      source_(takes_over ? Source::kNobody : source_of(places, *groups.world)) {}
 
 // All ranks must come to the same answer, though their chains may differ: a rank that
 // was in a world before has no FirstValue any more.
@@ -48,20 +49,19 @@ FirstWeights::Source FirstWeights::source_of(const std::vector<Place>& places,
   const auto hashes = gather_numbers(world, first_values_hash(places));
   const bool equal = std::ranges::all_of(
       hashes, [&](uint64_t hash) { return hash != 0 && hash == hashes[0]; });
-  return equal ? Source::kFirstValues : Source::kRankZero;
+  return equal ? Source::kFirstValues : Source::kFirstRank;
 }
 
 void FirstWeights::turn_to(int bucket, int64_t numel, const Tensor& room) {
   bucket_ = bucket;
   whole_ = Tensor();
-  if (source_ != Source::kRankZero) return;
+  if (source_ != Source::kFirstRank) return;
   whole_ = room.defined() ? room : at::zeros({numel}, at::kFloat);
   for (const auto& place : places_) {
-    if (place.bucket != bucket || world_.rank() != 0) continue;
+    if (place.bucket != bucket || alike_.rank() != 0) continue;
     const Tensor part = FlatState::view(whole_, place);
     if (const FirstValue* const value = first_value_of(place.parameter)) {
-      make_piece(*value, whole_tensor(place.name, place.parameter),
-                 whole_.narrow(0, place.offset, place.parameter.numel()));
+      make_piece(*value, place.tensor, whole_.narrow(0, place.offset, place.held()));
       continue;
     }
     if (!place.parameter.has_storage() || !place.parameter.storage().data())
@@ -69,11 +69,11 @@ void FirstWeights::turn_to(int bucket, int64_t numel, const Tensor& room) {
                            " went with the world it was cut over; legal: a new chain"));
     part.copy_(place.parameter);
   }
-  world_.broadcast(whole_, 0).wait();
+  alike_.broadcast(whole_, 0).wait();
 }
 
 void FirstWeights::read(int64_t begin, const Tensor& out) const {
-  if (source_ == Source::kRankZero) {
+  if (source_ == Source::kFirstRank) {
     const Tensor part = whole_.narrow(0, begin, out.numel());
     if (part.data_ptr() != out.data_ptr()) out.copy_(part);
     return;
@@ -94,9 +94,9 @@ void FirstWeights::make(int64_t begin, const Tensor& out) const {
   for (const auto& place : places_) {
     if (place.bucket != bucket_) continue;
     const int64_t from = std::max(begin, place.offset);
-    const int64_t to = std::min(end, place.offset + place.parameter.numel());
+    const int64_t to = std::min(end, place.offset + place.held());
     if (from >= to) continue;
-    StateTensor piece = whole_tensor(place.name, place.parameter);
+    StateTensor piece = place.tensor;
     piece.spec.begin = from - place.offset;
     piece.spec.end = to - place.offset;
     make_piece(*first_value_of(place.parameter), piece,

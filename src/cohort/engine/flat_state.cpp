@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "cohort/core/error.h"
+#include "cohort/step/buckets.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/memory_plan.h"
 
@@ -42,6 +43,17 @@ Tensor without_memory(int64_t numel, at::ScalarType dtype, at::Device device) {
   return tensor;
 }
 
+// Which part of a tensor a rank has is said in its memory order.
+StateTensor state_tensor_of(const Block& block, size_t index) {
+  const auto& [name, tensor] = block.parameters()[index];
+  COHORT_CHECK(tensor.is_non_overlapping_and_dense(), name, " is not dense");
+  StateTensor whole{.spec = parameter_spec(block, index),
+                    .order = memory_order(tensor)};
+  COHORT_CHECK(whole.spec.box.is_whole() || whole.order.empty(), name,
+               " is cut, and not row-major");
+  return whole;
+}
+
 }  // namespace
 
 ParameterTraits traits_of(const std::string& name, const Tensor& parameter,
@@ -63,7 +75,7 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
     largest_ = std::max(largest_, buckets_.back().numel);
   }
   lay_out(chain, schedule, rule, decay);
-  FirstWeights first(places_, *groups.world, takes_over);
+  FirstWeights first(places_, groups, takes_over);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     BucketState& state = buckets_[i];
     fill(static_cast<int>(i), schedule, groups, first);
@@ -95,13 +107,15 @@ BucketState FlatState::frame_of(const Schedule& schedule, int index,
   const bool copy = mirrors(schedule, rank, index);
   BucketState state;
   state.numel = bucket.numel;
-  state.own = schedule.place_of(bucket) == mesh.coordinate(rank, Axis::kPipe);
+  const int here = mesh.coordinate(rank, Axis::kPipe);
+  state.own = is_at(schedule, index, here);
+  state.counts = schedule.place_of(bucket) == here;
   state.trained = bucket.trained && (state.own || copy);
   if (copy) state.mirror = {.begin = 0, .count = bucket.numel};
   if (!state.own) return state;
   state.count = cut ? bucket.numel / groups.shard->size() : bucket.numel;
   state.begin = cut ? state.count * groups.shard->rank() : 0;
-  if (has_mirrors(schedule) && mirror_axis(schedule) == Axis::kCut) {
+  if (is_mirrored(schedule, index) && mirror_axis(schedule) == Axis::kCut) {
     const int before = mesh.coordinate_beside(rank, Axis::kCut, -1);
     state.mirror = {.begin = state.count * before, .count = state.count};
   }
@@ -111,13 +125,15 @@ BucketState FlatState::frame_of(const Schedule& schedule, int index,
 void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
                         const UpdateRule& rule, const DecayOptions& decay) {
   for (size_t b = 0; b < chain.blocks.size(); ++b)
-    for (const auto& [name, tensor] : chain.blocks[b]->parameters()) {
-      COHORT_CHECK(tensor.is_non_overlapping_and_dense(), name, " is not dense");
+    for (size_t i = 0; i < chain.blocks[b]->parameters().size(); ++i) {
+      const auto& [name, tensor] = chain.blocks[b]->parameters()[i];
       const auto [it, fresh] = by_parameter_.emplace(tensor.unsafeGetTensorImpl(),
                                                      static_cast<int>(places_.size()));
-      if (fresh) places_.push_back({name, tensor, kNone, 0});
+      if (fresh)
+        places_.push_back({name, tensor, state_tensor_of(*chain.blocks[b], i)});
       blocks_[b].push_back(it->second);
     }
+  const auto users = users_of_places();
   for (size_t i = 0; i < schedule.buckets.size(); ++i) {
     int64_t offset = 0;
     for (int block : schedule.buckets[i].blocks)
@@ -126,13 +142,10 @@ void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
         if (place.bucket != kNone ||
             place.parameter.requires_grad() != schedule.buckets[i].trained)
           continue;
-        // A parameter that blocks share lies with the first of them.
-        const auto earlier = [&](int b) {
-          return std::find(blocks_[b].begin(), blocks_[b].end(), p) != blocks_[b].end();
-        };
-        bool owned = true;
-        for (int b = 0; b < block && owned; ++b) owned = !earlier(b);
-        if (!owned) continue;
+        const bool here = is_tied(schedule.buckets[i])
+                              ? users[p] == schedule.buckets[i].blocks
+                              : users[p].size() == 1;
+        if (!here) continue;
         place.bucket = static_cast<int>(i);
         place.offset = offset;
         offset += padded(place.parameter.numel());
@@ -143,6 +156,15 @@ void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
       }
     COHORT_CHECK(offset <= buckets_[i].numel, "bucket ", i, " is too small");
   }
+}
+
+// By place: blocks, first to last.
+std::vector<std::vector<int>> FlatState::users_of_places() const {
+  std::vector<std::vector<int>> users(places_.size());
+  for (int b = 0; b < static_cast<int>(blocks_.size()); ++b)
+    for (const int p : blocks_[b])
+      if (users[p].empty() || users[p].back() != b) users[p].push_back(b);
+  return users;
 }
 
 // No rank makes more of a bucket than it keeps, where its first weights allow that.
@@ -158,7 +180,8 @@ void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& gro
     state.whole = allocate(Buffer::Holds::kWhole);
   }
   const bool apart = state.master.defined() || !state.own, kept = state.whole.defined();
-  const bool has_room = !apart && state.whole.is_cpu();
+  const bool has_room =
+      !apart && state.whole.is_cpu() && state.whole.scalar_type() == at::kFloat;
   first.turn_to(bucket, state.numel, has_room ? state.whole : Tensor());
   if (state.mirror) {
     state.mirror->master = allocate(Buffer::Holds::kMirrorMaster);
@@ -243,10 +266,11 @@ void FlatState::publish(int bucket, int64_t begin, int64_t count) {
 void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,
                TensorKind kind, const Tensor& flat, int64_t origin, ShareRange range) {
   const int64_t begin = std::max(place.offset, range.begin);
-  const int64_t end = std::min(place.offset + place.parameter.numel(), range.end);
+  const int64_t end = std::min(place.offset + place.held(), range.end);
   if (begin >= end) return;
   StatePiece& piece = pieces.emplace_back();
-  piece.tensor = whole_tensor(std::move(name), place.parameter);
+  piece.tensor = place.tensor;
+  piece.tensor.spec.name = std::move(name);
   piece.tensor.spec.dtype = flat.scalar_type();
   piece.tensor.spec.begin = begin - place.offset;
   piece.tensor.spec.end = end - place.offset;

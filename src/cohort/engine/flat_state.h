@@ -25,8 +25,16 @@ namespace cohort {
 struct Place {
   std::string name;
   Tensor parameter;
-  int bucket = 0;
+  StateTensor tensor;  // the whole that it is of, and which part
+  int bucket = kNone;
   int64_t offset = 0;
+
+  // Tensor-parallel ranks have different parts of it.
+  bool is_cut() const { return !tensor.spec.box.is_whole(); }
+  // Ranks that have the same of it let the one with the first part speak for it.
+  bool is_told_by(int part) const { return is_cut() || part == 0; }
+  // Its elements that are state; padding may follow them.
+  int64_t held() const { return tensor.spec.end; }
 };
 
 // A stretch of a bucket that is updated alike. A tensor that adapts has one of its own.
@@ -52,6 +60,7 @@ struct BucketState : ShareState {
   int64_t numel = 0;
   bool trained = true;  // and updated here
   bool own = true;      // of blocks that are computed here; else only the mirror is
+  bool counts = true;   // else the place of an earlier block speaks for it
   std::vector<ParameterRange> ranges;  // of the whole bucket
 
   Tensor whole;    // parameters as they are computed with; blocks have views of it
@@ -113,6 +122,7 @@ class FlatState {
                        const RankGroups& groups) const;
   void lay_out(const Chain& chain, const Schedule& schedule, const UpdateRule& rule,
                const DecayOptions& decay);
+  std::vector<std::vector<int>> users_of_places() const;
   void fill(int bucket, const Schedule& schedule, const RankGroups& groups,
             FirstWeights& first);
   void drop_parameters(int bucket, at::ScalarType dtype);
@@ -129,8 +139,8 @@ class FlatState {
 };
 
 // Elements [range.begin, range.end) of a bucket, where they meet a parameter: adds a
-// piece of the tensor `name`, with the parameter's shape and order. `flat` holds the
-// bucket from element `origin` on. Nothing where they do not meet.
+// piece of the tensor `name`, which has the parameter's shape, part and order. `flat`
+// holds the bucket from element `origin` on. Nothing where they do not meet.
 void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,
                TensorKind kind, const Tensor& flat, int64_t origin, ShareRange range);
 

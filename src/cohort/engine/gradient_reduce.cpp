@@ -20,8 +20,20 @@ const void* element(const Tensor& tensor, int64_t index) {
 }  // namespace
 
 PendingWork GradientSums::reduce(int bucket, int slice, const Visitor* visitor) {
-  const c10::NoGradGuard no_grad;
   if (!meets_) return {};
+  for (size_t use = 1; use < uses_[bucket].size(); ++use)
+    reduce_use(uses_[bucket][use], slice, visitor).finish();
+  PendingWork work = reduce_use(bucket, slice, visitor);
+  const bool last = slice == kNone || slice + 1 == rounds_;
+  if (!keeps_apart(bucket) || !last || replicate_) return work;
+  return {std::move(work.work), [this, bucket, then = std::move(work.then)] {
+            if (then) then();
+            add_uses(bucket);
+          }};
+}
+
+PendingWork GradientSums::reduce_use(int bucket, int slice, const Visitor* visitor) {
+  const c10::NoGradGuard no_grad;
   if (level_ == 0 && !visitor) return reduce_whole(bucket);
   if (peers_) return meet(bucket, slice, visitor);
   if (!exact_) return reduce_scatter(bucket, slice);
@@ -33,7 +45,7 @@ PendingWork GradientSums::reduce(int bucket, int slice, const Visitor* visitor) 
 }
 
 PendingWork GradientSums::meet(int bucket, int slice, const Visitor* visitor) {
-  return {peers_->meet(state_.buckets()[bucket].numel,
+  return {peers_->meet(state_of(bucket).numel,
                        [=, this] { work_on_share(bucket, slice, visitor); }),
           nullptr};
 }
@@ -195,7 +207,7 @@ PendingWork GradientSums::reduce_whole(int bucket) {
 
 PendingWork GradientSums::reduce_scatter(int bucket, int slice) {
   BucketSums& sums = buckets_[bucket];
-  const int64_t numel = state_.buckets()[bucket].numel;
+  const int64_t numel = state_of(bucket).numel;
   Tensor in = in_rounds() ? ring_.slots[sums.slot].narrow(0, 0, numel) : own_sum(sums);
   if (in_rounds() && !has_slice(shard_->rank(), slice)) in.zero_();
   in = in.to(precision_.reduce);
@@ -218,7 +230,7 @@ PendingWork GradientSums::reduce_scatter(int bucket, int slice) {
 void GradientSums::exchange_leaves(int bucket, int round) {
   BucketSums& sums = buckets_[bucket];
   const int64_t share = share_count(bucket);
-  const int64_t numel = state_.buckets()[bucket].numel;
+  const int64_t numel = state_of(bucket).numel;
   const bool mine = has_slice(shard_->rank(), round);
   if (mine && seals_)
     look(ring_.seals[sums.slot].all_hold(share, shard_->size()), shard_->rank());
@@ -306,8 +318,15 @@ void GradientSums::exchange_partials(int bucket) {
 
 PendingWork GradientSums::reduce_replicas(int bucket) {
   const c10::NoGradGuard no_grad;
+  if (!exact_)
+    return {replicate_->all_reduce(buckets_[bucket].share, ReduceOp::kSum), nullptr};
+  for (const int number : uses_[bucket]) fold_replicas(number);
+  add_uses(bucket);
+  return {};
+}
+
+void GradientSums::fold_replicas(int bucket) {
   BucketSums& sums = buckets_[bucket];
-  if (!exact_) return {replicate_->all_reduce(sums.share, ReduceOp::kSum), nullptr};
   const auto& left = group_partials_;
   const auto most = static_cast<int64_t>(*std::max_element(left.begin(), left.end()));
   const int64_t share = share_count(bucket);
@@ -322,7 +341,18 @@ PendingWork GradientSums::reduce_replicas(int bucket) {
       inputs.push_back(all[g][static_cast<int64_t>(i)]);
   home_.kernels->fold(*fold_replicas_, inputs, std::span(&sums.share, 1));
   sums.share_seal.close_all(share, 1);
-  return {};
+}
+
+// Everywhere in one order, that of blocks.
+void GradientSums::reduce_tied(int bucket, Communicator& places,
+                               std::span<const int> order) {
+  const c10::NoGradGuard no_grad;
+  const Tensor own = sum(bucket);
+  Tensor all = at::empty({places.size(), own.numel()}, own.options());
+  places.all_gather(all, own).join();
+  own.copy_(all[order[0]]);
+  for (const int member : order.subspan(1)) own.add_(all[member]);
+  close_sum(buckets_[bucket]);
 }
 
 PendingWork GradientSums::mirror(int bucket) {

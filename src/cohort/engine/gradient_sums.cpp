@@ -9,6 +9,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/engine/replicas.h"
+#include "cohort/step/buckets.h"
 #include "cohort/step/memory_plan.h"
 #include "cohort/step/slices.h"
 
@@ -26,7 +27,7 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
       exact_(schedule.exact),
       slices_(schedule.slices),
       mesh_(schedule.mesh),
-      rank_(groups.dp->rank()),
+      rank_(groups.world->rank()),
       rounds_(mesh_.rounds(slices_)),
       precision_(schedule.precision),
       state_(state),
@@ -36,7 +37,9 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
       replicate_(groups.replicate),
       buckets_(state.buckets().size()) {
   const c10::NoGradGuard no_grad;
-  if (shard_->size() > 1 && home_.on_host()) peers_ = dynamic_cast<PeerMemory*>(shard_);
+  // Loops over peers' memory are for float32 and less.
+  if (shard_->size() > 1 && home_.on_host() && precision_.compute != at::kDouble)
+    peers_ = dynamic_cast<PeerMemory*>(shard_);
   if (exact_) make_folds();
   for (int m = 0; m < shard_->size(); ++m)
     partials_.push_back(partials_of(slices_of_member(m), slices_).size());
@@ -54,15 +57,47 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
   };
   for (const Buffer* slot : planned(schedule, Buffer::Holds::kSlot, kNone, home_.place))
     ring_.slots.push_back(home_.allocate(*shard_, *slot));
-  for (size_t i = 0; i < buckets_.size(); ++i) {
+  make_uses(schedule, mesh_.coordinate(groups.world->rank(), Axis::kPipe));
+  for (int i = 0; i < static_cast<int>(uses_.size()); ++i) {
     if (!state.buckets()[i].trained) continue;
-    buckets_[i].tree = SliceTree(slices_);
-    buckets_[i].slot = schedule.buckets[i].slot;
-    if (state.buckets()[i].own) allocate(schedule, static_cast<int>(i), options.visits);
-    if (state.buckets()[i].mirror) allocate_mirror(schedule, static_cast<int>(i));
+    for (int use = 0; use < static_cast<int>(uses_[i].size()); ++use) {
+      BucketSums& sums = buckets_[uses_[i][use]];
+      sums.tree = SliceTree(slices_);
+      sums.slot = schedule.buckets[i].slot;
+      if (state.buckets()[i].own)
+        allocate(schedule, uses_[i][use], use, options.visits);
+    }
+    if (state.buckets()[i].mirror) allocate_mirror(schedule, i);
   }
   if (peers_) map_peers();
   if (seals_) make_seals();
+}
+
+void GradientSums::make_uses(const Schedule& schedule, int place) {
+  const auto count = static_cast<int>(buckets_.size());
+  blocks_.resize(count);
+  for (int i = 0; i < count; ++i) {
+    buckets_[i].bucket = i;
+    uses_.push_back({i});
+    const int apart = state_.buckets()[i].own && state_.buckets()[i].trained
+                          ? gradients_at(schedule, i, place)
+                          : 1;
+    if (apart > 1) blocks_[i] = uses_at(schedule, i, place);
+    for (int use = 1; use < apart; ++use) {
+      uses_[i].push_back(static_cast<int>(buckets_.size()));
+      buckets_.emplace_back().bucket = i;
+    }
+  }
+}
+
+const BucketState& GradientSums::state_of(int number) const {
+  return state_.buckets()[buckets_[number].bucket];
+}
+
+int GradientSums::use_of(int bucket, int block) const {
+  const auto& blocks = blocks_[bucket];
+  const auto found = std::find(blocks.begin(), blocks.end(), block);
+  return found == blocks.end() ? 0 : static_cast<int>(found - blocks.begin());
 }
 
 // One for the shard group, and one for what the groups of a hybrid run are left with.
@@ -83,11 +118,25 @@ void GradientSums::make_folds() {
   fold_replicas_ = std::make_unique<TreeFold>(slices_, nodes);
 }
 
-void GradientSums::allocate(const Schedule& schedule, int bucket, bool visits) {
+// Each use has an equal part of what is planned; but leaves that take turns are planned
+// for the others alone.
+void GradientSums::allocate(const Schedule& schedule, int bucket, int use,
+                            bool visits) {
   BucketSums& sums = buckets_[bucket];
   const auto all = [&](Buffer::Holds holds) {
-    return planned(schedule, holds, bucket, home_.place);
+    auto found = planned(schedule, holds, sums.bucket, home_.place);
+    const size_t part =
+        found.size() / static_cast<size_t>(most_gradients(schedule, sums.bucket));
+    found.erase(found.begin(), found.begin() + static_cast<int64_t>(part) * use);
+    found.resize(part);
+    return found;
   };
+  if (in_rounds() && use > 0) {
+    const auto leaves =
+        planned(schedule, Buffer::Holds::kLeaf, sums.bucket, home_.place);
+    sums.slot = static_cast<int>(ring_.slots.size());
+    ring_.slots.push_back(home_.allocate(*shard_, *leaves[use - 1]));
+  }
   const auto first = [&](Buffer::Holds holds) {
     const auto found = all(holds);
     return found.empty() ? Tensor() : home_.allocate(*shard_, *found[0]);
@@ -148,7 +197,7 @@ void GradientSums::make_seals() {
   int64_t largest = 0;
   for (size_t i = 0; i < buckets_.size(); ++i) {
     BucketSums& sums = buckets_[i];
-    if (!state_.buckets()[i].trained) continue;
+    if (!state_of(static_cast<int>(i)).trained) continue;
     const int64_t share = share_count(static_cast<int>(i));
     const int64_t table = StretchSeal::table_size(share, size);
     largest = std::max(largest, table);
@@ -185,19 +234,19 @@ StretchSeal GradientSums::seal_here(const Tensor& buffer, int64_t share) const {
   return {buffer, at::zeros({size}, at::kLong)};
 }
 
-uint64_t GradientSums::hash_of_born(int index, int slice) const {
+uint64_t GradientSums::hash_of_born(int index, int slice, int use) const {
   const Place& place = state_.places()[index];
-  return tensor_hash(leaf(place.bucket, slice)
+  return tensor_hash(leaf(place.bucket, slice, use)
                          .memory.narrow(0, place.offset, place.parameter.numel()));
 }
 
-void GradientSums::close_born(int place, int slice) {
-  born_[place] = hash_of_born(place, slice);
+void GradientSums::close_born(int place, int slice, int use) {
+  born_[{place, use}] = hash_of_born(place, slice, use);
 }
 
-void GradientSums::open_born(int place, int slice) {
-  if (const auto hash = std::exchange(born_[place], std::nullopt))
-    look(*hash == hash_of_born(place, slice), shard_->rank());
+void GradientSums::open_born(int place, int slice, int use) {
+  const auto born = born_.extract({place, use});
+  if (born) look(born.mapped() == hash_of_born(place, slice, use), shard_->rank());
 }
 
 void GradientSums::look(bool holds, int member) {
@@ -221,19 +270,24 @@ std::string GradientSums::broken_sum(int bucket) const {
 // shares have memory of their own; the others are left where this rank added up its
 // slices.
 std::vector<Tensor> GradientSums::memory_of(const Value& value) const {
-  const BucketSums& sums = buckets_[value.of];
   const bool own = state_.buckets()[value.of].own;
-  if (value.what == What::kMirrored || !own) return {sums.mirrored};
-  if (value.what == What::kLeaf && in_rounds()) return {ring_.slots[sums.slot]};
+  if (value.what == What::kMirrored || !own) return {buckets_[value.of].mirrored};
   std::vector<Tensor> all;
-  if (value.what == What::kSum && sums.share.defined()) {
-    all = {sums.share, sums.partials};
-    for (const auto& stack : sums.stacks)
-      all.insert(all.end(), stack.begin(), stack.end());
-    return all;
+  const auto add = [&](const std::vector<Tensor>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  for (const int number : uses_[value.of]) {
+    const BucketSums& sums = buckets_[number];
+    if (value.what == What::kLeaf && in_rounds()) {
+      add({ring_.slots[sums.slot]});
+    } else if (value.what == What::kSum && sums.share.defined()) {
+      add({sums.share, sums.partials});
+      for (const auto& stack : sums.stacks) add(stack);
+    } else {
+      add(sums.sums);
+      add({sums.leaf});
+    }
   }
-  all = sums.sums;
-  all.push_back(sums.leaf);
   return all;
 }
 
@@ -248,7 +302,7 @@ std::vector<Tensor> GradientSums::memory(int bucket) const {
 }
 
 int64_t GradientSums::share_count(int bucket) const {
-  return state_.buckets()[bucket].numel / shard_->size();
+  return state_of(bucket).numel / shard_->size();
 }
 
 SliceRange GradientSums::slices_of_member(int member) const {
@@ -271,22 +325,22 @@ std::vector<TreeNode> GradientSums::nodes_of_group(int group) const {
 
 void GradientSums::begin_step() {
   for (auto& sums : buckets_) sums.tree = SliceTree(slices_);
-  born_.assign(seals_ ? state_.places().size() : 0, std::nullopt);
+  born_.clear();
   broken_.clear();
 }
 
-GradientSums::Leaf GradientSums::leaf(int bucket, int slice) const {
-  const BucketSums& sums = buckets_[bucket];
+GradientSums::Leaf GradientSums::leaf(int bucket, int slice, int use) const {
+  const BucketSums& sums = buckets_[uses_[bucket][use]];
   if (in_rounds()) return {ring_.slots[sums.slot], false};
   if (!sums.leaf.defined()) return {sums.sums[sums.tree.nodes().size()], false};
   return {sums.leaf, sums.sums.empty() && slice > 0};
 }
 
-void GradientSums::finish_slice(int bucket, int slice) {
-  BucketSums& sums = buckets_[bucket];
+void GradientSums::finish_slice(int bucket, int slice, int use) {
+  BucketSums& sums = buckets_[uses_[bucket][use]];
   const int64_t share = share_count(bucket), shares = shard_->size();
-  for (size_t p = 0; seals_ && p < born_.size(); ++p)
-    if (state_.places()[p].bucket == bucket) open_born(static_cast<int>(p), slice);
+  for (size_t p = 0; seals_ && p < state_.places().size(); ++p)
+    if (state_.places()[p].bucket == bucket) open_born(static_cast<int>(p), slice, use);
   if (seals_ && in_rounds()) ring_.seals[sums.slot].close_all(share, shares);
   if (in_rounds() || sums.sums.empty()) return;
   // As one sum, or one after another as the tree says.
@@ -297,6 +351,26 @@ void GradientSums::finish_slice(int bucket, int slice) {
     look(sums.sum_seals[i].all_hold(share, shares), shard_->rank());
   push_slice(sums, top, merges);
   if (seals_) sums.sum_seals[top - merges].close_all(share, shares);
+  // A rank without others to sum with. The first block is the last to come.
+  if (!meets_ && use == 0 && slice + 1 == rounds_) add_uses(bucket);
+}
+
+// In the order of blocks.
+void GradientSums::add_uses(int bucket) {
+  const c10::NoGradGuard no_grad;
+  for (size_t use = 1; use < uses_[bucket].size(); ++use)
+    home_.kernels->widen_add(sum(uses_[bucket][use]), sum(bucket));
+  if (keeps_apart(bucket)) close_sum(buckets_[bucket]);
+}
+
+// What this rank has of the sum is as it shall be.
+void GradientSums::close_sum(BucketSums& sums) {
+  if (!seals_) return;
+  const int64_t share = share_count(sums.bucket);
+  if (sums.share.defined())
+    sums.share_seal.close_all(share, 1);
+  else
+    sums.sum_seals[0].close_all(share, shard_->size());
 }
 
 // The leaf, or what was born on top of the sums of this rank's slices.

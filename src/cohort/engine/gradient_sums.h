@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,19 +54,23 @@ class GradientSums {
     Tensor memory;
     bool adds = false;
   };
-  Leaf leaf(int bucket, int slice) const;
-  // For a run with seals: a parameter's gradient of that slice is in its leaf, all of
-  // it or what one of several blocks adds; and is about to be added to.
-  void close_born(int place, int slice);
-  void open_born(int place, int slice);
+  Leaf leaf(int bucket, int slice, int use = 0) const;
+  // In an exact run blocks that share a parameter have a sum over slices each, and
+  // these are added last. Which one is a block's.
+  bool keeps_apart(int bucket) const { return uses_[bucket].size() > 1; }
+  int use_of(int bucket, int block) const;
+  // With seals: a gradient, or part of it, is in its leaf; more is about to be added.
+  void close_born(int place, int slice, int use = 0);
+  void open_born(int place, int slice, int use = 0);
   // Every gradient of that slice is in its leaf.
-  void finish_slice(int bucket, int slice);
+  void finish_slice(int bucket, int slice, int use = 0);
 
-  // Starts the sum over ranks. `slice` is kNone, or from level 2 on that slice.
+  // Starts the sum over ranks; from level 2 on of that slice, else of all (kNone).
   PendingWork reduce(int bucket, int slice, const Visitor* visitor);
   // Of sums over the shard group, in hybrid runs.
   PendingWork reduce_replicas(int bucket);
-
+  // Adds up sums at the places that have a tied bucket, in the order of their ranks.
+  void reduce_tied(int bucket, Communicator& places, std::span<const int> order);
   // Hands the sum of the share to the next rank, and takes that of the one before.
   PendingWork mirror(int bucket);
   const Tensor& mirrored_sum(int bucket) const { return buckets_[bucket].mirrored; }
@@ -76,12 +82,10 @@ class GradientSums {
 
   bool seals() const { return seals_; }
   // Whose memory of gradients has changed by itself, as words for a line; empty: nobody
-  // who looked in this step saw any. broken_sum() looks once more at what sum() and
-  // mirrored_sum() give.
+  // saw any in this step. broken_sum() looks again at sum() and mirrored_sum().
   const std::string& broken() const { return broken_; }
   std::string broken_sum(int bucket) const;
-  // All memory of a bucket's gradients, for tests that damage it; and that of one of
-  // its values.
+  // For tests: all memory of a bucket's gradients, and that of one of its values.
   std::vector<Tensor> memory(int bucket) const;
   std::vector<Tensor> memory_of(const Value& value) const;
 
@@ -94,6 +98,7 @@ class GradientSums {
   using Seals = std::vector<std::vector<StretchSeal>>;
 
   struct BucketSums {
+    int bucket = 0;
     Tensor leaf;               // in the dtype of computation
     std::vector<Tensor> sums;  // of slices, up to level 1
     SliceTree tree{1};
@@ -118,13 +123,19 @@ class GradientSums {
   using Pointers = std::vector<const float*>;
 
   void make_folds();
-  void allocate(const Schedule& schedule, int bucket, bool visits);
+  void allocate(const Schedule& schedule, int number, int use, bool visits);
   void allocate_mirror(const Schedule& schedule, int bucket);
   void map_peers();
   void make_seals();
   StretchSeal seal_here(const Tensor& buffer, int64_t share) const;
   void look(bool holds, int member);
-  uint64_t hash_of_born(int place, int slice) const;
+  uint64_t hash_of_born(int place, int slice, int use) const;
+  void make_uses(const Schedule& schedule, int place);
+  void add_uses(int bucket);
+  void close_sum(BucketSums& sums);
+  const BucketState& state_of(int number) const;
+  PendingWork reduce_use(int number, int slice, const Visitor* visitor);
+  void fold_replicas(int number);
   int64_t share_count(int bucket) const;
   bool in_rounds() const { return level_ >= 2; }
   SliceRange slices_of_member(int member) const;
@@ -171,7 +182,10 @@ class GradientSums {
   Communicator* shard_;
   Communicator* replicate_;
   PeerMemory* peers_ = nullptr;
+  // Buckets, then uses that are kept apart; functions take either's number.
   std::vector<BucketSums> buckets_;
+  std::vector<std::vector<int>> uses_;    // by bucket: numbers, itself first
+  std::vector<std::vector<int>> blocks_;  // by bucket that has several: of each
   Ring ring_;
   std::vector<size_t> partials_;  // by member: sums it is left with
   std::unique_ptr<TreeFold> fold_;
@@ -179,7 +193,7 @@ class GradientSums {
   std::unique_ptr<TreeFold> fold_replicas_;
   Visitor write_everywhere_;
   std::vector<float> scratch_;
-  std::vector<std::optional<uint64_t>> born_;  // by place: hash, until its slice ends
+  std::map<std::pair<int, int>, uint64_t> born_;  // hashes, by place and use
   std::string broken_;
 };
 

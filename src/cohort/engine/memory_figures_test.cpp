@@ -226,12 +226,13 @@ void compare_with_plan(const PlannedCase& c, Communicator& comm) {
   for (const auto& buffer : schedule.buffers)
     if (buffer.holds != Buffer::Holds::kGathered) planned_bytes += buffer.bytes();
   std::unique_ptr<Communicator> shard, replicate;
-  RankGroups groups{&comm, &comm, &comm, nullptr};
+  RankGroups groups = RankGroups::of(comm);
   if (c.replicate > 1) {
     const Mesh& mesh = schedule.mesh;
     shard = comm.split(mesh.coordinate(comm.rank(), Axis::kReplicate));
     replicate = comm.split(mesh.coordinate(comm.rank(), Axis::kCut));
-    groups = {&comm, shard.get(), replicate.get()};
+    groups.shard = shard.get();
+    groups.replicate = replicate.get();
   }
   MemoryCounter counter;
   const TensorMemoryScope scope(counter);

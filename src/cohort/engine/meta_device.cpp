@@ -136,6 +136,62 @@ std::tuple<Tensor, Tensor> meta_var_mean(const Tensor& input,
   return {at::empty_like(mean), mean};
 }
 
+// A mean and a deviation for each row of the input.
+ThreeGradients meta_layer_norm(const Tensor& input, at::IntArrayRef normalized,
+                               const std::optional<Tensor>&,
+                               const std::optional<Tensor>&, double) {
+  auto rows = input.sizes().vec();
+  for (size_t i = rows.size() - normalized.size(); i < rows.size(); ++i) rows[i] = 1;
+  const Tensor mean = at::empty(rows, input.options());
+  return {at::empty(input.sizes(), input.options()), mean, at::empty_like(mean)};
+}
+
+ThreeGradients meta_layer_norm_backward(const Tensor&, const Tensor& input,
+                                        at::IntArrayRef normalized, const Tensor&,
+                                        const Tensor&, const std::optional<Tensor>&,
+                                        const std::optional<Tensor>&,
+                                        std::array<bool, 3> wanted) {
+  ThreeGradients out;
+  if (wanted[0]) std::get<0>(out) = at::empty(input.sizes(), input.options());
+  if (wanted[1]) std::get<1>(out) = at::empty(normalized, input.options());
+  if (wanted[2]) std::get<2>(out) = at::empty(normalized, input.options());
+  return out;
+}
+
+// (samples, heads, tokens, width), which lie in memory as (samples, tokens, heads,
+// width); and a number for each row of weights.
+std::tuple<Tensor, Tensor> meta_attention(const Tensor& query, const Tensor&,
+                                          const Tensor&, double, bool,
+                                          const std::optional<Tensor>&,
+                                          std::optional<double>) {
+  const auto form = query.transpose(1, 2).sizes().vec();
+  return {at::empty(form, query.options()).transpose(1, 2),
+          at::empty({form[0], form[1], form[2]}, query.options().dtype(at::kFloat))
+              .transpose(1, 2)};
+}
+
+ThreeGradients meta_attention_backward(const Tensor&, const Tensor& query,
+                                       const Tensor& key, const Tensor& value,
+                                       const Tensor&, const Tensor&, double, bool,
+                                       const std::optional<Tensor>&,
+                                       std::optional<double>) {
+  const auto gradient = [](const Tensor& of) {
+    return at::empty(of.transpose(1, 2).sizes(), of.options()).transpose(1, 2);
+  };
+  return {gradient(query), gradient(key), gradient(value)};
+}
+
+Tensor meta_index_select(const Tensor& input, int64_t dim, const Tensor& index) {
+  auto shape = input.sizes().vec();
+  shape[dim] = index.numel();
+  return at::empty(shape, input.options());
+}
+
+Tensor meta_embedding_backward(const Tensor& grad, const Tensor&, int64_t rows, int64_t,
+                               bool) {
+  return at::empty({rows, grad.size(-1)}, grad.options());
+}
+
 torch::Library meta_kernels() {
   torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__,
                          __LINE__);
@@ -147,6 +203,13 @@ torch::Library meta_kernels() {
   library.impl("var_mean.correction", TORCH_FN(meta_var_mean));
   library.impl("native_batch_norm", TORCH_FN(meta_batch_norm));
   library.impl("native_batch_norm_backward", TORCH_FN(meta_batch_norm_backward));
+  library.impl("native_layer_norm", TORCH_FN(meta_layer_norm));
+  library.impl("native_layer_norm_backward", TORCH_FN(meta_layer_norm_backward));
+  library.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(meta_attention));
+  library.impl("_scaled_dot_product_flash_attention_for_cpu_backward",
+               TORCH_FN(meta_attention_backward));
+  library.impl("index_select", TORCH_FN(meta_index_select));
+  library.impl("embedding_dense_backward", TORCH_FN(meta_embedding_backward));
   return library;
 }
 

@@ -74,8 +74,9 @@ void ModuleBackward::begin_part() {
 }
 
 void ModuleBackward::run(const WeightedLoss& loss) {
-  count_ += loss.count;
-  if (!loss.sum.defined() || loss.count == 0) return;
+  const double count = loss.count_here();
+  count_ += count;
+  if (!loss.sum.defined() || count == 0) return;
   sum_ += loss.sum.item<double>();
   loss.sum.backward();
 }

@@ -14,38 +14,53 @@
 namespace cohort {
 namespace {
 
-// Adds what this rank holds of one parameter; `chunks` are those of the whole one.
+// Adds what this rank holds of one parameter; `chunks` are those of its part.
 void add_squares(const Place& place, const BucketState& bucket, const Tensor& sum,
                  double* chunks) {
   const int64_t numel = place.parameter.numel();
   const auto [first, last] = held_chunks(place, bucket);
-  at::parallel_for(first, last, kChunksAtOnce, [&](int64_t begin, int64_t end) {
-    std::vector<float> widened;
+  const auto square = [&](int64_t begin, int64_t end, auto real) {
+    std::vector<decltype(real)> widened;
     for (int64_t c = begin; c < end; ++c) {
       const int64_t count = std::min(kChunk, numel - c * kChunk);
       const int64_t at = place.offset + c * kChunk - bucket.begin;
       square_sums(widened_part(sum, at, count, widened), count,
                   std::span(chunks + c, 1));
     }
+  };
+  at::parallel_for(first, last, kChunksAtOnce, [&](int64_t begin, int64_t end) {
+    with_kept_type(sum.scalar_type(), [&](auto real) { square(begin, end, real); });
   });
 }
 
 }  // namespace
 
 // Where all of a rank's replicas have the same, one of them speaks for it. A mirror
-// along a pipeline is of another stage: there all must know of all.
+// along a pipeline is of another stage, and a part of a tensor of another rank: there
+// all must know of all.
 Sharers sharers_of(const Schedule& schedule, const RankGroups& groups,
                    bool communicate) {
   const bool meets = schedule.group_along(kDataAxes) != kNone;
   const bool cut = schedule.shard > 0 && meets && communicate;
-  if (schedule.stages.empty() || !communicate)
-    return {.group = cut ? groups.shard : nullptr};
+  const bool alone = schedule.stages.empty() && groups.parts == 1;
+  if (alone || !communicate) return {.group = cut ? groups.shard : nullptr};
   const Communicator* const others = cut ? groups.replicate : groups.dp;
-  return {.group = groups.world, .counts = !others || others->rank() == 0};
+  return {.group = groups.world,
+          .counts = !others || others->rank() == 0,
+          .part = groups.part,
+          .parts = groups.parts};
 }
 
 int64_t chunks_of(const Place& place) {
   return padded(place.parameter.numel()) / kChunk;
+}
+
+int64_t rows_of(const Place& place, int parts) {
+  return chunks_of(place) * (place.is_cut() ? parts : 1);
+}
+
+int64_t first_row(const Place& place, int part) {
+  return place.is_cut() ? chunks_of(place) * part : 0;
 }
 
 ChunkRange held_chunks(const Place& place, const ShareState& share) {
@@ -59,14 +74,15 @@ ChunkRange held_chunks(const Place& place, const ShareState& share) {
 double gradient_norm(const FlatState& state, const GradientSums& gradients,
                      const Sharers& sharers, double scale) {
   int64_t chunks = 0;
-  for (const auto& place : state.places()) chunks += chunks_of(place);
+  for (const auto& place : state.places()) chunks += rows_of(place, sharers.parts);
   Tensor squares = at::zeros({chunks}, at::kDouble);
   double* at = squares.data_ptr<double>();
   for (const auto& place : state.places()) {
     const BucketState& bucket = state.buckets()[place.bucket];
-    if (bucket.trained && sharers.counts)
-      add_squares(place, bucket, gradients.sum(place.bucket), at);
-    at += chunks_of(place);
+    if (bucket.trained && bucket.counts && sharers.count(place))
+      add_squares(place, bucket, gradients.sum(place.bucket),
+                  at + first_row(place, sharers.part));
+    at += rows_of(place, sharers.parts);
   }
   if (sharers.group)  // others have zeros
     sharers.group->all_reduce(squares, ReduceOp::kSum).wait();

@@ -9,10 +9,13 @@
 namespace cohort {
 
 // The ranks that share gradients and state: null where each has all of them. Where
-// several have the same, one `counts`.
+// several have the same, one `counts`. A tensor that is cut is of as many parts.
 struct Sharers {
   Communicator* group = nullptr;
   bool counts = true;
+  int part = 0, parts = 1;
+
+  bool count(const Place& place) const { return counts && place.is_told_by(part); }
 };
 
 // `communicate`: else each is alone with what it has.
@@ -27,6 +30,10 @@ struct ChunkRange {
 };
 ChunkRange held_chunks(const Place& place, const ShareState& share);
 int64_t chunks_of(const Place& place);  // all of them
+// In a table of all ranks' chunks: so many rows has a parameter, and there begin those
+// of this rank's part.
+int64_t rows_of(const Place& place, int parts);
+int64_t first_row(const Place& place, int part);
 
 // Fewer are not worth a thread of their own.
 inline constexpr int64_t kChunksAtOnce = 64;

@@ -26,6 +26,9 @@ RankChannels::RankChannels(const Schedule& schedule, Communicator& world)
     : schedule_(schedule), mesh_(schedule.mesh), world_(world) {
   groups_.world = &world;
   groups_.dp = groups_.shard = group(kDataAxes);
+  groups_.alike = group(AxisSet{Axis::kPipe, Axis::kContext} | kDataAxes);
+  groups_.part = mesh_.coordinate(world.rank(), Axis::kTensor);
+  groups_.parts = mesh_.size(Axis::kTensor);
   if (mesh_.size(Axis::kReplicate) > 1) {
     groups_.shard = group({Axis::kCut});
     groups_.replicate = group({Axis::kReplicate});
@@ -38,6 +41,13 @@ RankChannels::RankChannels(const Schedule& schedule, Communicator& world)
     const int first = mesh_.with(world.rank(), Axis::kPipe, channel.from);
     if (auto pair = world.split(is_end ? first : -1))
       links_.emplace(lane, std::move(pair));
+  }
+  for (int lane = 0; lane < schedule.lanes(); ++lane) {
+    const Group* const group = schedule.group_of(lane);
+    if (!group || group->places.empty()) continue;
+    const auto members = schedule.members(*group, world.rank());
+    if (auto part = world.split(members.empty() ? -1 : members[0]))
+      tied_.emplace(lane, std::move(part));
   }
   for (const int g : groups_with_calls(schedule))
     inner_.emplace(g, world.split(mesh_.first(world.rank(), schedule.groups[g].axes)));
@@ -69,6 +79,7 @@ void RankChannels::connect(at::Device device) const {
   };
   meet(world_);
   for (const auto& part : parts_) meet(*part);
+  for (const auto& [lane, part] : tied_) meet(*part);
   for (const auto& [lane, pair] : links_) {
     const int peer = 1 - pair->rank();
     const Transfer word{peer, at::zeros({1}, bytes)};

@@ -11,12 +11,19 @@
 namespace cohort {
 
 // The groups of a rank that sum and share state. Without hybrid sharding `shard` is
-// `dp` and there is no `replicate`; without a pipeline `dp` is the world.
+// `dp` and there is no `replicate`; without a pipeline and tensor parallelism `dp` is
+// the world. `alike` have the same parts of tensors as this rank: all, where none are
+// cut.
 struct RankGroups {
   Communicator* world = nullptr;
   Communicator* dp = nullptr;
   Communicator* shard = nullptr;
   Communicator* replicate = nullptr;
+  Communicator* alike = nullptr;
+  int part = 0, parts = 1;  // of tensors: which a rank has, of so many
+
+  // Nothing but data parallelism, between all of these.
+  static RankGroups of(Communicator& all) { return {&all, &all, &all, nullptr, &all}; }
 };
 
 // All that a rank communicates through: a communicator for each group of a schedule
@@ -34,6 +41,9 @@ class RankChannels {
     int peer;
   };
   Link link(int lane) const;
+  // The places that have a parameter together, where that lane sums its gradients: its
+  // ranks are in the order of places.
+  Communicator& tied(int lane) const { return *tied_.at(lane); }
   // Collective: all of them meet once, with memory of that device. Ranks of GPUs
   // connect when they first meet, and cannot while a link of theirs waits for its peer.
   void connect(at::Device device) const;
@@ -54,6 +64,7 @@ class RankChannels {
   std::vector<std::unique_ptr<Communicator>> parts_;
   std::map<int, std::unique_ptr<Communicator>> links_;  // by lane
   std::map<int, std::unique_ptr<Communicator>> inner_;  // by group
+  std::map<int, std::unique_ptr<Communicator>> tied_;   // by lane
   RankGroups groups_;
 };
 

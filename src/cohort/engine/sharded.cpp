@@ -50,11 +50,12 @@ Schedule schedule_of(const Chain& chain, int ranks, const ShardedOptions& option
     throw ConfigError(text("[engine] Sharded: level ", options.level,
                            "; legal: 0, 1, 2 (3 needs a Chain)"));
   const auto rule = make_update_rule(options.update);
-  return generate(specs_of(chain), {.dp = ranks, .shard = options.level},
-                  {.slices = ranks,
-                   .bucket_bytes = options.bucket_bytes,
-                   .tensor_sums = rule->reductions() > 0,
-                   .optimizer_states = static_cast<int>(rule->states().size())});
+  const GeneratorOptions step{
+      .slices = ranks,
+      .bucket_bytes = options.bucket_bytes,
+      .tensor_sums = rule->reductions() > 0,
+      .optimizer_states = static_cast<int>(rule->states().size())};
+  return generate(specs_of(chain), {.dp = ranks, .shard = options.level}, step);
 }
 
 }  // namespace
@@ -68,9 +69,9 @@ class Sharded::Impl {
         chain_(chain_of(backward_.parameters())),
         schedule_(schedule_of(chain_, comm.size(), options)),
         rule_(make_update_rule(options.update)),
-        state_(chain_, schedule_, *rule_, options.decay, {&comm, &comm, &comm, nullptr},
+        state_(chain_, schedule_, *rule_, options.decay, RankGroups::of(comm),
                /*takes_over=*/false),
-        gradients_(schedule_, state_, {&comm_, &comm_, &comm_, nullptr}, {}),
+        gradients_(schedule_, state_, RankGroups::of(comm_), {}),
         totals_(state_, *rule_),
         reducer_(gradients_in_buckets(),
                  [this](int bucket) { return reduce(bucket); }) {}

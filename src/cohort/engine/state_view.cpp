@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cohort/engine/agreement.h"
+#include "cohort/step/buckets.h"
 #include "cohort/step/memory_plan.h"
 #include "cohort/step/weights_hash.h"
 
@@ -45,7 +46,8 @@ void exchange_copies(Communicator& comm, std::vector<Transfer> sends,
 }  // namespace
 
 // What several ranks may hold of one tensor of the state: part of a bucket, told by
-// where it begins. Every rank lists the same; what it has not is undefined.
+// where it begins, and which part of a tensor it is of. Every rank lists the same; what
+// it has not is undefined.
 struct StateView::Copy {
   std::string name;
   Tensor own;
@@ -72,7 +74,7 @@ uint64_t StateView::weights_hash() const {
     if (piece.tensor.kind != TensorKind::kMoment) sum += hash_elements(piece);
   if (comm_.rank() == 0) {
     for (const auto& place : state_.places()) {
-      TensorSpec spec = spec_of(place.name, place.parameter);
+      TensorSpec spec = place.tensor.spec;
       spec.dtype = at::kFloat;  // of masters
       sum += hash_term(spec);
     }
@@ -87,7 +89,7 @@ uint64_t StateView::weights_hash() const {
 // another, at the same places.
 ShareRange StateView::owned_range(int bucket) const {
   const BucketState& state = state_.buckets()[bucket];
-  if (!state.own) return {0, 0};
+  if (!state.own || !state.counts) return {0, 0};
   if (schedule_.shard == 0)
     return share_of(state.numel, groups_.dp->rank(), groups_.dp->size());
   const ShareRange part =
@@ -109,6 +111,7 @@ std::vector<StatePiece> StateView::pieces(Holding which) const {
   };
   for (const auto& place : state_.places()) {
     const BucketState& bucket = state_.buckets()[place.bucket];
+    if (which == Holding::kOwned && !place.is_told_by(groups_.part)) continue;
     const ShareRange range =
         which == Holding::kOwned
             ? owned_range(place.bucket)
@@ -130,7 +133,7 @@ void StateView::refresh() {
   const c10::NoGradGuard no_grad;
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
     if (state_.buckets()[i].own) refresh_own(i);
-    if (has_mirrors(schedule_)) refresh_mirror(i);
+    if (is_mirrored(schedule_, i)) refresh_mirror(i);
   }
 }
 
@@ -166,26 +169,35 @@ void StateView::refresh_mirror(int bucket) {
 // has once there is nothing to compare with, mirrors apart.
 std::vector<StateView::Copy> StateView::copies() const {
   std::vector<Copy> all;
-  const bool several_shares = groups_.shard->size() < groups_.dp->size();
-  const bool several = groups_.dp->size() > 1;
-  const bool masters = schedule_.precision.compute != at::kFloat && !at_once_;
+  const bool masters =
+      schedule_.precision.compute != kept_type(schedule_.precision) && !at_once_;
   for (const auto& place : state_.places()) {
     const BucketState& state = state_.buckets()[place.bucket];
+    const bool repeats = !place.is_cut() && groups_.parts > 1;
+    const bool several = repeats || groups_.dp->size() > 1;
+    const bool several_shares = repeats || groups_.shard->size() < groups_.dp->size();
     const auto part = [&](const Tensor& flat, int64_t begin) {
       return state.own ? part_of(place, flat, begin) : Tensor();
     };
     if (has_mirrors(schedule_)) add_mirrored(place, all);
     if (schedule_.shard == 3 && several_shares)
-      all.push_back({place.name, part(state.travels, state.begin), state.begin});
+      all.push_back({place.name, part(state.travels, state.begin),
+                     part_number(place, state.begin)});
     if (schedule_.shard < 3 && several)
-      all.push_back({place.name, part(state.whole, 0), 0});
+      all.push_back({place.name, part(state.whole, 0), part_number(place, 0)});
     if (masters && (schedule_.shard > 0 ? several_shares : several))
-      all.push_back({place.name, part(state.master, state.begin), state.begin});
+      all.push_back({place.name, part(state.master, state.begin),
+                     part_number(place, state.begin)});
   }
   if (comm_.size() > 1)
     for (const auto& [name, tensor] : chain_.buffers())
       all.push_back({name, tensor.cpu(), 0});
   return all;
+}
+
+int64_t StateView::part_number(const Place& place, int64_t begin) const {
+  const int64_t numel = state_.buckets()[place.bucket].numel;
+  return begin + (place.is_cut() ? numel * groups_.part : 0);
 }
 
 void StateView::add_mirrored(const Place& place, std::vector<Copy>& all) const {
@@ -199,10 +211,10 @@ void StateView::add_mirrored(const Place& place, std::vector<Copy>& all) const {
     Copy& copy = all.emplace_back();
     copy.name =
         i == 0 ? place.name : moment_name(rule_.states()[i - 1].name, place.name);
-    copy.part = state.begin;
+    copy.part = part_number(place, state.begin);
     if (state.own) copy.own = part_of(place, memory(state, i), state.begin);
     if (!state.mirror) continue;
-    copy.mirror_part = state.mirror->begin;
+    copy.mirror_part = part_number(place, state.mirror->begin);
     copy.mirror = part_of(place, memory(*state.mirror, i), state.mirror->begin);
   }
 }

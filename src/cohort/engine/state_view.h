@@ -33,6 +33,7 @@ class StateView {
 
   ShareRange owned_range(int bucket) const;
   std::vector<Copy> copies() const;
+  int64_t part_number(const Place& place, int64_t begin) const;
   void add_mirrored(const Place& place, std::vector<Copy>& all) const;
   void refresh_own(int bucket);
   void refresh_mirror(int bucket);

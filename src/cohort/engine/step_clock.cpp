@@ -17,6 +17,8 @@ double StepSplit::*part_of(ActionKind kind) {
       return &StepSplit::forward;
     case ActionKind::kRecompute:
     case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+    case ActionKind::kBackwardWeight:
       return &StepSplit::backward;
     case ActionKind::kFree:
       return nullptr;

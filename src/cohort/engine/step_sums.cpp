@@ -62,11 +62,17 @@ void StepSums::settle() {
   if (!read_.is_same(values())) read_.copy_(values());
 }
 
-void StepSums::add_loss(const Tensor& sum, double count) {
-  if (host_.is_same(values())) return add_loss(sum.item<double>(), count);
+void StepSums::add_loss(const WeightedLoss& loss) {
+  if (!counts_) return;
+  if (host_.is_same(values()))
+    return add_loss(loss.sum.item<double>(), loss.count_here());
   const c10::NoGradGuard no_grad;
-  values().select(0, kLoss).add_(sum.detach());
-  values().select(0, kCount).add_(count);
+  values().select(0, kLoss).add_(loss.sum.detach());
+  Tensor count = values().select(0, kCount);
+  if (loss.counted.defined())
+    count.add_(loss.counted);
+  else
+    count.add_(loss.count);
 }
 
 void StepSums::add_loss(double sum, double count) {
@@ -75,6 +81,7 @@ void StepSums::add_loss(double sum, double count) {
 }
 
 void StepSums::draw(uint64_t key, std::span<const int64_t> ids) {
+  if (!counts_) return;
   const auto more = static_cast<int64_t>(ids.size());
   if (room_ > 0) {
     COHORT_CHECK(mine_.count + more <= room_, "rank ", comm_.rank(), " draws ",

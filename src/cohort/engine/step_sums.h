@@ -9,6 +9,7 @@
 #include "cohort/comm/communicator.h"
 #include "cohort/data/sample_sum.h"
 #include "cohort/engine/step_upload.h"
+#include "cohort/step/block.h"
 
 namespace cohort {
 
@@ -29,9 +30,14 @@ class StepSums {
   // all ranks; 0: only their sum is.
   StepSums(Communicator& comm, int64_t listed, at::Device device = at::kCPU);
 
+  // Others compute the same losses and draw the same samples: from here on what this
+  // rank adds of them is left out.
+  void leave_to_others() { counts_ = false; }
+  bool counts() const { return counts_; }
+
   void clear();
   void add_loss(double sum, double count);
-  void add_loss(const Tensor& sum, double count);  // a scalar, on the device
+  void add_loss(const WeightedLoss& loss);  // on the device
   void ask_to_stop() { at(kStop) = 1; }
   // Samples that this rank computes with, under the key of their epoch.
   void draw(uint64_t key, std::span<const int64_t> ids);
@@ -69,6 +75,7 @@ class StepSums {
   double at(int64_t field) const { return read_.const_data_ptr<double>()[field]; }
 
   Communicator& comm_;
+  bool counts_ = true;
   int64_t room_;  // for the ids of a rank, each as id + 1; 0: none
   // The fields, then that room for each rank; where they are summed.
   StepUpload values_;

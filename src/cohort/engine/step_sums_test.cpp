@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/step_sums.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,6 +38,20 @@ TEST_P(StepSumsTest, EveryRankKnowsWhatAllDrewToTheLastBit) {
       EXPECT_TRUE(sums.asked_to_stop());
       EXPECT_TRUE(sums.listed().empty());
     }
+  });
+}
+
+TEST_P(StepSumsTest, ACountMayBeComputedBesideTheLoss) {
+  test::run_ranks(world(), [](Communicator& comm) {
+    StepSums sums(comm, 0);
+    sums.clear();
+    sums.add_loss(WeightedLoss{.sum = at::scalar_tensor(0.5),
+                               .count = 99,
+                               .counted = at::scalar_tensor(3, at::kDouble)});
+    sums.add_loss(WeightedLoss{.sum = at::scalar_tensor(1.5), .count = 4});
+    sums.reduce().wait();
+    EXPECT_EQ(sums.loss_sum(), 2.0 * comm.size());
+    EXPECT_EQ(sums.count(), 7.0 * comm.size());
   });
 }
 

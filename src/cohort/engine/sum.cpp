@@ -94,6 +94,11 @@ const float* widened_part(const Tensor& flat, int64_t at, int64_t count,
   return memory.data();
 }
 
+const double* widened_part(const Tensor& flat, int64_t at, int64_t,
+                           std::vector<double>&) {
+  return flat.const_data_ptr<double>() + at;
+}
+
 void narrow(at::ScalarType dtype, const float* in, int64_t count, void* out) {
   with_type(dtype, [&](auto t) {
     using T = decltype(t);
@@ -131,18 +136,22 @@ void TreeFold::operator()(std::span<const float* const> values, int64_t count,
 }
 
 // x - x is 0 for every finite x, and no number otherwise.
-bool all_finite(const float* values, int64_t count) {
-  float sum = 0;
+template <typename Real>
+bool all_finite(const Real* values, int64_t count) {
+  Real sum = 0;
   for (int64_t at = 0; at < count; at += kSumBlock) {
-    std::array<float, 16> lanes{};
+    std::array<Real, 16> lanes{};
     const int64_t end = std::min(at + kSumBlock, count);
     int64_t i = at;
     for (; i + 16 <= end; i += 16)
       for (int64_t k = 0; k < 16; ++k) lanes[k] += values[i + k] - values[i + k];
     for (; i < end; ++i) lanes[0] += values[i] - values[i];
-    for (float lane : lanes) sum += lane;
+    for (Real lane : lanes) sum += lane;
   }
   return sum == 0;
 }
+
+template bool all_finite(const float* values, int64_t count);
+template bool all_finite(const double* values, int64_t count);
 
 }  // namespace cohort

@@ -28,6 +28,16 @@ void widen_add(at::ScalarType dtype, const void* in, int64_t count, float* out);
 // Elements [at, at + count) in float32: where they are, or widened into `memory`.
 const float* widened_part(const Tensor& flat, int64_t at, int64_t count,
                           std::vector<float>& memory);
+// In float64, of what is in it.
+const double* widened_part(const Tensor& flat, int64_t at, int64_t count,
+                           std::vector<double>& memory);
+
+// Calls `run` with a float, or with a double where weights are kept in that.
+template <typename Run>
+void with_kept_type(at::ScalarType kept, const Run& run) {
+  if (kept == at::kDouble) return run(double{});
+  run(float{});
+}
 // out = in, rounded.
 void narrow(at::ScalarType dtype, const float* in, int64_t count, void* out);
 
@@ -54,6 +64,7 @@ class TreeFold {
 };
 
 // False if one of them is infinite or no number.
-bool all_finite(const float* values, int64_t count);
+template <typename Real>
+bool all_finite(const Real* values, int64_t count);
 
 }  // namespace cohort

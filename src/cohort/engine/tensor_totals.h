@@ -35,21 +35,24 @@ class TensorTotals {
  private:
   void reduce(const BucketState& bucket, const ParameterRange& range, const Tensor& sum,
               const StepScalars& scalars, double* chunks) const;
+  template <typename Real>
+  void reduce_chunks(const BucketState& bucket, const ParameterRange& range,
+                     const Tensor& sum, const StepScalars& scalars, ChunkRange those,
+                     double* chunks) const;
   template <typename Do>
   void for_each_tensor(const Do& what) const;
 
   const FlatState& state_;
   const UpdateRule& rule_;
   const int64_t width_;         // sums for each tensor
-  int64_t chunks_ = 0;          // of all tensors
   std::vector<double> totals_;  // by place
 };
 
 // Applies `rule` to elements [begin, begin + count) of a bucket, which lie in `share`,
 // with `gradient` pointing at element `begin`. `ranges`: of the bucket.
+template <typename Real>
 void update_range(const UpdateRule& rule, const std::vector<ParameterRange>& ranges,
-                  ShareState& share, int64_t begin, int64_t count,
-                  const float* gradient, const TensorTotals& totals,
-                  const StepScalars& scalars);
+                  ShareState& share, int64_t begin, int64_t count, const Real* gradient,
+                  const TensorTotals& totals, const StepScalars& scalars);
 
 }  // namespace cohort

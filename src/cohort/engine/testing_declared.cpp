@@ -25,21 +25,24 @@ Chain declared_chain(const DeclaredCase& c) {
 }
 
 Schedule step_of(const DeclaredCase& c, const Chain& chain) {
+  const bool interleaved = c.order == PipelineOrder::kInterleaved;
   Precision precision;
   if (c.narrow) precision.compute = precision.reduce = at::kBFloat16;
-  return generate(specs_of(chain),
-                  {.dp = c.ranks / c.stages,
-                   .pp = c.stages,
-                   .shard = c.shard,
-                   .replicate = c.replicate},
-                  {.slices = kDeclaredSlices,
-                   .bucket_bytes = 20'000,
-                   .clip = c.clip,
-                   .elastic = c.elastic,
-                   .recompute = BlockChoice::parse("blocks=1", "test"),
-                   .exact = c.exact,
-                   .precision = precision,
-                   .shares_memory = c.shares});
+  return generate(
+      specs_of(chain),
+      {.dp = c.ranks / c.stages,
+       .pp = c.stages,
+       .shard = c.shard,
+       .replicate = c.replicate},
+      {.slices = kDeclaredSlices,
+       .pipeline = {.order = c.order, .stages_per_place = interleaved ? 2 : 1},
+       .bucket_bytes = 20'000,
+       .clip = c.clip,
+       .elastic = c.elastic,
+       .recompute = BlockChoice::parse("blocks=1", "test"),
+       .exact = c.exact,
+       .precision = precision,
+       .shares_memory = c.shares});
 }
 
 // Every sample differs from every other.
@@ -61,10 +64,12 @@ bool is_gradient(What what) {
 
 std::ostream& operator<<(std::ostream& out, const DeclaredCase& c) {
   out << "n" << c.ranks << "_pp" << c.stages << "_shard" << c.shard;
+  constexpr const char* kNames[] = {"_gpipe", "", "_interleaved", "_zero_bubble"};
   if (c.replicate > 1) out << "_replicate" << c.replicate;
   return out << (c.elastic ? "_elastic" : "") << (c.exact ? "_exact" : "")
              << (c.clip ? "_clip" : "") << (c.shares ? "_shares" : "")
-             << (c.narrow ? "_narrow" : "") << (c.statistics ? "_statistics" : "");
+             << (c.narrow ? "_narrow" : "") << (c.statistics ? "_statistics" : "")
+             << kNames[static_cast<int>(c.order)];
 }
 
 std::vector<DeclaredCase> declared_cases() {
@@ -89,6 +94,18 @@ std::vector<DeclaredCase> declared_cases() {
     all.push_back({.ranks = 2, .stages = 2, .elastic = elastic});
     all.push_back({.ranks = 4, .stages = 4, .elastic = elastic, .clip = true});
   }
+  for (const auto order :
+       {PipelineOrder::kGpipe, PipelineOrder::kInterleaved, PipelineOrder::kZeroBubble})
+    for (const bool elastic : {false, true}) {
+      all.push_back({.ranks = 2, .stages = 2, .elastic = elastic, .order = order});
+      for (const int shard : {2, 3})
+        all.push_back({.ranks = 4,
+                       .stages = 2,
+                       .shard = shard,
+                       .elastic = elastic,
+                       .exact = shard == 2,
+                       .order = order});
+    }
   return all;
 }
 

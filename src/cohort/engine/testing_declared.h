@@ -9,6 +9,7 @@
 
 #include "cohort/engine/action_watch.h"
 #include "cohort/engine/executor.h"
+#include "cohort/step/pipeline.h"
 
 namespace cohort::test {
 
@@ -19,6 +20,7 @@ struct DeclaredCase {
   bool elastic = false, exact = false, clip = false, shares = false;
   bool narrow = false;      // computes in bfloat16
   bool statistics = false;  // a model that keeps some
+  PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
 };
 
 std::ostream& operator<<(std::ostream& out, const DeclaredCase& c);

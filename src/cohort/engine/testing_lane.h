@@ -42,7 +42,7 @@ class WrittenLane final : public CudaLane {
   void wait() override {}
   void wait_for_device() override {}
   bool wait_at_most(std::chrono::milliseconds) override { return true; }
-  Tensor random_bits(const Tensor&, uint64_t, int64_t) override { return {}; }
+  Tensor random_bits(const Tensor&, uint64_t, int64_t, int64_t) override { return {}; }
   int64_t peak_bytes() const override { return 0; }
 
   std::map<int, std::vector<std::string>> streams;

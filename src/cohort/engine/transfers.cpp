@@ -4,12 +4,32 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/engine/timed.h"
+#include "cohort/step/buckets.h"
 #include "cohort/step/memory_plan.h"
 
 namespace cohort {
+namespace {
+
+// Places that have a tied bucket, by their number among them: as their blocks follow
+// one another.
+std::vector<int> order_of_uses(const Schedule& schedule, int bucket) {
+  const auto places = places_of(schedule, schedule.buckets[bucket]);
+  std::vector<int> order;
+  for (const int block : schedule.buckets[bucket].blocks) {
+    const auto place =
+        std::find(places.begin(), places.end(), schedule.place_of_block(block));
+    const int number = static_cast<int>(place - places.begin());
+    if (std::find(order.begin(), order.end(), number) == order.end())
+      order.push_back(number);
+  }
+  return order;
+}
+
+}  // namespace
 
 Transfers::Transfers(const Schedule& schedule, const RankChannels& channels,
                      CudaLane* lane, FlatState& state, GradientSums& gradients,
@@ -32,6 +52,12 @@ PendingWork Transfers::reduce(const Action& action,
   Timed timed(step_.split.wait);
   const int bucket = action.buckets[0];
   if (bucket == kLossBucket) return {step_.sums.reduce(), nullptr};
+  if (const Group* group = schedule_.group_of(action.lane);
+      group && !group->places.empty()) {
+    gradients_.reduce_tied(bucket, channels_.tied(action.lane),
+                           order_of_uses(schedule_, bucket));
+    return {};
+  }
   const bool replicas =
       action.kind == ActionKind::kReduce && groups_.replicate != nullptr;
   if (replicas) return gradients_.reduce_replicas(bucket);

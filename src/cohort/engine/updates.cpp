@@ -83,7 +83,8 @@ void Updates::visit(int bucket, int64_t begin, int64_t count, float* sum) {
 }
 
 // Padding between parameters may hold anything; only an element of a parameter counts.
-void Updates::check_sum(int bucket, int64_t begin, int64_t count, const float* sum) {
+template <typename Real>
+void Updates::check_sum(int bucket, int64_t begin, int64_t count, const Real* sum) {
   if (all_finite(sum, count) || !step_.not_finite.empty()) return;
   for (const auto& place : state_.places()) {
     if (place.bucket != bucket) continue;
@@ -112,23 +113,29 @@ void Updates::apply(int bucket, bool voted) {
     apply_to(bucket, *state.mirror, gradients_.mirrored_sum(bucket), voted);
 }
 
-void Updates::apply_to(int bucket, ShareState& share, const Tensor& sum, bool voted) {
+// Whether its sum was looked at, and is no number.
+template <typename Real>
+bool Updates::update_stretch(int bucket, ShareState& share, const Tensor& sum,
+                             int64_t at, bool voted, std::vector<Real>& widened) {
   const BucketState& whole = state_.buckets()[bucket];
-  const bool own = &share == &whole;
+  const int64_t count = std::min(kStretch, share.count - at);
+  const Real* const gradient = widened_part(sum, at, count, widened);
+  const bool bad = !voted && !all_finite(gradient, count);
+  update_range(rule_, whole.ranges, share, share.begin + at, count, gradient, totals_,
+               scalars());
+  if (&share == &whole) state_.publish(bucket, at, count);
+  return bad;
+}
+
+void Updates::apply_to(int bucket, ShareState& share, const Tensor& sum, bool voted) {
   const int64_t stretches = (share.count + kStretch - 1) / kStretch;
   std::vector<char> bad(static_cast<size_t>(stretches), 0);
-  const auto update_stretch = [&](int64_t stretch, std::vector<float>& widened) {
-    const int64_t at = stretch * kStretch;
-    const int64_t count = std::min(kStretch, share.count - at);
-    const float* gradient = widened_part(sum, at, count, widened);
-    bad[stretch] = !voted && !all_finite(gradient, count);
-    update_range(rule_, whole.ranges, share, share.begin + at, count, gradient, totals_,
-                 scalars());
-    if (own) state_.publish(bucket, at, count);
-  };
   at::parallel_for(0, stretches, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> widened;
-    for (int64_t i = begin; i < end; ++i) update_stretch(i, widened);
+    with_kept_type(share.master.scalar_type(), [&](auto real) {
+      std::vector<decltype(real)> widened;
+      for (int64_t i = begin; i < end; ++i)
+        bad[i] = update_stretch(bucket, share, sum, i * kStretch, voted, widened);
+    });
   });
   for (int64_t i = 0; i < stretches; ++i)
     if (bad[i]) check_stretch(bucket, share, sum, i * kStretch);
@@ -137,9 +144,11 @@ void Updates::apply_to(int bucket, ShareState& share, const Tensor& sum, bool vo
 
 void Updates::check_stretch(int bucket, const ShareState& share, const Tensor& sum,
                             int64_t at) {
-  std::vector<float> widened;
   const int64_t count = std::min(kStretch, share.count - at);
-  check_sum(bucket, share.begin + at, count, widened_part(sum, at, count, widened));
+  with_kept_type(share.master.scalar_type(), [&](auto real) {
+    std::vector<decltype(real)> widened;
+    check_sum(bucket, share.begin + at, count, widened_part(sum, at, count, widened));
+  });
 }
 
 void Updates::stop_for_bad_sum() {
@@ -166,18 +175,21 @@ void Updates::norm(bool communicate) {
 }
 
 bool Updates::are_finite(int part, int parts) const {
-  std::vector<float> widened;
   const auto finite = [&](const Place& place, const ShareState& share,
                           const Tensor& sum) {
     const int64_t from =
         std::max(share.count * part / parts, place.offset - share.begin);
     const int64_t to = std::min(share.count * (part + 1) / parts,
                                 place.offset + place.parameter.numel() - share.begin);
-    for (int64_t at = from; at < to; at += kStretch) {
-      const int64_t count = std::min(kStretch, to - at);
-      if (!all_finite(widened_part(sum, at, count, widened), count)) return false;
-    }
-    return true;
+    bool all = true;
+    with_kept_type(share.master.scalar_type(), [&](auto real) {
+      std::vector<decltype(real)> widened;
+      for (int64_t at = from; all && at < to; at += kStretch) {
+        const int64_t count = std::min(kStretch, to - at);
+        all = all_finite(widened_part(sum, at, count, widened), count);
+      }
+    });
+    return all;
   };
   return std::ranges::all_of(state_.places(), [&](const Place& place) {
     const BucketState& bucket = state_.buckets()[place.bucket];
