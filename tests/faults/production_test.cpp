@@ -63,6 +63,9 @@ TrainerOptions trainer_options(const Scenario& scenario, const std::string& fold
   options.layout = {.dp = scenario.ranks / scenario.stages,
                     .pp = scenario.stages,
                     .shard = scenario.shard};
+  const bool interleaved = scenario.order == PipelineOrder::kInterleaved;
+  options.step.pipeline = {.order = scenario.order,
+                           .stages_per_place = interleaved ? 2 : 1};
   options.update = {.name = "adamw"};
   options.rate.base = 0.02;
   options.step.exact = scenario.plot != Plot::kHealed && !scenario.calls;
@@ -122,7 +125,8 @@ void begin_run(const Scenario& scenario, const std::string& folder) {
   ThreadRun run({.ranks = scenario.ranks,
                  .trainer = options,
                  .faults = &none,
-                 .calls = scenario.calls});
+                 .calls = scenario.calls,
+                 .tied = scenario.tied});
   EXPECT_EQ(run.run().error, "");
 }
 
@@ -158,6 +162,7 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
                  .trainer = options,
                  .faults = &faults,
                  .calls = scenario.calls,
+                 .tied = scenario.tied,
                  .name = name});
   handle = &run;
   Ending ending{.run = run.run(), .history = {}};
@@ -359,37 +364,12 @@ TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
   EXPECT_GT(play_all(GetParam(), make, try_it), 0u);
 }
 
-std::vector<Scenario> every_scenario() {
-  std::vector<Scenario> all;
-  for (const int ranks : {2, 3})
-    for (const int shard : {0, 1, 2, 3}) all.push_back({Plot::kCalm, ranks, shard});
-  for (const Plot plot : {Plot::kKilled, Plot::kFlipped})
-    for (const int ranks : {2, 3})
-      for (const int shard : {0, 3}) all.push_back({plot, ranks, shard});
-  all.push_back({Plot::kHealed, 3, 0});
-  all.push_back({Plot::kGrows, 2, 3});
-  all.push_back({Plot::kShrinks, 3, 3});
-  all.push_back({Plot::kResumed, 2, 2});
-  all.push_back({Plot::kCalm, 2, 0, true});
-  for (const Plot plot : {Plot::kCalm, Plot::kKilled, Plot::kFlipped})
-    all.push_back({.plot = plot, .ranks = 3, .stages = 3});
-  for (const int shard : {0, 3})
-    all.push_back({.ranks = 4, .shard = shard, .stages = 2});
-  for (const int ranks : {2, 3})
-    for (const int shard : {0, 3})
-      all.push_back({.ranks = ranks, .shard = shard, .calls = true});
-  all.push_back({.ranks = 4, .shard = 1, .stages = 2, .calls = true});
-  all.push_back({.plot = Plot::kKilled, .ranks = 3, .calls = true});
-  all.push_back({.plot = Plot::kGrows, .ranks = 3, .shard = 1, .calls = true});
-  return all;
-}
-
 std::string name_of_case(const testing::TestParamInfo<Scenario>& info) {
   return testing::PrintToString(info.param);
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, FaultEnumeration,
-                         testing::ValuesIn(every_scenario()), name_of_case);
+                         testing::ValuesIn(threads::every_scenario()), name_of_case);
 
 const std::vector<Scenario> kPairs = {{Plot::kCalm, 2, 0}, {Plot::kCalm, 3, 3}};
 INSTANTIATE_TEST_SUITE_P(Scenarios, FaultPairs, testing::ValuesIn(kPairs),

@@ -3,6 +3,9 @@
 
 #include <ostream>
 #include <string>
+#include <vector>
+
+#include "cohort/step/pipeline.h"
 
 namespace cohort::threads {
 
@@ -26,13 +29,52 @@ struct Scenario {
   bool async = false;  // checkpoints are written in the background
   int stages = 1;      // of a pipeline
   bool calls = false;  // blocks communicate inside, so the run is not exact
+  PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
+  bool tied = false;  // the first and the last block have one weight
 };
+inline constexpr const char* kOrderNames[] = {"_gpipe", "", "_interleaved",
+                                              "_zero_bubble"};
 
 inline std::ostream& operator<<(std::ostream& out, const Scenario& s) {
   return out << kPlotNames[static_cast<int>(s.plot)] << "_n" << s.ranks << "_shard"
              << s.shard << (s.async ? "_async" : "")
              << (s.stages > 1 ? "_pp" + std::to_string(s.stages) : "")
-             << (s.calls ? "_calls" : "");
+             << (s.calls ? "_calls" : "") << kOrderNames[static_cast<int>(s.order)]
+             << (s.tied ? "_tied" : "");
+}
+
+// Runs that are tried with a fault at each of their points.
+inline std::vector<Scenario> every_scenario() {
+  std::vector<Scenario> all;
+  for (const int ranks : {2, 3})
+    for (const int shard : {0, 1, 2, 3}) all.push_back({Plot::kCalm, ranks, shard});
+  for (const Plot plot : {Plot::kKilled, Plot::kFlipped})
+    for (const int ranks : {2, 3})
+      for (const int shard : {0, 3}) all.push_back({plot, ranks, shard});
+  all.push_back({Plot::kHealed, 3, 0});
+  all.push_back({Plot::kGrows, 2, 3});
+  all.push_back({Plot::kShrinks, 3, 3});
+  all.push_back({Plot::kResumed, 2, 2});
+  all.push_back({Plot::kCalm, 2, 0, true});
+  for (const Plot plot : {Plot::kCalm, Plot::kKilled, Plot::kFlipped})
+    all.push_back({.plot = plot, .ranks = 3, .stages = 3});
+  for (const int shard : {0, 3})
+    all.push_back({.ranks = 4, .shard = shard, .stages = 2});
+  for (const auto order : {PipelineOrder::kInterleaved, PipelineOrder::kZeroBubble}) {
+    all.push_back({.ranks = 2, .stages = 2, .order = order});
+    all.push_back({.ranks = 4, .shard = 3, .stages = 2, .order = order});
+    all.push_back({.plot = Plot::kKilled, .ranks = 2, .stages = 2, .order = order});
+  }
+  all.push_back({.ranks = 2, .stages = 2, .tied = true});
+  all.push_back({.ranks = 4, .shard = 1, .stages = 2, .tied = true});
+  all.push_back({.plot = Plot::kKilled, .ranks = 3, .stages = 3, .tied = true});
+  for (const int ranks : {2, 3})
+    for (const int shard : {0, 3})
+      all.push_back({.ranks = ranks, .shard = shard, .calls = true});
+  all.push_back({.ranks = 4, .shard = 1, .stages = 2, .calls = true});
+  all.push_back({.plot = Plot::kKilled, .ranks = 3, .calls = true});
+  all.push_back({.plot = Plot::kGrows, .ranks = 3, .shard = 1, .calls = true});
+  return all;
 }
 
 }  // namespace cohort::threads

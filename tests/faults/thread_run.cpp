@@ -36,8 +36,11 @@ class ThreadRun::Host final : public RankHost {
   }
   std::unique_ptr<Trainer> make_trainer(Communicator*) override {
     TrainerOptions options = run_.options_.trainer;
-    const int64_t depth = std::max(1, options.layout.pp - 1);  // a block for each stage
-    chain_ = run_.options_.calls
+    // A block for each stage.
+    const int stages = options.layout.pp * options.step.pipeline.stages_per_place;
+    const int64_t depth = std::max(1, stages - 1);
+    chain_ = run_.options_.tied ? make_tied_chain(depth + 1)
+             : run_.options_.calls
                  ? make_calling_chain()
                  : make_mlp({.inputs = 12, .width = 16, .depth = depth, .dropout = 0.2},
                             {.seed = 5});

@@ -50,6 +50,7 @@ class ThreadRun {
     TrainerOptions trainer;
     FaultPlan* faults = nullptr;  // not null
     bool calls = false;           // blocks communicate inside
+    bool tied = false;            // two blocks have one weight
     std::string name = {};        // said if it hangs
   };
   explicit ThreadRun(Options options);

@@ -183,6 +183,13 @@ class RefusalTest(ContractTest):
                      ["-n", 2, "--set", "threads=1000000"],
                      ["-n", 2, "--set", "comm.timeout_s=1e30"],
                      ["-n", 2, "--watch"], ["-n", 2, "--layout", "tp=2"],
+                     ["-n", 2, "--set", "pipeline.virtual=2"],
+                     ["-n", 2, "--set", "pipeline.cut=0,2"],
+                     ["-n", 2, "--layout", "pp=2", "--set", "pipeline.cut=0,1,2"],
+                     ["-n", 2, "--layout", "pp=2", "--set", "pipeline.cut=0,1"],
+                     ["-n", 2, "--layout", "pp=2", "--set", "pipeline.speeds=1"],
+                     ["-n", 2, "--layout", "pp=2", "--set", "pipeline.virtual=3",
+                      "--set", "pipeline.schedule=interleaved"],
                      ["-n", 2, "--set", "step.recompute=every=0"],
                      ["-n", 2, "--set", "step.recompute=blocks=4"],
                      ["-n", 2, "--sample-log", self.scratch / "none/log"]):

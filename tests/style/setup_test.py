@@ -103,7 +103,7 @@ class Setup(unittest.TestCase):
     def test_an_administrator_is_told_what_to_type(self):
         tools = self.dir / "few"
         tools.mkdir()
-        needed = "bash dirname mkdir tr flock env python3 g++ cmake ninja ccache"
+        needed = "bash dirname mkdir tr flock env python3 g++ cmake ninja ccache bible"
         for name in needed.split():
             real = shutil.which(name, path=f"{self.dir}/bin:/usr/bin:/bin")
             os.symlink(real, tools / name)

@@ -16,11 +16,13 @@ constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
 }  // namespace
 
 Journal::Journal(const TrainerOptions& options, const Sampler& sampler,
-                 const RateSchedule& rate, int64_t samples, const Metrics& metrics)
+                 const RateSchedule& rate, int64_t samples, int64_t tokens,
+                 const Metrics& metrics)
     : options_(options),
       sampler_(sampler),
       rate_(rate),
       samples_(samples),
+      tokens_of_sample_(tokens),
       metrics_(metrics) {}
 
 void Journal::enter(Communicator& comm, Reporter* reporter) {
@@ -110,7 +112,7 @@ void Journal::step(int64_t committed, const StepResult& result, double seconds,
         std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.begun)
             .count();
   speed_.add(static_cast<double>(result.drawn.count), seconds);
-  tokens_.add(result.count, seconds);
+  tokens_.add(static_cast<double>(result.drawn.count * tokens_of_sample_), seconds);
   split_.add(result.split);
   if (losses_.size() < kKeptLosses) losses_.push_back(result.loss);
   steps_ = committed;

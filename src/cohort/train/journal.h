@@ -32,9 +32,10 @@ namespace cohort {
 class Journal {
  public:
   // Borrows all of them; `options.layout` is that of the world it is in. `samples`: of
-  // the training set. `metrics`: what the model reports.
+  // the training set, with so many tokens each. `metrics`: what the model reports.
   Journal(const TrainerOptions& options, const Sampler& sampler,
-          const RateSchedule& rate, int64_t samples, const Metrics& metrics);
+          const RateSchedule& rate, int64_t samples, int64_t tokens,
+          const Metrics& metrics);
 
   // The files of the world before are closed. `reporter` may be null.
   void enter(Communicator& comm, Reporter* reporter);
@@ -82,6 +83,7 @@ class Journal {
   const Sampler& sampler_;
   const RateSchedule& rate_;
   int64_t samples_;
+  int64_t tokens_of_sample_;
   Metrics metrics_;
 
   // Of this world.

@@ -103,7 +103,7 @@ TEST(OutOfMemory, CountsWhatIsWhereBlocksCompute) {
               testing::Not(HasSubstr("optimizer state")));
 }
 
-// Of four times the weights two are the optimizer's.
+// The optimizer has two of four times the weights.
 TEST(OutOfMemory, OfADeviceIsLessWithStateOnTheHost) {
   const Chain chain = make_mlp({.width = 512, .depth = 2}, {});
   TrainerOptions options{.batch = 1, .slices = 1, .layout = {.dp = 1}};

@@ -73,6 +73,7 @@ struct DoneEvent {
   double samples_per_second = 0;
   std::optional<double> tokens_per_second = {};
   std::optional<double> flops_per_step = {};  // of all ranks
+  std::optional<double> mfu = {};  // what the model needed of what its GPUs can do
   double step_ms = 0;
   double first_step_s = 0;  // from the start of the command
   int64_t peak_memory_bytes = 0;

@@ -162,16 +162,19 @@ PlannedStep make_plan(const Chain& chain, std::span<const BlockMeasure> measures
       "; more slices or a higher shard level need less"));
 }
 
-double flops_of(const Schedule& schedule, std::span<const BlockMeasure> measures,
-                double samples) {
+StepFlops flops_of(const Schedule& schedule, std::span<const BlockMeasure> measures,
+                   double samples) {
   std::set<int> again;
   for (const auto& role : schedule.roles)
     for (const auto& action : role.actions)
       if (action.kind == ActionKind::kRecompute) again.insert(action.block);
-  double flops = 0;
-  for (int b = 0; b < static_cast<int>(measures.size()); ++b)
-    flops += (again.contains(b) ? 4 : 3) * schedule.slices *
-             measures[b].flops.at(samples / schedule.slices);
+  StepFlops flops;
+  for (int b = 0; b < static_cast<int>(measures.size()); ++b) {
+    const double forward =
+        schedule.slices * measures[b].flops.at(samples / schedule.slices);
+    flops.model += 3 * forward;
+    flops.all += (again.contains(b) ? 4 : 3) * forward;
+  }
   return flops;
 }
 
@@ -183,6 +186,7 @@ Schedule make_forward_schedule(const Chain& chain,
     specs[b].cost = measures[b].flops.at(slice_samples(options, options.batch));
   return generate(specs, options.layout,
                   {.slices = options.layout.dp,
+                   .pipeline = options.step.pipeline,
                    .bucket_bytes = options.step.bucket_bytes,
                    .prefetch = options.step.prefetch,
                    .offload_parameters = options.step.offload_parameters,

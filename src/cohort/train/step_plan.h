@@ -43,11 +43,14 @@ Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& option
                       std::span<const BlockMeasure> measures, const UpdateRule& rule,
                       int64_t batch);
 
-// What a step over so many samples computes, on all ranks together: a forward counts
-// once, a backward twice, and a forward that is made again once more. 0 where blocks
-// were measured and not counted.
-double flops_of(const Schedule& schedule, std::span<const BlockMeasure> measures,
-                double samples);
+// What a step over so many samples computes, on all ranks together. 0 where blocks were
+// measured and not counted.
+struct StepFlops {
+  double model = 0;  // a forward counts once, a backward twice
+  double all = 0;    // a forward that is made again counts too
+};
+StepFlops flops_of(const Schedule& schedule, std::span<const BlockMeasure> measures,
+                   double samples);
 
 // Validation: each rank looks at its own part of the set. Cut into the stages of the
 // step, whose parameters a rank has.

@@ -11,6 +11,7 @@
 #include "cohort/core/hash.h"
 #include "cohort/core/memory.h"
 #include "cohort/engine/cuda/device_batch.h"
+#include "cohort/train/gpu_peak.h"
 #include "cohort/train/out_of_memory.h"
 #include "cohort/train/step_plan.h"
 #include "cohort/train/weights_file.h"
@@ -48,6 +49,14 @@ std::vector<BlockMeasure> measures_for(const Chain& chain, const Dataset& train,
   return options.counted.empty() ? measure_blocks(chain, train) : options.counted;
 }
 
+// What a model of tokens reads, be it all of it that the loss counts or some.
+int64_t tokens_of_sample(const Dataset& data) {
+  const auto fields = data.fields();
+  const std::vector<std::string> tokens = {"tokens"};
+  if (std::ranges::find(fields, tokens[0]) == fields.end()) return 0;
+  return data.gather(std::vector<int64_t>{0}, tokens).at(tokens[0]).numel();
+}
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 ExecutorOptions executor_options(const TrainerOptions& options) {
@@ -81,7 +90,8 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       measures_(measures_for(chain, train, valid, options_)),
       total_steps_(steps_of(options_, sampler_)),
       share_{.cut = sampler_, .forward_only = {}},
-      journal_(options_, sampler_, rate_, train.size(), chain.loss.metrics),
+      journal_(options_, sampler_, rate_, train.size(), tokens_of_sample(train),
+               chain.loss.metrics),
       keeper_(options_.keep, options_.pages) {}
 
 Trainer::~Trainer() = default;
@@ -92,6 +102,7 @@ void Trainer::enter(Communicator& comm, Reporter* reporter, const WorldGpu& gpu)
   options_.step.bucket_bytes = gpu.bucket_bytes.value_or(asked_bucket_bytes_);
   loader_ = nullptr;  // it uses the fields of the world before
   options_.layout = layout_for(asked_layout_, comm);
+  take_part(Mesh(options_.layout).coordinate(comm.rank(), Axis::kTensor));
   options_.shares_memory = cohort::shares_memory(comm);
   options_.joins_at = joins_at(comm);
   journal_.enter(comm, reporter);
@@ -106,9 +117,22 @@ void Trainer::enter(Communicator& comm, Reporter* reporter, const WorldGpu& gpu)
   }
 }
 
+// The runner of the world before shows and finishes its state with the tensors that it
+// has, and asks its chain for buffers alone, of which tensor parallelism has none.
+void Trainer::take_part(int part) {
+  if (part == part_) return;
+  COHORT_CHECK(options_.chain_of_part, "a rank with part ", part,
+               " of tensors has nobody who makes its chain");
+  COHORT_CHECK(chain_.buffers().empty(), "a model with buffers is cut");
+  retired_ = std::exchange(chain_, options_.chain_of_part(part));
+  part_ = part;
+}
+
 TrainerOptions Trainer::options_here() const {
   TrainerOptions here = options_;
   here.slices = slices_here(chain_, asked_slices_, options_);
+  if (here.layout.pp != asked_layout_.pp)
+    here.step.pipeline = here.step.pipeline.for_any_depth();
   return here;
 }
 
@@ -325,6 +349,15 @@ int64_t Trainer::peak_memory() const {
   return process_peak_memory() - std::max<int64_t>(0, process_shared_memory() - own);
 }
 
+void Trainer::tell_flops(DoneEvent& done) const {
+  if (!chain_.loss.metrics.flops_per_step || share_.flops.all == 0) return;
+  done.flops_per_step = share_.flops.all;
+  if (options_.execute.compute_on != ComputeOn::kCuda || done.step_ms == 0) return;
+  const auto peak =
+      peak_of_gpus(*comm_, options_.execute.gpu, options_.step.precision.compute);
+  if (peak) done.mfu = share_.flops.model / (1e-3 * done.step_ms) / *peak;
+}
+
 DoneEvent Trainer::finish() {
   require_sound(*runner_);
   const bool saved = keeper_.finish(run_state());
@@ -333,8 +366,7 @@ DoneEvent Trainer::finish() {
   comm_->all_reduce(peak, ReduceOp::kMax).wait();
   DoneEvent done = journal_.summary(progress_);
   done.saved = saved;
-  if (chain_.loss.metrics.flops_per_step && share_.flops > 0)
-    done.flops_per_step = share_.flops;
+  tell_flops(done);
   done.peak_memory_bytes = peak.item<int64_t>();
   done.stop_signal = progress_.stopping ? std::max(1, asked_to_stop()) : 0;
   const uint64_t hash = runner_->weights_hash();

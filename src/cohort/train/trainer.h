@@ -26,6 +26,7 @@
 #include "cohort/train/lateness.h"
 #include "cohort/train/progress.h"
 #include "cohort/train/reporter.h"
+#include "cohort/train/step_plan.h"
 #include "cohort/train/trainer_options.h"
 
 namespace cohort {
@@ -45,8 +46,9 @@ class FirstStateLost final : public CheckpointError {
 // depend on options alone, so a run can be cut and gone on with anywhere.
 class Trainer {
  public:
-  // `stop` may be set at any time, on any rank, to a signal's number: all ranks finish
-  // what is under way and stop together.
+  // `chain` is that of part 0 of tensors that are cut, and becomes another one where
+  // this rank has another. `stop` may be set at any time, on any rank, to a signal's
+  // number: all ranks finish what is under way and stop together.
   Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
           const TrainerOptions& options, const std::atomic<int>& stop);
   ~Trainer();
@@ -72,6 +74,7 @@ class Trainer {
   int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
 
  private:
+  void take_part(int part);
   TrainerOptions options_here() const;  // with the slices of this world
   void take_up(Communicator& comm, Reporter* reporter);
   void settle(std::unique_ptr<StepRunner> fresh, std::span<const Stand> stands);
@@ -98,6 +101,7 @@ class Trainer {
   void validate(int64_t epoch);
   void save(const std::string& path);
   int64_t peak_memory() const;
+  void tell_flops(DoneEvent& done) const;
   DoneEvent finish();
   std::unique_ptr<BatchLoader> make_loader(const Schedule& schedule) const;
   Batch make_batch(const Position& position, std::span<const int64_t> ids) const;
@@ -105,6 +109,8 @@ class Trainer {
   bool reach(std::string_view point, int64_t index = -1) const;
 
   Chain& chain_;
+  int part_ = 0;   // of tensors: what chain_ has
+  Chain retired_;  // had another; its memory goes with the runner that used it
   const Dataset& train_;
   const Dataset* valid_;
   TrainerOptions options_;
@@ -126,7 +132,7 @@ class Trainer {
     Sampler cut;  // the samples of the run, in slices of this world
     Schedule forward_only;
     int64_t valid_samples = 1;  // at once, as far as this rank knows
-    double flops = 0;           // of a step on all ranks; 0: nobody counted
+    StepFlops flops = {};       // of a step on all ranks; 0: nobody counted
     // Those of a batch that it computes with.
     std::vector<std::string> step_fields = {}, valid_fields = {};
   };

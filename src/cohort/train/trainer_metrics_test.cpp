@@ -98,9 +98,9 @@ struct TokenRun {
     options.step.recompute = recompute;
     options.counted = measure_blocks(chain, train);
     options.counted[1].flops = {.fixed = 0, .per_sample = 1000};
-    train.asked.clear();
     const std::atomic<int> stop{0};
     Trainer trainer(chain, train, &valid, options, stop);
+    train.asked.clear();
     trainer.enter(comm, &recorder);
     return trainer.fit();
   }

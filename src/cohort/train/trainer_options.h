@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "cohort/engine/step_runner.h"
 #include "cohort/optim/rate_schedule.h"
 #include "cohort/optim/update_rule.h"
+#include "cohort/step/block.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
 #include "cohort/train/keeper.h"
@@ -26,6 +28,9 @@ struct WorldGpu {
   std::optional<int> number = {};            // of its node
   std::optional<int64_t> bucket_bytes = {};  // the same on all ranks
 };
+
+// Makes the chain of a rank that has that part of tensors which are cut.
+using ChainOfPart = std::function<Chain(int part)>;
 
 struct TrainerOptions {
   int64_t epochs = 1;
@@ -44,6 +49,8 @@ struct TrainerOptions {
   // What blocks need, as count_blocks() found it. Empty: the Trainer runs each block on
   // a few samples to know.
   std::vector<BlockMeasure> counted;
+  // With tensor parallelism a rank has another part in another world.
+  ChainOfPart chain_of_part = nullptr;
   bool shares_memory = false;  // the Trainer finds out
   int64_t joins_at = 0;        // the same
   bool elastic = false;

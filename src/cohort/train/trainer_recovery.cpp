@@ -48,6 +48,7 @@ void Trainer::settle(std::unique_ptr<StepRunner> fresh, std::span<const Stand> s
 // The state is whole: from this instant on it is what this rank has.
 void Trainer::hold(std::unique_ptr<StepRunner> fresh, int64_t steps) {
   runner_ = std::move(fresh);
+  retired_ = {};
   committed_ = steps;
   pace_ = {};
   begun_ = true;

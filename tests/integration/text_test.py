@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Language models on text and token files, through the program."""
+import math
+import os
+import unittest
+
+import train_run
+
+TINY = {"model.width": 32, "model.depth": 1, "model.heads": 2, "model.context": 32,
+        "batch": 8, "slices": 4, "epochs": 1, "log.every_steps": 1}
+
+
+class TextTest(train_run.TrainTest):
+    def setUp(self):
+        super().setUp()
+        self.cache = self.scratch / "cache"
+        before = os.environ.get("COHORT_CACHE")
+        os.environ["COHORT_CACHE"] = str(self.cache)
+        self.addCleanup(lambda: os.environ.pop("COHORT_CACHE") if before is None
+                        else os.environ.update(COHORT_CACHE=before))
+        self.folder = self.scratch / "text"
+        self.folder.mkdir()
+
+    def write_text(self):
+        for name in "ab":
+            (self.folder / f"{name}.txt").write_text(
+                "".join(f"{name} line {i} of a text that says little.\n" for i in range(60)))
+
+    def run_recipe(self, recipe, *args, ranks=1, **keys):
+        keys = {key.replace("__", "."): value for key, value in keys.items()}
+        return train_run.cohort(
+            "train", recipe, "-n", ranks, "--json", *args,
+            *train_run.assignments({**TINY, "data.dir": self.folder, **keys}))
+
+    def refused(self, code, *words, recipe="gpt-tiny", **keys):
+        run = self.run_recipe(recipe, ranks=2, **keys)
+        self.assertEqual((run.code, run.out), (code, ""), run.err)  # no rank has started
+        self.assertEqual(run.err.count("\n"), 1, run.err)
+        for word in words:
+            self.assertIn(word, run.err)
+
+    def test_every_model_learns_a_text_and_tells_of_tokens(self):
+        self.write_text()
+        for recipe in ("gpt-tiny", "llama-tiny", "bert-tiny"):
+            with self.subTest(recipe):
+                run = self.run_recipe(recipe, ranks=2, epochs=2, data__pack="true")
+                self.assertEqual(run.code, 0, run.err)
+                steps, valid = run.of("step"), run.of("valid")
+                self.assertLess(steps[-1]["loss"], steps[0]["loss"])
+                self.assertEqual(len(valid), 2)
+                for event in valid:
+                    self.assertAlmostEqual(event["perplexity"], math.exp(event["loss"]))
+                    self.assertNotIn("accuracy", event)
+                for event in (steps[-1], run.done):
+                    self.assertAlmostEqual(
+                        event["tokens_per_second"] / event["samples_per_second"], 32)
+                self.assertGreater(run.done["flops_per_step"], 0)
+                self.assertNotIn("mfu", run.done)  # processors have no peak that is known
+
+    def test_weights_do_not_depend_on_ranks(self):
+        self.write_text()
+        for recipe in ("gpt-tiny", "bert-tiny"):
+            hashes = {self.run_recipe(recipe, "--exact", "--max-steps", 4, *more, ranks=ranks)
+                      .done["weights_hash"]
+                      for ranks, more in ((1, ()), (2, ()), (2, ("--layout", "shard=3")))}
+            self.assertEqual(len(hashes), 1, recipe)
+
+    def test_text_is_prepared_once(self):
+        self.write_text()
+        self.assertEqual(self.run_recipe("gpt-tiny", "--max-steps", 1).code, 0)
+        made = {path: path.stat().st_mtime_ns for path in self.cache.rglob("*.bin")}
+        self.assertEqual(len(made), 2)
+        self.assertEqual(self.run_recipe("gpt-tiny", "--max-steps", 1, ranks=2).code, 0)
+        self.assertEqual(
+            {path: path.stat().st_mtime_ns for path in self.cache.rglob("*.bin")}, made)
+
+    def test_a_tokenizer_is_saved_beside_checkpoints(self):
+        self.write_text()
+        keys = {"data__tokenizer": "bpe", "data__vocab": 300,
+                "checkpoint__dir": self.scratch / "saved"}
+        run = self.run_recipe("gpt-tiny", "--max-steps", 2, **keys)
+        self.assertEqual(run.code, 0, run.err)
+        (made,) = self.cache.rglob("tokenizer.model")
+        saved = self.scratch / "saved" / "tokenizer.model"
+        self.assertEqual(saved.read_bytes(), made.read_bytes())
+        run = self.run_recipe("gpt-tiny", "--max-steps", 3, "--resume", **keys)
+        self.assertEqual(run.code, 0, run.err)
+        self.assertEqual([step["step"] for step in run.of("step")], [3])
+        run = self.run_recipe("gpt-tiny", "--resume", **{**keys, "data__vocab": 301})
+        self.assertEqual(run.code, 5, run.err)
+
+    def test_made_up_token_files_are_read(self):
+        made = train_run.cohort("data", "make", "tokens", self.folder, "--count", 2000,
+                                "--vocab", 90)
+        self.assertEqual(made.code, 0, made.err)
+        run = self.run_recipe("gpt-tiny", data__tokenizer="none", data__vocab=90)
+        self.assertEqual(run.code, 0, run.err)
+        self.assertEqual(run.done["steps"], 8)  # (2000 - 1) // 32 samples, 8 at once
+        self.refused(3, "train.bin", "legal: 0 to 49", data__tokenizer="none", data__vocab=50)
+        info = train_run.cohort("data", "info", self.folder / "val.bin")
+        self.assertIn("200 tokens in the form of llm.c", info.out)
+
+    def test_bad_input_is_refused_before_any_rank_starts(self):
+        self.refused(3, "no text there")
+        self.refused(3, "expected train.bin and val.bin", data__tokenizer="none")
+        self.write_text()
+        self.refused(2, "data.vocab=100", "legal: 0", data__vocab=100)
+        self.refused(3, "data.vocab=60000", "Vocabulary size too high",
+                     data__tokenizer="bpe", data__vocab=60000)
+        self.refused(3, "a sample needs 9001 (model.context)", model__context=9000)
+        self.refused(2, "model.size", "nearest: 124M", recipe="gpt", model__size="125M")
+
+
+if __name__ == "__main__":
+    unittest.main()
