@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 
@@ -71,6 +72,9 @@ std::string cuda_json_row(const CudaRow& row, const CudaCase& bench,
       .add("planned_memory_bytes", row.planned_bytes)
       .add("loss", row.loss)
       .add("state", "measured");
+  if (bench.tokens > 0)
+    object.add("tokens_per_second",
+               static_cast<double>(row.batch * bench.tokens) / row.step_s);
   return object.text();
 }
 
@@ -78,7 +82,9 @@ std::string cuda_text_row(const CudaRow& row, const CudaCase& bench,
                           const BenchTrainArgs& args) {
   const auto ms = [](double seconds) { return format_fixed(1e3 * seconds, 2) + " ms"; };
   const auto rate = [&](double seconds) {
-    return format_fixed(static_cast<double>(row.batch) / seconds, 0) + " samples/s";
+    const auto each = static_cast<double>(std::max<int64_t>(1, bench.tokens));
+    return format_fixed(each * static_cast<double>(row.batch) / seconds, 0) +
+           (bench.tokens > 0 ? " tokens/s" : " samples/s");
   };
   return text(bench.name, ", batch ", row.batch, ", ", args.precision,
               ", one GPU: ", ms(row.step_s), " a step, ", rate(row.step_s),
@@ -122,7 +128,8 @@ int run_bench_cuda(const BenchTrainArgs& args) {
   const bool alone =
       ranks == std::vector{1} && args.layout.empty() && args.backend != "nccl";
   check_bench_cuda(args, alone);
-  cuda_step(args, 1, MemoryIn::kDevice);  // refuses a precision that there is not
+  cuda_step(bench, args, 1,
+            MemoryIn::kDevice);  // refuses a precision that there is not
   if (!args.costs.empty()) {
     foretell_cuda(args, std::cout);
     return 0;

@@ -49,7 +49,7 @@ ForetoldRow foretell(const BenchTrainArgs& args, const CudaCase& bench,
   row.batch = samples * ranks;
   const CostTable costs = foretold_costs(args, static_cast<double>(samples));
   const Schedule schedule =
-      generate(specs, row.layout, cuda_step(args, ranks, MemoryIn::kDevice));
+      generate(specs, row.layout, cuda_step(bench, args, ranks, MemoryIn::kDevice));
   require_costs_of(schedule, costs);
   row.step_s = simulated(schedule, costs, /*beside=*/false);
   row.overlapped_s = simulated(schedule, costs, /*beside=*/true);

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -38,9 +39,10 @@ void write_all(int fd, std::string_view bytes) {
     said = body();
   } catch (const std::exception& error) {
     said = error.what();
+    said.resize(std::min(said.size(), said.find('\n')));
     code = kThrew;
   }
-  write_all(fd, said.substr(0, said.find('\n')));
+  write_all(fd, said);
   ::_exit(code);
 }
 

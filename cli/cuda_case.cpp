@@ -8,6 +8,7 @@
 #include "cli/bench_parts.h"
 #include "cli/step_options.h"
 #include "cohort/core/error.h"
+#include "cohort/nn/language_models.h"
 #include "cohort/nn/models.h"
 
 namespace cohort::cli {
@@ -17,10 +18,35 @@ Chain make_gpu_resnet50() { return make_resnet({}, {}); }
 Chain make_small_resnet50() {
   return make_resnet({.classes = 10, .small_images = true}, {});
 }
+Chain make_gpt124m() { return make_gpt(gpt_options("124M"), {}); }
 
-constexpr std::array<CudaCase, 2> kCudaCases = {
-    {{"resnet50", 256, 224, 1000, make_gpu_resnet50},
-     {"resnet50-cifar", 256, 32, 10, make_small_resnet50}}};
+Batch images(int64_t count, int64_t pixels, int64_t classes, at::Device device) {
+  return Batch::of(
+      {{"input", at::randn({count, 3, pixels, pixels}, device)},
+       {"target",
+        at::randint(classes, {count}, at::TensorOptions(at::kLong).device(device))}});
+}
+Batch large_images(int64_t count, at::Device device) {
+  return images(count, 224, 1000, device);
+}
+Batch small_images(int64_t count, at::Device device) {
+  return images(count, 32, 10, device);
+}
+
+constexpr int64_t kGptTokens = 1024, kGptVocabulary = 50257;
+
+Batch token_rows(int64_t count, at::Device device) {
+  const auto row = [&] {
+    return at::randint(kGptVocabulary, {count, kGptTokens},
+                       at::TensorOptions(at::kLong).device(device));
+  };
+  return Batch::of({{"tokens", row()}, {"target", row()}});
+}
+
+constexpr std::array<CudaCase, 3> kCudaCases = {
+    {{"resnet50", 256, make_gpu_resnet50, large_images},
+     {"resnet50-cifar", 256, make_small_resnet50, small_images},
+     {"gpt", 64, make_gpt124m, token_rows, kGptTokens, "adamw", 1.0}}};
 
 at::ScalarType dtype_of(const std::string& precision) {
   const at::ScalarType dtype = parse_dtype(precision, at::ScalarType::Undefined);
@@ -35,28 +61,24 @@ const CudaCase& find_cuda_case(const std::string& name) {
   return find_case(kCudaCases, name, " for GPUs");
 }
 
-Batch cuda_shapes(const CudaCase& bench, int64_t samples) {
-  const auto meta = at::TensorOptions(at::kMeta);
-  return Batch::of(
-      {{"input", at::empty({samples, 3, bench.pixels, bench.pixels}, meta)},
-       {"target", at::empty({samples}, meta.dtype(at::kLong))}});
-}
-
 Batch cuda_batch(const CudaCase& bench, int64_t samples, int gpu) {
-  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu));
-  const Tensor input = at::randn({samples, 3, bench.pixels, bench.pixels});
-  const Tensor target = at::arange(samples).remainder(bench.classes);
-  return Batch::of({{"input", input.to(device)}, {"target", target.to(device)}});
+  return bench.samples(samples,
+                       at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu)));
 }
 
-GeneratorOptions cuda_step(const BenchTrainArgs& args, int ranks, MemoryIn memory) {
+GeneratorOptions cuda_step(const CudaCase& bench, const BenchTrainArgs& args, int ranks,
+                           MemoryIn memory) {
+  const auto rule = make_update_rule(cuda_update(bench));
   return {.slices = ranks,
+          .clip = bench.clip > 0,
           .vote = true,
           .precision = {.compute = dtype_of(args.precision)},
           .memory = memory,
-          .optimizer_states = 1};
+          .optimizer_states = static_cast<int>(rule->states().size())};
 }
 
-UpdateOptions cuda_update() { return {.momentum = 0.9}; }
+UpdateOptions cuda_update(const CudaCase& bench) {
+  return {.name = bench.rule, .momentum = 0.9};
+}
 
 }  // namespace cohort::cli

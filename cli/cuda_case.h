@@ -17,9 +17,12 @@ namespace cohort::cli {
 struct CudaCase {
   std::string_view name;
   int64_t batch;  // samples of a rank and step
-  int64_t pixels;
-  int64_t classes;
   Chain (*make)();
+  // So many samples. Noise: how long a step takes does not depend on them.
+  Batch (*samples)(int64_t count, at::Device device);
+  int64_t tokens = 0;        // of a sample; 0: it has none
+  const char* rule = "sgd";  // of updates
+  double clip = 0;           // largest norm of the gradient; 0: any
 
   int64_t batch_of(const BenchTrainArgs& args) const {
     return args.batch > 0 ? args.batch : batch;
@@ -29,15 +32,13 @@ struct CudaCase {
 // ConfigError with the nearest for a name that is not there.
 const CudaCase& find_cuda_case(const std::string& name);
 
-// So many samples, on that GPU. Noise: how long a step takes does not depend on them.
+// So many samples, on that GPU.
 Batch cuda_batch(const CudaCase& bench, int64_t samples, int gpu = 0);
-
-// The same without values, on the meta device.
-Batch cuda_shapes(const CudaCase& bench, int64_t samples);
 
 // How all of its steps are made; a rank computes one slice. ConfigError for a precision
 // that there is not.
-GeneratorOptions cuda_step(const BenchTrainArgs& args, int ranks, MemoryIn memory);
-UpdateOptions cuda_update();
+GeneratorOptions cuda_step(const CudaCase& bench, const BenchTrainArgs& args, int ranks,
+                           MemoryIn memory);
+UpdateOptions cuda_update(const CudaCase& bench);
 
 }  // namespace cohort::cli

@@ -24,9 +24,12 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(CudaClock::now() - begin).count();
 }
 
-ExecutorOptions executor_options_of(const CudaVariantOptions& options, double count,
+ExecutorOptions executor_options_of(const CudaCase& bench,
+                                    const CudaVariantOptions& options, double count,
                                     const Communicator& comm) {
-  ExecutorOptions execute{.update = cuda_update(), .decay = {.weight_decay = 1e-4}};
+  ExecutorOptions execute{.update = cuda_update(bench),
+                          .decay = {.weight_decay = 1e-4},
+                          .clip = bench.clip};
   execute.usual_count = count * comm.size();
   execute.compute_on = ComputeOn::kCuda;
   execute.gpu = options.gpu;
@@ -41,7 +44,7 @@ void count_bytes(const CudaCase& bench, int64_t samples, at::ScalarType compute,
                  std::span<BlockSpec> specs) {
   const ModelsWithoutMemory shapes_alone;
   const auto counts = count_blocks(
-      bench.make(), [&](int64_t count) { return cuda_shapes(bench, count); },
+      bench.make(), [&](int64_t count) { return bench.samples(count, at::kMeta); },
       kCountedSamples);
   if (counts)
     set_bytes(needs_of(*counts), static_cast<double>(samples), compute, specs);
@@ -52,10 +55,10 @@ void count_bytes(const CudaCase& bench, int64_t samples, at::ScalarType compute,
 CudaVariant::CudaVariant(const CudaCase& bench, const BenchTrainArgs& args,
                          const Batch& batch, Communicator& comm,
                          const CudaVariantOptions& options)
-    : chain_(bench.make()), batch_(batch), rule_(make_update_rule(cuda_update())) {
+    : chain_(bench.make()), batch_(batch), rule_(make_update_rule(cuda_update(bench))) {
   const ExecutorOptions execute =
-      executor_options_of(options, static_cast<double>(batch.count), comm);
-  GeneratorOptions step = cuda_step(args, comm.size(), MemoryIn::kDevice);
+      executor_options_of(bench, options, static_cast<double>(batch.count), comm);
+  GeneratorOptions step = cuda_step(bench, args, comm.size(), MemoryIn::kDevice);
   step.meets_alone = comm.size() == 1 && comm.takes_cuda();
   auto specs = specs_of(chain_);
   count_bytes(bench, batch.count, step.precision.compute, specs);

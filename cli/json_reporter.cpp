@@ -101,6 +101,7 @@ void JsonReporter::done(const DoneEvent& event) {
   line.add("samples_per_second", event.samples_per_second);
   add_known(line, "tokens_per_second", event.tokens_per_second);
   add_known(line, "flops_per_step", event.flops_per_step);
+  add_known(line, "mfu", event.mfu);
   print(line.add("step_ms", event.step_ms)
             .add("first_step_s", event.first_step_s)
             .add("peak_memory_bytes", event.peak_memory_bytes)

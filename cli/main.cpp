@@ -4,22 +4,22 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 
 #include "cli/bench_comm.h"
 #include "cli/bench_train.h"
-#include "cli/checkpoint_command.h"
 #include "cli/doctor_command.h"
 #include "cli/exit_code.h"
-#include "cli/history_command.h"
+#include "cli/file_commands.h"
+#include "cli/flags.h"
 #include "cli/launch_command.h"
 #include "cli/resize_command.h"
 #include "cli/step_command.h"
 #include "cli/stop_signals.h"
 #include "cli/train_command.h"
 #include "cli/train_help.h"
+#include "cli/verify_command.h"
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
@@ -29,19 +29,6 @@
 
 namespace cohort::cli {
 namespace {
-
-using Command = std::function<int()>;
-
-// CLI11's own ranges let nan pass and print their ends with 300 digits.
-CLI::Validator at_least(int least, double most) {
-  return {[=](std::string& given) -> std::string {
-            double value = 0;
-            const bool number = CLI::detail::lexical_cast(given, value);
-            if (number && value >= least && value <= most) return "";
-            return text("'", given, "'; legal: a number from ", least, " to ", most);
-          },
-          ""};
-}
 
 template <typename Args>
 void add_world_flags(CLI::App& app, Args& args) {
@@ -224,86 +211,26 @@ void add_step(CLI::App& app, StepArgs& args, Command& command) {
   sub->callback([&] { command = [&] { return run_step(args, std::cout); }; });
 }
 
-CLI::App* add_checkpoint_action(CLI::App& app, CheckpointArgs& args, Command& command,
-                                const std::string& name, const std::string& help) {
-  auto* sub = app.add_subcommand(name, help);
-  sub->add_flag("--json", args.json, "One JSON object a line on stdout");
-  sub->callback([&, name] {
-    args.action = name;
-    command = [&] { return run_checkpoint(args, std::cout); };
-  });
-  return sub;
-}
-
-void add_checkpoint(CLI::App& app, CheckpointArgs& args, Command& command) {
-  auto* sub =
-      app.add_subcommand("checkpoint", "List, check, compare and convert checkpoints");
-  sub->require_subcommand(1);
-  sub->footer(kCheckpointHelp);
-  const auto add = [&](const char* name, const char* help) {
-    auto* action = add_checkpoint_action(*sub, args, command, name, help);
-    action->footer(kCheckpointHelp);
-    return action;
-  };
-  add("list", "What is in a folder")->add_option("DIR", args.path)->required();
-  add("show", "What a checkpoint holds")->add_option("PATH", args.path)->required();
-  add("verify",
-      "Reads everything and compares it with its hashes; of a folder, all in it")
-      ->add_option("PATH", args.path)
-      ->required();
-  auto* diff = add("diff", "Names the tensors that differ, and by how much");
-  diff->add_option("A", args.path,
-                   "A checkpoint, safetensors, .pt or Hugging Face folder")
-      ->required();
-  diff->add_option("B", args.other, "Another")->required();
-  diff->add_flag("--weights", args.weights, "Without the state of optimizers");
-  auto* reshape =
-      add("reshape", "Writes a checkpoint anew, in another number of files");
-  auto* bring =
-      add("import", "Makes a checkpoint of safetensors, .pt or Hugging Face files");
-  auto* give =
-      add("export", "Writes safetensors, a .pt state_dict or a Hugging Face folder");
-  for (auto* action : {reshape, bring, give}) {
-    action->add_option("PATH", args.path, "Where it is")->required();
-    action->add_option("OUT", args.other, "Where it goes")->required();
-  }
-  for (auto* action : {reshape, bring})
-    action->add_option("--files", args.files, "Safetensors files to cut it into")
-        ->check(at_least(1, 1000))
-        ->capture_default_str();
-  for (auto* action : {diff, bring, give})
-    action->add_option("--key", args.key,
-                       "Of a .pt file that holds more than a state_dict");
-  bring->add_option("--step", args.step, "Its step")->check(at_least(0, 1e15));
-  give->add_option("--to", args.to, "safetensors, pt or hf")->capture_default_str();
-  give->add_option("--dtype", args.dtype, "Of floating tensors: F64, F32, F16 or BF16");
-  give->add_option("--max-shard", args.max_shard,
-                   "Largest file of a Hugging Face folder")
+void add_verify(CLI::App& app, VerifyArgs& args, Command& command) {
+  auto* sub = app.add_subcommand(
+      "verify", "Prove that a layout trains as one rank does, in one step");
+  sub->add_option("recipe", args.recipe, "Name of the recipe")->required();
+  sub->add_option("-n", args.ranks, "Ranks")->capture_default_str();
+  sub->add_option("--layout", args.layout, "Which rank holds what: dp=2,tp=2,shard=3");
+  sub->add_flag("--all", args.all, "Every layout that the model can be cut for");
+  sub->add_option("--ranks", args.most_ranks, "Most ranks of --all")
+      ->check(at_least(1, 64))
       ->capture_default_str();
-  give->add_flag("--all", args.all, "With the state of optimizers");
-}
-
-void add_history(CLI::App& app, HistoryArgs& args, Command& command) {
-  auto* sub =
-      app.add_subcommand("history", "Check and show what a run has noted of itself");
-  sub->require_subcommand(1);
-  sub->footer(kHistoryHelp);
-  const auto add = [&](const char* name, const char* help) {
-    auto* action = sub->add_subcommand(name, help);
-    action
-        ->add_option("F", args.path,
-                     "The history: history.log below --out, or that folder")
-        ->required();
-    action->add_flag("--json", args.json, "One JSON object a line on stdout");
-    action->footer(kHistoryHelp);
-    return action;
-  };
-  auto* verify = add("verify", "Proves order, samples and hashes; names each breach");
-  verify->add_option("F2", args.other, "Another, to have equal hashes at equal steps");
-  verify->callback([&] { command = [&] { return verify_history(args, std::cout); }; });
-  auto* show = add("show", "A line a record");
-  show->add_option("--last", args.last, "Only so many")->check(at_least(1, 1e15));
-  show->callback([&] { command = [&] { return show_history(args, std::cout); }; });
+  sub->add_option("--every", args.every, "Of the layouts of --all one in so many")
+      ->check(at_least(1, 1e6))
+      ->capture_default_str();
+  sub->add_flag("--exact", args.exact, "Bit for bit, as runs with --exact are");
+  sub->add_option("--set", args.set, "key=value; may be repeated")
+      ->allow_extra_args(false);
+  sub->add_option("--config", args.config, "YAML file of keys");
+  sub->add_flag("--json", args.json, "One JSON object a line on stdout");
+  sub->footer(kVerifyHelp);
+  sub->callback([&] { command = [&] { return run_verify(args, std::cout); }; });
 }
 
 void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
@@ -353,16 +280,16 @@ int run(int argc, char** argv) {
   DoctorOptions doctor;
   BenchArgs bench;
   StepArgs step;
-  CheckpointArgs checkpoint;
-  HistoryArgs history;
+  VerifyArgs verify;
+  FileArgs files;
   Command command;
   add_train(app, train, command);
   add_launch(app, launch, command);
   add_resize(app, resize, command);
   add_bench(app, bench, command);
   add_step(app, step, command);
-  add_checkpoint(app, checkpoint, command);
-  add_history(app, history, command);
+  add_verify(app, verify, command);
+  add_file_commands(app, files, command);
   add_doctor(app, doctor, command);
   app.footer(
       "Start with:  cohort train fashion-mnist -n 2\n"

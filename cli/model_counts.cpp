@@ -7,9 +7,10 @@ namespace cohort::cli {
 
 std::optional<std::vector<BlockCount>> count_model(const Recipe& recipe,
                                                    const Config& config,
+                                                   const TensorPart& part,
                                                    const Dataset& data) {
   const ModelsWithoutMemory guard;
-  return count_blocks(recipe.make_chain(config), data);
+  return count_blocks(recipe.make_chain(config, part), data);
 }
 
 }  // namespace cohort::cli

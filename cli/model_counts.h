@@ -11,10 +11,11 @@
 
 namespace cohort::cli {
 
-// What the blocks of a recipe's model need, without making it. Nothing where that
-// cannot be counted.
+// What the blocks of a rank's part of a recipe's model need, without making it. Nothing
+// where that cannot be counted.
 std::optional<std::vector<BlockCount>> count_model(const Recipe& recipe,
                                                    const Config& config,
+                                                   const TensorPart& part,
                                                    const Dataset& data);
 
 }  // namespace cohort::cli

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/model_outline.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <exception>
+#include <chrono>
 #include <sstream>
 #include <string>
 
-#include "cohort/core/unique_fd.h"
+#include "cli/child_answer.h"
+#include "cli/step_options.h"
+#include "cohort/core/error.h"
 #include "cohort/nn/without_memory.h"
-#include "cohort/step/block_choice.h"
-#include "cohort/step/stages.h"
+#include "cohort/step/pipeline.h"
 
 namespace cohort::cli {
 namespace {
@@ -58,65 +55,41 @@ ModelOutline from_text(const std::string& text) {
   return outline;
 }
 
-[[noreturn]] void tell(const Recipe& recipe, const Config& config, int fd) {
+// What kept a chain from being made, where the answer should be.
+constexpr char kRefused = '!';
+
+std::string tell(const Recipe& recipe, const Config& config, const TensorPart& part) {
   try {
     const ModelsWithoutMemory guard;
-    const std::string told = to_text(recipe.make_chain(config));
-    for (size_t at = 0; at < told.size();) {
-      const ssize_t count = ::write(fd, told.data() + at, told.size() - at);
-      if (count < 0 && errno != EINTR) ::_exit(1);
-      at += count > 0 ? static_cast<size_t>(count) : 0;
-    }
-  } catch (const std::exception&) {
-    ::_exit(1);
-  }
-  ::_exit(0);
-}
-
-// The end of the pipe is there when the child is gone, whatever became of it.
-std::string read_all(int fd) {
-  std::string all;
-  char part[4096];
-  for (;;) {
-    const ssize_t count = ::read(fd, part, sizeof part);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return all;
-    all.append(part, static_cast<size_t>(count));
+    return to_text(recipe.make_chain(config, part));
+  } catch (const ConfigError& error) {
+    return kRefused + std::string(error.what());
   }
 }
 
-bool ended_well(pid_t child) {
-  int status = 1;
-  while (::waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) return false;
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
+// Long for a model, short for a person.
+constexpr std::chrono::seconds kOutlineTime{60};
 
 }  // namespace
 
-std::optional<ModelOutline> outline_of(const Recipe& recipe, const Config& config) {
-  int ends[2];
-  if (::pipe(ends) != 0) return std::nullopt;
-  const UniqueFd in(ends[0]);
-  UniqueFd out(ends[1]);
-  const pid_t child = ::fork();
-  if (child == 0) tell(recipe, config, out.get());
-  out.reset();
-  if (child < 0) return std::nullopt;
-  const std::string told = read_all(in.get());
-  if (!ended_well(child)) return std::nullopt;
-  return from_text(told);
+std::optional<ModelOutline> outline_of(const Recipe& recipe, const Config& config,
+                                       const TensorPart& part) {
+  const ChildAnswer answer =
+      ask_child([&] { return tell(recipe, config, part); }, kOutlineTime);
+  if (!answer.worked) return std::nullopt;
+  if (answer.text.starts_with(kRefused)) throw ConfigError(answer.text.substr(1));
+  return from_text(answer.text);
 }
 
-// Only a choice that names blocks, or a pipeline, needs to know how many there are.
-void require_blocks(const Recipe& recipe, const Config& config, int stages) {
+// Only a choice that names blocks, or a model in parts, needs to know what there is.
+void require_blocks(const Recipe& recipe, const Config& config, const Layout& layout) {
   constexpr const char* kKey = "step.recompute";
-  const auto recompute = BlockChoice::parse(config.get_string(kKey), kKey);
-  if (!recompute.names_blocks() && stages == 1) return;
-  const auto outline = outline_of(recipe, config);
+  const GeneratorOptions step = step_options(config, /*exact=*/false);
+  if (!step.recompute.names_blocks() && layout.pp == 1 && layout.tp == 1) return;
+  const auto outline = outline_of(recipe, config, tensor_part(config, layout, 0));
   if (!outline) return;
-  recompute.require_within(outline->blocks, kKey);
-  require_stages(outline->blocks, stages);
+  step.recompute.require_within(outline->blocks, kKey);
+  require_stages(outline->blocks, layout.pp, step.pipeline);
 }
 
 }  // namespace cohort::cli

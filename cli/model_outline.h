@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cohort/config/config.h"
+#include "cohort/step/layout.h"
 #include "cohort/step/tensor_spec.h"
 #include "recipes/recipe.h"
 
@@ -17,12 +18,13 @@ struct ModelOutline {
 };
 
 // Found out in a process of its own: making a chain may run kernels, and whoever is to
-// start ranks must not have run any. Empty if it cannot be made: the ranks will say
-// why.
-std::optional<ModelOutline> outline_of(const Recipe& recipe, const Config& config);
+// start ranks must not have run any. Empty if that fails: the ranks will say why.
+// ConfigError if the recipe refuses it.
+std::optional<ModelOutline> outline_of(const Recipe& recipe, const Config& config,
+                                       const TensorPart& part = {});
 
-// ConfigError if a key names a block that the chain does not have, or it has no block
-// for each of so many stages of a pipeline.
-void require_blocks(const Recipe& recipe, const Config& config, int stages);
+// ConfigError if a key names a block that the chain does not have, it has no block for
+// each stage of the pipeline, or its layers cannot be cut as the layout says.
+void require_blocks(const Recipe& recipe, const Config& config, const Layout& layout);
 
 }  // namespace cohort::cli

@@ -58,6 +58,7 @@ TEST(Reporters, OfALanguageModelTellPerplexityAndTokens) {
   DoneEvent done = some_end();
   done.tokens_per_second = 40;
   done.flops_per_step = 6e9;
+  done.mfu = 0.25;
   const ValidEvent valid{.epoch = 1, .loss = 2, .perplexity = 7.5};
   JsonReporter json(1, "", nullptr);
   EXPECT_EQ(
@@ -69,15 +70,15 @@ TEST(Reporters, OfALanguageModelTellPerplexityAndTokens) {
       "\n"
       R"({"event":"done","steps":2,"epoch":1,"loss":0.5,"accuracy":null,)"
       R"("samples_per_second":10.0,"tokens_per_second":40.0,"flops_per_step":6e+09,)"
-      R"("step_ms":4.0,"first_step_s":3.0,"peak_memory_bytes":7,"restarts":0,)"
+      R"("mfu":0.25,"step_ms":4.0,"first_step_s":3.0,"peak_memory_bytes":7,"restarts":0,)"
       R"("weights_hash":"00"})"
       "\n");
   TextReporter plain({.recipe = "r", .quiet = true});
   EXPECT_EQ(
       lines_of(plain, step, valid, done),
       "epoch 1: validation loss 2.0000, perplexity 7.50\n"
-      "done: 2 steps, loss 0.5000, 10.0 samples/s, 40 tokens/s, 6.00G FLOP in 4.00 "
-      "ms a step\n"
+      "done: 2 steps, loss 0.5000, 10.0 samples/s, 25.0 % MFU, 40 tokens/s, 6.00G "
+      "FLOP in 4.00 ms a step\n"
       "first step after 3.00 s, peak memory 7 B a rank, weights 00\n");
 }
 

@@ -86,14 +86,16 @@ std::vector<BlockMeasure> measure(const StepSetting& setting, const Chain& chain
   const DataSets data = setting.recipe->load(config, /*reader=*/true)->finish(nullptr);
   at::set_num_threads(1);
   auto measures = measure_blocks(chain, *data.train);
-  if (const auto counts = count_model(*setting.recipe, setting.config, *data.train))
+  if (const auto counts =
+          count_model(*setting.recipe, setting.config,
+                      tensor_part(setting.config, setting.layout, 0), *data.train))
     take_flops(*counts, measures);
   return measures;
 }
 
 void make_step(const StepArgs& args, StepView& view) {
   const StepSetting setting = setting_of(args);
-  const Chain chain = setting.recipe->make_chain(setting.config);
+  const Chain chain = setting.make_chain(/*rank=*/0);
   const std::vector<BlockSpec> specs = specs_of(chain);
   const auto measures = measure(setting, chain);
   view.name = args.recipe;

@@ -184,7 +184,8 @@ TEST_F(StepCommand, RefusesInOneLine) {
   EXPECT_THAT(refusal(args), AllOf(HasSubstr("[step.check] role"), HasSubstr("limit")));
   args = small_mlp();
   args.layout = "tp=3";
-  EXPECT_THAT(refusal(args), HasSubstr("later release"));
+  EXPECT_THAT(refusal(args),
+              HasSubstr("tp=3: the layers of mlp cannot be cut; legal: tp=1"));
   args = small_mlp();
   args.ranks = "9";
   EXPECT_THAT(refusal(args), HasSubstr("9 data-parallel ranks for 4 slices"));
@@ -224,6 +225,25 @@ TEST_F(StepCommand, RecomputesTheBlocksThatAreChosen) {
   EXPECT_THAT(refusal(args), HasSubstr("names block 3; legal: 0 to 2"));
   args.set.back() = "step.recompute=some";
   EXPECT_THAT(refusal(args), HasSubstr("step.recompute is 'some'; legal: none, all"));
+}
+
+TEST_F(StepCommand, OrdersAndCutsAPipelineAsAsked) {
+  StepArgs args = small_mlp();  // three blocks
+  args.layout = "pp=2";
+  args.ranks = "2";
+  args.set.push_back("pipeline.schedule=zero-bubble");
+  EXPECT_THAT(shown(args), HasSubstr("BackwardWeight"));
+  args.set.push_back("pipeline.cut=0,1-2");
+  EXPECT_THAT(shown(args), HasSubstr("stages   0 | 3 6"));
+  args.set.back() = "pipeline.cut=0-1,2";
+  EXPECT_THAT(shown(args), HasSubstr("stages   0 3 | 6"));
+  args.set.back() = "pipeline.cut=0,1";
+  EXPECT_THAT(refusal(args),
+              HasSubstr("ends with block 1, and the model with block 2"));
+  args.set = {"pipeline.schedule=interleaved"};
+  EXPECT_THAT(refusal(args), HasSubstr("the model has 3 blocks"));
+  args.set = {"pipeline.virtual=2"};
+  EXPECT_THAT(refusal(args), HasSubstr("legal: 1, or pipeline.schedule=interleaved"));
 }
 
 }  // namespace

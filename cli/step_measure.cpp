@@ -53,7 +53,9 @@ std::vector<BlockMeasure> measure_at(const StepSetting& setting, const Chain& ch
   const auto batch = [&](int64_t count) { return some_samples(chain, data, count); };
   auto measures =
       measure_blocks(chain, batch, std::max<int64_t>(1, std::llround(samples / 2)));
-  if (const auto counts = count_model(*setting.recipe, setting.config, data))
+  if (const auto counts =
+          count_model(*setting.recipe, setting.config,
+                      tensor_part(setting.config, setting.layout, 0), data))
     take_flops(*counts, measures);
   return measures;
 }
@@ -281,7 +283,7 @@ int measure_rank(const StepArgs& args, StepSetting setting,
   const DataSets data = loading->finish(comm.get());
   MemoryCounter counter;
   const TensorMemoryScope scope(counter);
-  Chain chain = setting.recipe->make_chain(setting.config);
+  Chain chain = setting.make_chain(world.rank);
   setting.options.shares_memory = shares_memory(*comm);
   setting.options.joins_at = joins_at(*comm);
   const std::vector<int64_t> batches = batches_of(args, setting);

@@ -34,6 +34,11 @@ GeneratorOptions step_options(const Config& config, bool exact) {
   options.prefetch = static_cast<int>(config.get_int("step.prefetch"));
   options.offload = config.get_string("step.offload") == "optimizer";
   options.offload_parameters = config.get_string("step.offload") == "parameters";
+  options.pipeline = parse_pipeline(
+      {.schedule = config.get_string("pipeline.schedule"),
+       .stages_per_place = static_cast<int>(config.get_int("pipeline.virtual")),
+       .cut = config.get_string("pipeline.cut"),
+       .speeds = config.get_string("pipeline.speeds")});
   options.exact = exact;
   options.precision = {
       .compute = compute,
@@ -67,6 +72,18 @@ ExecutorOptions executor_options(const Config& config) {
           .usual_count = static_cast<double>(config.get_int("batch")),
           .leaves_out = config.get_string("precision") == "fp16" ||
                         config.get_string("nan") == "skip"};
+}
+
+void take_settings(const std::string& file, const std::vector<std::string>& set,
+                   Config& config) {
+  if (!file.empty()) config.load_file(file);
+  for (const auto& assignment : set) config.set_assignment(assignment);
+}
+
+TensorPart tensor_part(const Config& config, const Layout& layout, int rank) {
+  return {.rank = Mesh(layout).coordinate(rank, Axis::kTensor),
+          .size = layout.tp,
+          .sequence = config.get_bool("model.sequence_parallel")};
 }
 
 CheckOptions check_options(const Config& config) {

@@ -3,6 +3,7 @@
 
 #include "cohort/config/config.h"
 #include "cohort/engine/step_runner.h"
+#include "cohort/nn/layers.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
@@ -19,6 +20,13 @@ GeneratorOptions step_options(const Config& config, bool exact);
 // The rule of an update, and how the step is run.
 UpdateOptions update_options(const Config& config);
 ExecutorOptions executor_options(const Config& config);
+
+// A recipe's keys, changed as a file (empty: none) and then --set say.
+void take_settings(const std::string& file, const std::vector<std::string>& set,
+                   Config& config);
+
+// What a rank has of each layer.
+TensorPart tensor_part(const Config& config, const Layout& layout, int rank);
 
 // What memory.limit and elastic ask of it.
 CheckOptions check_options(const Config& config);

@@ -11,8 +11,7 @@ namespace {
 
 Config resolve(const Recipe& recipe, const StepArgs& args) {
   Config config = recipe.defaults();
-  if (!args.config.empty()) config.load_file(args.config);
-  for (const auto& assignment : args.set) config.set_assignment(assignment);
+  take_settings(args.config, args.set, config);
   return config;
 }
 
@@ -33,10 +32,15 @@ double StepSetting::samples(int64_t batch) const {
 }
 
 std::string StepSetting::layout_text() const {
-  std::string out = text("dp=", layout.dp, layout.pp > 1 ? text(",pp=", layout.pp) : "",
-                         ",shard=", layout.shard);
+  std::string out =
+      text("dp=", layout.dp, layout.tp > 1 ? text(",tp=", layout.tp) : "",
+           layout.pp > 1 ? text(",pp=", layout.pp) : "", ",shard=", layout.shard);
   if (layout.replicate > 1) out += text(",replicate=", layout.replicate);
   return out;
+}
+
+Chain StepSetting::make_chain(int rank) const {
+  return recipe->make_chain(config, tensor_part(config, layout, rank));
 }
 
 StepSetting setting_of(const StepArgs& args) {

@@ -26,6 +26,7 @@ struct StepSetting {
   // Samples of the largest slice of a batch.
   double samples(int64_t batch) const;
   std::string layout_text() const;  // "dp=4,shard=3"
+  Chain make_chain(int rank) const;
 };
 
 // ConfigError for what no step can be made of.

@@ -143,12 +143,18 @@ std::string stages_text(const Schedule& schedule) {
   return out;
 }
 
-// What one forward and one backward in turn leave idle at the ends of a step, where all
-// stages cost the same.
+// What the schedule leaves idle at the ends of a step, where all stages cost the same,
+// and each half of a backward as much as a forward. Of a slice it waits for one stage,
+// or, with a backward in two parts, for a third of it.
 double ideal_idle_share(const Schedule& schedule) {
   const double places = schedule.mesh.size(Axis::kPipe);
   const double slices = schedule.mesh.rounds(schedule.slices);
-  return (places - 1) / (slices + places - 1);
+  const double stages = std::max(places, static_cast<double>(schedule.stages.size()));
+  const bool in_parts = std::ranges::any_of(
+      schedule.roles[0].actions,
+      [](const Action& a) { return a.kind == ActionKind::kBackwardWeight; });
+  const double parts = (in_parts ? 3 : 1) * stages / places;
+  return (places - 1) / (parts * slices + places - 1);
 }
 
 size_t peak_role(const CheckReport& report) {

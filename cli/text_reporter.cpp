@@ -64,6 +64,7 @@ std::string speed_text(const DoneEvent& event) {
     out += text(format_fixed(*event.tokens_per_second, 0), " tokens/s, ");
   if (event.flops_per_step)
     out += text(format_quantity(*event.flops_per_step), " FLOP in ");
+  if (event.mfu) out = text(format_fixed(100 * *event.mfu, 1), " % MFU, ", out);
   return out;
 }
 

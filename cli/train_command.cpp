@@ -91,12 +91,23 @@ void require_replaceable(std::string_view flag, const std::string& path) {
 
 constexpr int kElasticRestarts = 100;
 
+// What a run on one node that we start has.
+Layout layout_of(const TrainArgs& args) {
+  return parse_layout(args.layout, parse_ranks(args.ranks.empty() ? "1" : args.ranks));
+}
+
 // Whether somebody can replace a rank: our own agent, on this node, where ranks reach
-// one another without anything that a lost rank breaks for good.
+// one another without anything that a lost rank breaks for good, and what it had
+// another has, too.
 std::string why_not_elastic(const TrainArgs& args, bool launched) {
   if (parse_nodes(args.nodes).max > 1) return text("--nnodes ", args.nodes);
   if (args.backend == "mpi") return "--backend mpi";
-  return launched ? "ranks that another launcher started" : "";
+  if (launched) return "ranks that another launcher started";
+  const Layout layout = layout_of(args);
+  if (layout.tp > 1 && layout.dp == 1 && layout.pp == 1)
+    return text("--layout tp=", layout.tp,
+                " alone, of which each rank has its part once");
+  return "";
 }
 
 // elastic=on is the default: where it cannot be had it is off, unless asked for.
@@ -109,7 +120,7 @@ void settle_elastic(TrainPlan& plan, bool launched) {
       throw ConfigError(
           text("[train] elastic=on with ", why,
                "; legal: with ranks on the processors or the GPUs of one node, started "
-               "by `cohort train -n`"));
+               "by `cohort train -n`, and with dp or pp where there is tp"));
   plan.config.set_assignment("elastic=off");
 }
 
@@ -143,7 +154,7 @@ int check_gpus(const TrainPlan& plan, int ranks) {
 // What depends on the number of ranks, where it is known before they start.
 void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   if (options.min_nodes != options.max_nodes)
-    return require_blocks(*plan.recipe, plan.config, /*stages=*/1);
+    return require_blocks(*plan.recipe, plan.config, Layout{});
   const Layout layout =
       parse_layout(plan.args.layout, options.ranks * options.max_nodes);
   GeneratorOptions step = step_options(plan.config, plan.args.exact);
@@ -154,7 +165,7 @@ void check_world(const TrainPlan& plan, const LaunchOptions& options) {
   generate({}, layout, step);
   make_update_rule(update_options(plan.config));  // refuses what there is not
   require_slices(plan.config.get_int("batch"), step.slices);
-  require_blocks(*plan.recipe, plan.config, layout.pp);
+  require_blocks(*plan.recipe, plan.config, layout);
 }
 
 // What ranks would find out, each for itself.
@@ -249,8 +260,7 @@ TrainPlan make_plan(const TrainArgs& args) {
                  .started = std::chrono::system_clock::now() - age,
                  .begun = std::chrono::steady_clock::now() - age,
                  .locks = {}};
-  if (!args.config.empty()) plan.config.load_file(args.config);
-  for (const auto& assignment : args.set) plan.config.set_assignment(assignment);
+  take_settings(args.config, args.set, plan.config);
   plan.counts_threads = counts_threads(args, plan.config);
   find_backend(args.backend, World{});
   refuse_what_is_not_there(args, plan.config);
@@ -309,10 +319,14 @@ int run_train(const TrainArgs& args) {
     begin_afresh(plan);
     check_saved(plan);
   }
+  plan.recipe->prepare(plan.config);
   settle_slices(plan, options);
   int& max_ranks = options.elastic.max_ranks;
   if (max_ranks == 0) max_ranks = step_options(plan.config, args.exact).slices;
   max_ranks = std::min(max_ranks, most_ranks);
+  // Ranks come and go one by one, and parts of tensors do not.
+  if (options.max_nodes == 1 && layout_of(args).tp > 1)
+    options.elastic.min_ranks = max_ranks = options.ranks;
   write_config(plan);
   return code_of_run(launch(options));
 }

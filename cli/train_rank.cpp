@@ -179,7 +179,7 @@ constexpr const char* kSharedBucket = "256M";
 
 int64_t count_parameters(const Chain& chain) {
   int64_t sum = 0;
-  for (const auto& [name, tensor] : chain.parameters()) sum += tensor.numel();
+  for (const auto& spec : chain.parameter_specs()) sum += spec.numel();
   return sum;
 }
 
@@ -246,12 +246,8 @@ class RankRun final : public RankHost {
   std::unique_ptr<Trainer> make_trainer(Communicator* node) override {
     if (!loading_ && !data_.train)
       loading_ = plan_.recipe->load(plan_.config, node == nullptr);
-    {
-      const ModelsFilledLater later;  // by the engine, on each rank what is its own
-      chain_ = plan_.recipe->make_chain(plan_.config);
-    }
-    const std::string weights = plan_.config.get_string("model.weights");
-    if (!weights.empty()) load_weights(weights, chain_);
+    options_.chain_of_part = [this](int part) { return make_chain(part); };
+    chain_ = make_chain(/*part=*/0);
     if (!data_.train) data_ = loading_->finish(node);
     options_.augment = data_.augment;
     count_blocks();
@@ -293,6 +289,19 @@ class RankRun final : public RankHost {
   }
 
  private:
+  // Filled later by the engine, on each rank with what is its own.
+  Chain make_chain(int part) const {
+    const ModelsFilledLater later;
+    Chain chain = plan_.recipe->make_chain(plan_.config, part_of_rank(part));
+    const std::string weights = plan_.config.get_string("model.weights");
+    if (!weights.empty()) load_weights(weights, chain);
+    return chain;
+  }
+
+  TensorPart part_of_rank(int part) const {
+    return tensor_part(plan_.config, options_.layout, part);
+  }
+
   // Who replaces a rank takes a GPU when it has a world; the backend that is chosen
   // there depends on the GPUs of all.
   int settle_gpu(const World& world, Store& store) {
@@ -323,7 +332,8 @@ class RankRun final : public RankHost {
   // A rank of a pipeline computes a part of it.
   void count_blocks() {
     if (!options_.counted.empty()) return;
-    const auto counts = count_model(*plan_.recipe, plan_.config, *data_.train);
+    const auto counts =
+        count_model(*plan_.recipe, plan_.config, part_of_rank(0), *data_.train);
     if (!counts) return;
     options_.counted = needs_of(*counts);
     if (!plan_.counts_threads) return;

@@ -53,7 +53,9 @@ Config CifarResNet50V2Recipe::defaults() const {
   return config;
 }
 
-Chain CifarResNet50V2Recipe::make_chain(const Config& config) const {
+Chain CifarResNet50V2Recipe::make_chain(const Config& config,
+                                        const TensorPart& part) const {
+  require_whole_layers(*this, part);
   ResNetOptions model = resnet_options(config.get_string("model.name"));
   model.width = given_or(config, "model.width", 64);
   model.classes = 10;

@@ -16,7 +16,7 @@ class CifarResNet50V2Recipe final : public Recipe {
   std::string_view name() const override { return "cifar-resnet50v2"; }
   std::string_view help() const override;
   Config defaults() const override;
-  Chain make_chain(const Config& config) const override;
+  Chain make_chain(const Config& config, const TensorPart& part) const override;
   std::unique_ptr<DataLoading> load(const Config& config, bool reader) const override;
 };
 

@@ -25,7 +25,9 @@ Config FashionMnistRecipe::defaults() const {
   return config;
 }
 
-Chain FashionMnistRecipe::make_chain(const Config& config) const {
+Chain FashionMnistRecipe::make_chain(const Config& config,
+                                     const TensorPart& part) const {
+  require_whole_layers(*this, part);
   return make_cnn({.classes = 10, .width = given_or(config, "model.width", 32)},
                   {.seed = static_cast<uint64_t>(config.get_int("seed"))});
 }

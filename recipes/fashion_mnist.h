@@ -13,7 +13,7 @@ class FashionMnistRecipe final : public Recipe {
   std::string_view name() const override { return "fashion-mnist"; }
   std::string_view help() const override;
   Config defaults() const override;
-  Chain make_chain(const Config& config) const override;
+  Chain make_chain(const Config& config, const TensorPart& part) const override;
   std::unique_ptr<DataLoading> load(const Config& config, bool reader) const override;
 };
 

@@ -32,7 +32,8 @@ Config MlpRecipe::defaults() const {
   return config;
 }
 
-Chain MlpRecipe::make_chain(const Config& config) const {
+Chain MlpRecipe::make_chain(const Config& config, const TensorPart& part) const {
+  require_whole_layers(*this, part);
   const double dropout = config.get_float("model.dropout");
   return make_mlp({.inputs = 28 * 28,
                    .width = given_or(config, "model.width", 512),

@@ -11,6 +11,7 @@
 #include "cohort/config/config.h"
 #include "cohort/data/augment.h"
 #include "cohort/data/dataset.h"
+#include "cohort/nn/layers.h"
 #include "cohort/step/block.h"
 
 namespace cohort {
@@ -38,11 +39,19 @@ class Recipe {
   virtual std::string_view help() const = 0;  // one line
   // The common keys with this recipe's defaults, and its own.
   virtual Config defaults() const = 0;
-  virtual Chain make_chain(const Config& config) const = 0;
+  // `part`: what the rank at hand has of the layers. ConfigError where the model cannot
+  // be cut so.
+  virtual Chain make_chain(const Config& config, const TensorPart& part) const = 0;
+  // What is made, or refused, once on a node before its ranks start; load() does what
+  // is missing. Computes with no tensor: the process forks afterwards.
+  virtual void prepare(const Config&) const {}
   // `reader`: this rank is the first of its node, and may begin to read now.
   virtual std::unique_ptr<DataLoading> load(const Config& config,
                                             bool reader) const = 0;
 };
+
+// ConfigError unless one rank has all of each layer.
+void require_whole_layers(const Recipe& recipe, const TensorPart& part);
 
 // The value of a key where 0 stands for the recipe's own.
 inline int64_t given_or(const Config& config, std::string_view key, int64_t own) {

@@ -6,6 +6,7 @@
 #include "cohort/core/nearest.h"
 #include "recipes/cifar_resnet50v2.h"
 #include "recipes/fashion_mnist.h"
+#include "recipes/language_models.h"
 #include "recipes/mlp.h"
 #include "recipes/recipe.h"
 
@@ -15,9 +16,19 @@ std::span<const Recipe* const> all_recipes() {
   static const FashionMnistRecipe fashion_mnist;
   static const MlpRecipe mlp;
   static const CifarResNet50V2Recipe cifar_resnet50v2;
-  static const std::array<const Recipe*, 3> all = {&fashion_mnist, &mlp,
-                                                   &cifar_resnet50v2};
+  static const GptRecipe gpt(/*tiny=*/false), gpt_tiny(/*tiny=*/true);
+  static const LlamaTinyRecipe llama_tiny;
+  static const BertRecipe bert(/*tiny=*/false), bert_tiny(/*tiny=*/true);
+  static const std::array<const Recipe*, 8> all = {
+      &fashion_mnist, &mlp,  &cifar_resnet50v2, &gpt, &gpt_tiny,
+      &llama_tiny,    &bert, &bert_tiny};
   return all;
+}
+
+void require_whole_layers(const Recipe& recipe, const TensorPart& part) {
+  if (part.size > 1)
+    throw ConfigError(text("[recipes] layout tp=", part.size, ": the layers of ",
+                           recipe.name(), " cannot be cut; legal: tp=1"));
 }
 
 const Recipe& find_recipe(std::string_view name) {

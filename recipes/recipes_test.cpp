@@ -20,36 +20,43 @@ using testing::HasSubstr;
 Config small_config(const Recipe& recipe) {
   Config config = recipe.defaults();
   for (const char* assignment :
-       {"data.synthetic=true", "model.width=4", "model.depth=1"})
+       {"data.synthetic=true", "model.width=8", "model.depth=1"})
     config.set_assignment(assignment);
+  if (config.keys().find("model.context") >= 0)
+    for (const char* assignment : {"model.context=16", "model.heads=2"})
+      config.set_assignment(assignment);
   return config;
 }
 
 TEST(Recipes, EveryOneMakesAModelForItsSyntheticData) {
   for (const Recipe* recipe : all_recipes()) {
     const Config config = small_config(*recipe);
-    const Chain chain = recipe->make_chain(config);
+    const Chain chain = recipe->make_chain(config, {});
     const DataSets data = recipe->load(config, true)->finish(nullptr);
     const std::vector<int64_t> ids = {3, 1, 2};
     const Batch batch = data.train->gather(ids, chain.fields());
     Values values = batch.tensors(chain.blocks[0]->fields());
     Context context{.sample_ids = ids};
-    for (const auto& block : chain.blocks) values = block->forward(values, context);
-    EXPECT_EQ(values[0].sizes(), (at::IntArrayRef{3, 10})) << recipe->name();
-    EXPECT_TRUE(chain.loss(values, batch.tensors(chain.loss.fields))
-                    .sum.isfinite()
-                    .item<bool>());
+    for (size_t b = 0; b < chain.blocks.size(); ++b) {
+      if (b > 0)
+        for (const Tensor& field : batch.tensors(chain.blocks[b]->fields()))
+          values.push_back(field);
+      values = chain.blocks[b]->forward(values, context);
+    }
+    const WeightedLoss loss = chain.loss(values, batch.tensors(chain.loss.fields));
+    EXPECT_TRUE(loss.sum.isfinite().item<bool>()) << recipe->name();
+    EXPECT_GE(loss.count_here(), 3) << recipe->name();
     EXPECT_FALSE(recipe->help().empty());
   }
 }
 
 TEST(Recipes, WidthAndDepthScaleTheModel) {
-  for (const char* name : {"mlp", "cifar-resnet50v2"}) {
+  for (const char* name : {"mlp", "cifar-resnet50v2", "gpt-tiny", "bert"}) {
     const Recipe& recipe = find_recipe(name);
     Config config = small_config(recipe);
-    const auto blocks = recipe.make_chain(config).blocks.size();
+    const auto blocks = recipe.make_chain(config, {}).blocks.size();
     config.set_assignment("model.depth=2");
-    EXPECT_GT(recipe.make_chain(config).blocks.size(), blocks) << name;
+    EXPECT_GT(recipe.make_chain(config, {}).blocks.size(), blocks) << name;
   }
 }
 
@@ -57,7 +64,7 @@ std::optional<std::vector<BlockCount>> count(const Recipe& recipe,
                                              const Config& config) {
   const DataSets data = recipe.load(config, true)->finish(nullptr);
   const ModelsWithoutMemory guard;
-  return count_blocks(recipe.make_chain(config), *data.train);
+  return count_blocks(recipe.make_chain(config, {}), *data.train);
 }
 
 // One that cannot is measured when a run starts, which may take longer than a step.
@@ -90,7 +97,7 @@ Config cifar_config(std::initializer_list<const char*> assignments) {
 std::map<std::string, std::vector<int64_t>> shapes_of(const Config& config) {
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& [name, tensor] :
-       find_recipe("cifar-resnet50v2").make_chain(config).parameters())
+       find_recipe("cifar-resnet50v2").make_chain(config, {}).parameters())
     shapes[name] = tensor.sizes().vec();
   return shapes;
 }
@@ -138,9 +145,10 @@ TEST(Recipes, CifarImagesAreAugmentedWhereThatIsAskedFor) {
 
 TEST(Recipes, ZeroMeansTheRecipesOwn) {
   for (const Recipe* recipe : all_recipes()) {
+    const ModelsWithoutMemory guard;
     const auto elements = [&](const Config& config) {
       int64_t sum = 0;
-      for (const auto& [name, tensor] : recipe->make_chain(config).parameters())
+      for (const auto& [name, tensor] : recipe->make_chain(config, {}).parameters())
         sum += tensor.numel();
       return sum;
     };
@@ -166,7 +174,10 @@ TEST(Recipes, AnUnknownOneIsRefusedWithTheNearest) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("nearest: cifar-resnet50v2"));
-    EXPECT_THAT(error.what(), HasSubstr("fashion-mnist, mlp, cifar-resnet50v2"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("fashion-mnist, mlp, cifar-resnet50v2, gpt, gpt-tiny, llama-tiny, "
+                  "bert, bert-tiny"));
   }
 }
 

@@ -5,24 +5,14 @@
 Usage: gpu_resnet.py [eager] [compile]      needs torch, torchvision and a GPU
 """
 import sys
-import time
 
 import torch
 import torch.nn.functional as F
 import torchvision
 
+from gpu_timing import seconds_a_step
+
 BATCH = 256
-
-
-def seconds_a_step(step, count=20, warmup=5):
-    for _ in range(warmup):
-        step()
-    torch.cuda.synchronize()
-    begin = time.time()
-    for _ in range(count):
-        step()
-    torch.cuda.synchronize()
-    return (time.time() - begin) / count
 
 
 def measure(mode):

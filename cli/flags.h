@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "cohort/core/error.h"
+
+namespace cohort::cli {
+
+// What the flags that were read ask for; returns the exit code.
+using Command = std::function<int()>;
+
+// CLI11's own ranges let nan pass and print their ends with 300 digits.
+inline CLI::Validator at_least(int least, double most) {
+  return {[=](std::string& given) -> std::string {
+            double value = 0;
+            const bool number = CLI::detail::lexical_cast(given, value);
+            if (number && value >= least && value <= most) return "";
+            return text("'", given, "'; legal: a number from ", least, " to ", most);
+          },
+          ""};
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/verify_command.h"
+
+#include <ATen/Parallel.h>
+
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "cli/launch_command.h"
+#include "cli/step_options.h"
+#include "cohort/core/error.h"
+#include "cohort/nn/without_memory.h"
+#include "cohort/train/layout_oracle.h"
+#include "recipes/recipe.h"
+
+namespace cohort::cli {
+namespace {
+
+constexpr int kVerifyBatch = 8;
+
+Config config_of(const Recipe& recipe, const VerifyArgs& args) {
+  Config config = recipe.defaults();
+  for (const char* key : {"batch", "slices"})
+    config.set(key, std::to_string(kVerifyBatch), "cohort verify");
+  config.set("data.synthetic", "true", "cohort verify");
+  take_settings(args.config, args.set, config);
+  return config;
+}
+
+// A rule that keeps a moment of the gradient shows it.
+UpdateOptions rule_of(const Config& config) {
+  UpdateOptions update = update_options(config);
+  if (make_update_rule(update)->states().empty()) update.momentum = 0.9;
+  return update;
+}
+
+OracleOptions oracle_options(const Recipe& recipe, const Config& config,
+                             const Dataset& data, bool exact) {
+  const ExecutorOptions execute = executor_options(config);
+  return {.make_chain =
+              [&](const TensorPart& part) { return recipe.make_chain(config, part); },
+          .data = &data,
+          .batch = config.get_int("batch"),
+          .slices = static_cast<int>(config.get_int("slices")),
+          .seed = static_cast<uint64_t>(config.get_int("seed")),
+          .update = rule_of(config),
+          .decay = execute.decay,
+          .clip = execute.clip,
+          .rate = config.get_float("optim.lr"),
+          .exact = exact};
+}
+
+int blocks_of(const Recipe& recipe, const Config& config) {
+  const ModelsWithoutMemory guard;
+  return static_cast<int>(recipe.make_chain(config, {}).blocks.size());
+}
+
+// Those that the model can be cut for.
+std::vector<LayoutCase> all_cases(const VerifyArgs& args, const Recipe& recipe,
+                                  const Config& config) {
+  const auto slices = static_cast<int>(config.get_int("slices"));
+  const auto every = every_layout(args.most_ranks, blocks_of(recipe, config), slices);
+  std::vector<LayoutCase> cases;
+  for (size_t i = 0; i < every.size(); i += static_cast<size_t>(args.every)) {
+    const LayoutCase& one = every[i];
+    try {
+      const ModelsWithoutMemory guard;
+      recipe.make_chain(config, {.size = one.layout.tp, .sequence = one.sequence});
+      cases.push_back(one);
+    } catch (const ConfigError&) {
+    }
+  }
+  return cases;
+}
+
+LayoutCase case_of(const VerifyArgs& args, const Config& config) {
+  const GeneratorOptions step = step_options(config, args.exact);
+  return {.layout = parse_layout(args.layout, parse_ranks(args.ranks)),
+          .pipeline = step.pipeline,
+          .sequence = config.get_bool("model.sequence_parallel"),
+          .recompute = step.recompute};
+}
+
+void tell(const VerifyArgs& args, const LayoutCase& one, const Verdict& verdict,
+          std::ostream& out) {
+  const bool equal = !verdict.deviation;
+  if (args.json) {
+    nlohmann::ordered_json row = {
+        {"layout", one.text()}, {"equal", equal}, {"largest", verdict.largest}};
+    if (!equal) row["deviation"] = verdict.deviation->text();
+    out << row.dump() << std::endl;
+    return;
+  }
+  out << (equal ? "equal     " : "DIFFERENT ") << one.text();
+  if (equal && !args.exact) out << "   " << verdict.largest;
+  if (!equal) out << "\n  " << verdict.deviation->text();
+  out << std::endl;
+}
+
+}  // namespace
+
+int run_verify(const VerifyArgs& args, std::ostream& out) {
+  const Recipe& recipe = find_recipe(args.recipe);
+  const Config config = config_of(recipe, args);
+  if (args.all && !args.layout.empty())
+    throw ConfigError("[verify] --layout with --all; legal: one of them");
+  const auto cases =
+      args.all ? all_cases(args, recipe, config) : std::vector{case_of(args, config)};
+  at::set_num_threads(1);
+  const DataSets data = recipe.load(config, /*reader=*/true)->finish(nullptr);
+  LayoutOracle oracle(oracle_options(recipe, config, *data.train, args.exact));
+  int different = 0;
+  double largest = 0;
+  for (const auto& one : cases) {
+    const Verdict verdict = oracle.compare(one);
+    different += verdict.deviation ? 1 : 0;
+    largest = std::max(largest, verdict.largest);
+    tell(args, one, verdict, out);
+  }
+  if (!args.json && args.all)
+    out << cases.size() << " layouts, " << different << " different; largest deviation "
+        << largest << (args.exact ? "" : " (bound 1e-9)") << std::endl;
+  return different > 0 ? 1 : 0;
+}
+
+}  // namespace cohort::cli
