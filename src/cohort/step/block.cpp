@@ -33,7 +33,7 @@ std::string_view name_of(BlockCall::When when) {
 
 std::string BlockCall::text(int64_t samples) const {
   std::string along;
-  for (const Axis axis : kAllAxes)
+  for (const Axis axis : kNamedAxes)
     if (axes.has(axis)) along += cohort::text(along.empty() ? "" : ",", name_of(axis));
   return cohort::text(name_of(op), " of ", numel_for(samples), " ",
                       c10::toString(dtype), " over ", along);

@@ -57,6 +57,22 @@ TEST(BrokenPipelines, MeaningIsKept) {
              const int backward = s.find(0, Kind::kBackward, 0, 2);
              s.forget(s.at(0, backward).reads, What::kPartial);
            }},
+          {"R7", "parts of a sequence are not summed", "context_2_dp_2_tensor_2_pipe_2",
+           [](Broken& s) { s.schedule().groups[1].axes = kDataAxes; }},
+          {"R7", "experts are summed with others", "experts_2_of_dp_4",
+           [](Broken& s) {
+             for (auto& action : s.role(0).actions)
+               if (action.kind == Kind::kReduce && action.buckets[0] == 1)
+                 action.lane = s.find_lane("all");
+             s.derive(0);
+           }},
+          {"R7", "the same experts are not summed", "experts_2_of_dp_4",
+           [](Broken& s) { s.schedule().groups[1].axes = AxisSet{Axis::kReplicate}; }},
+          {"R13", "a loss of a part of each sequence", "context_2_dp_2_tensor_2_pipe_2",
+           [](Broken& s) {
+             s.schedule().groups[0].axes =
+                 kDataAxes | AxisSet{Axis::kPipe, Axis::kTensor};
+           }},
           // R8
           {"R8", "a later slice first", "gpipe_2",
            [](Broken& s) {

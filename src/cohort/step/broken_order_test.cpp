@@ -103,6 +103,15 @@ TEST(BrokenPipelines, OrderIsKept) {
              odd.actions[0].calls[0].op = InnerCall::Op::kAllGather;
              s.schedule().roles.push_back(odd);
            }},
+          {"R4", "tokens go to experts that others do not wait for",
+           "experts_2_of_dp_4",
+           [](Broken& s) {
+             Role odd = s.role(0);
+             odd.ranks = {1, 3};
+             s.role(0).ranks = {0, 2};
+             odd.actions[s.find(0, Kind::kForward, 1)].calls.pop_back();
+             s.schedule().roles.push_back(odd);
+           }},
           {"R4", "makes one call less inside a block", "tensor_2",
            [](Broken& s) {
              Role odd = s.role(0);

@@ -42,6 +42,13 @@ void check_layout(const Layout& layout, const GeneratorOptions& options) {
     throw ConfigError(text("[step] layout ", layout.text(),
                            ": replicate is for sharded state; legal: shard=1, 2 or 3 "
                            "with it, or replicate=1"));
+  if (layout.cp > 1)
+    throw ConfigError(
+        text("[step] layout ", layout.text(), ": no layer computes a part of each ",
+             "sequence along cp; legal: cp=1, and tp with model.sequence_parallel"));
+  if (layout.ep > 1)
+    throw ConfigError(
+        text("[step] layout ", layout.text(), ": no layer has experts; legal: ep=1"));
   if (options.prefetch < 0)
     throw ConfigError(
         text("[step] prefetch=", options.prefetch, "; legal: 0 and more"));

@@ -187,5 +187,18 @@ TEST(Recompute, OfABlockThatIsNotThereIsRefused) {
   }
 }
 
+TEST(Generator, RefusesAxesThatNoLayerHas) {
+  const auto why = [](const Layout& layout) -> std::string {
+    try {
+      generate(blocks_of({100}), layout, {.slices = 4});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(why({.dp = 2, .cp = 2}), testing::HasSubstr("legal: cp=1"));
+  EXPECT_THAT(why({.dp = 2, .ep = 2}), testing::HasSubstr("legal: ep=1"));
+}
+
 }  // namespace
 }  // namespace cohort

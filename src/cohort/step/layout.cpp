@@ -20,11 +20,13 @@ struct Key {
 };
 
 constexpr int kMost = 1 << 20;
-constexpr std::array<Key, 5> kKeys = {{{"dp", &Layout::dp, 1, kMost},
+constexpr std::array<Key, 7> kKeys = {{{"dp", &Layout::dp, 1, kMost},
                                        {"tp", &Layout::tp, 1, kMost},
                                        {"pp", &Layout::pp, 1, kMost},
                                        {"shard", &Layout::shard, 0, 3},
-                                       {"replicate", &Layout::replicate, 1, kMost}}};
+                                       {"replicate", &Layout::replicate, 1, kMost},
+                                       {"cp", &Layout::cp, 1, kMost},
+                                       {"ep", &Layout::ep, 1, kMost}}};
 
 const Key& find_key(std::string_view name) {
   std::vector<std::string> legal;
@@ -34,7 +36,7 @@ const Key& find_key(std::string_view name) {
   }
   throw ConfigError(text("[step] unknown layout key '", name,
                          "'; nearest: ", nearest(name, legal),
-                         "; legal: dp, tp, pp, shard, replicate"));
+                         "; legal: dp, tp, pp, shard, replicate, cp, ep"));
 }
 
 int parse_value(const Key& key, std::string_view given) {
@@ -52,7 +54,9 @@ int parse_value(const Key& key, std::string_view given) {
 
 std::string Layout::text() const {
   return ::cohort::text("dp=", dp, ",tp=", tp, ",pp=", pp, ",shard=", shard,
-                        ",replicate=", replicate);
+                        ",replicate=", replicate,
+                        cp > 1 ? ::cohort::text(",cp=", cp) : "",
+                        ep > 1 ? ::cohort::text(",ep=", ep) : "");
 }
 
 Layout parse_layout(std::string_view keys, int world) {
@@ -72,7 +76,7 @@ Layout parse_layout(std::string_view keys, int world) {
     seen.push_back(&key);
     layout.*key.field = parse_value(key, item.substr(equals + 1));
   }
-  if (layout.dp == 0) layout.dp = std::max(1, world / (layout.tp * layout.pp));
+  if (layout.dp == 0) layout.dp = std::max(1, world / layout.of_a_replica());
   if (layout.world() != world)
     throw ConfigError(text("[step] layout ", layout.text(), " is for ", layout.world(),
                            " ranks; the world has ", world));

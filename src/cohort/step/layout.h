@@ -7,16 +7,19 @@
 
 namespace cohort {
 
-// Which rank holds what: the world is a grid dp x tp x pp, and the state of a model
-// is cut over dp to a level.
+// Which rank holds what: the world is a grid dp x cp x tp x pp, and the state of a
+// model is cut over dp to a level.
 struct Layout {
   int dp = 1;         // data-parallel ranks
   int tp = 1;         // tensor-parallel ranks
   int pp = 1;         // pipeline stages
   int shard = 0;      // 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters
   int replicate = 1;  // copies of a sharded state (hybrid)
+  int cp = 1;         // ranks that have a part of each sequence
+  int ep = 1;         // ranks with different experts, among dp / replicate x cp
 
-  int world() const { return dp * tp * pp; }
+  int of_a_replica() const { return cp * tp * pp; }  // ranks that have a model together
+  int world() const { return dp * of_a_replica(); }
   std::string text() const;
 };
 

@@ -26,6 +26,14 @@ TEST(Layout, MissingDpIsInferred) {
   EXPECT_EQ(parse_layout("shard=2", 4).shard, 2);
 }
 
+TEST(Layout, PartsOfSequencesAndExpertsAreAxes) {
+  const Layout layout = parse_layout("cp=2,ep=4", 8);
+  EXPECT_EQ(layout.dp, 4);
+  EXPECT_EQ(layout.text(), "dp=4,tp=1,pp=1,shard=0,replicate=1,cp=2,ep=4");
+  EXPECT_THAT(error_of("cp=3", 8), HasSubstr("is for 6 ranks; the world has 8"));
+  EXPECT_THAT(error_of("cq=3", 8), HasSubstr("nearest: cp"));
+}
+
 TEST(Layout, ProductThatIsNotTheWorldIsRefusedWithBothNumbers) {
   EXPECT_THAT(error_of("dp=3", 2), HasSubstr("is for 3 ranks; the world has 2"));
   EXPECT_THAT(error_of("tp=4", 6), HasSubstr("the world has 6"));

@@ -9,15 +9,25 @@
 namespace cohort {
 namespace {
 
-constexpr std::array<std::string_view, kAxes> kAxisNames = {"pp", "replicate", "cut",
-                                                            "cp", "tp"};
+constexpr std::array<std::string_view, kNamedAxes.size()> kAxisNames = {
+    "pp", "replicate", "cut", "cp", "tp", "edp", "ep"};
 
 }  // namespace
 
 std::string_view name_of(Axis axis) { return kAxisNames[static_cast<size_t>(axis)]; }
 
+Mesh::Mesh(const std::array<int, kAxes>& sizes, int experts)
+    : sizes_(sizes), experts_(experts) {
+  if (experts < 1 || size(kRecutAxes) % experts != 0)
+    throw ConfigError(::cohort::text("[step] ep=", experts, " does not divide the ",
+                                     size(kRecutAxes),
+                                     " ranks along dp / replicate x cp"));
+}
+
 Mesh::Mesh(const Layout& layout)
-    : sizes_{layout.pp, layout.replicate, layout.dp / layout.replicate, 1, layout.tp} {
+    : Mesh({layout.pp, layout.replicate, layout.dp / layout.replicate, layout.cp,
+            layout.tp},
+           layout.ep) {
   if (layout.dp % layout.replicate != 0)
     throw ConfigError(::cohort::text("[step] layout ", layout.text(),
                                      ": replicate=", layout.replicate,
@@ -28,14 +38,25 @@ int Mesh::world() const {
   return std::accumulate(sizes_.begin(), sizes_.end(), 1, std::multiplies<>());
 }
 
+int Mesh::size(Axis axis) const {
+  if (axis == Axis::kExpert) return experts_;
+  if (axis == Axis::kExpertCut) return size(kRecutAxes) / experts_;
+  return sizes_[static_cast<size_t>(axis)];
+}
+
 int Mesh::size(AxisSet axes) const {
+  COHORT_CHECK(!axes.meets(kExpertAxes) || !axes.meets(kRecutAxes),
+               "axes name the same ranks in two ways");
   int ranks = 1;
-  for (const Axis axis : kAllAxes)
+  for (const Axis axis : kNamedAxes)
     if (axes.has(axis)) ranks *= size(axis);
   return ranks;
 }
 
+// kCut and kContext lie beside each other, so the two ways of experts do as well.
 int Mesh::stride(Axis axis) const {
+  if (axis == Axis::kExpert) return stride(Axis::kContext);
+  if (axis == Axis::kExpertCut) return stride(Axis::kContext) * experts_;
   int ranks = 1;
   for (size_t inner = static_cast<size_t>(axis) + 1; inner < kAxes; ++inner)
     ranks *= sizes_[inner];
@@ -57,20 +78,20 @@ int Mesh::neighbour(int rank, Axis axis, int distance) const {
 
 int Mesh::index(int rank, AxisSet axes) const {
   int index = 0;
-  for (const Axis axis : kAllAxes)
+  for (const Axis axis : kNamedAxes)
     if (axes.has(axis)) index = index * size(axis) + coordinate(rank, axis);
   return index;
 }
 
 int Mesh::first(int rank, AxisSet axes) const {
-  for (const Axis axis : kAllAxes)
+  for (const Axis axis : kNamedAxes)
     if (axes.has(axis)) rank = with(rank, axis, 0);
   return rank;
 }
 
 std::vector<int> Mesh::members(int rank, AxisSet axes) const {
   std::vector<int> all{rank};
-  for (const Axis axis : kAllAxes) {
+  for (const Axis axis : kNamedAxes) {
     if (!axes.has(axis)) continue;
     std::vector<int> wider;
     for (const int member : all)
@@ -85,6 +106,7 @@ std::string Mesh::text() const {
   for (const Axis axis : kAllAxes)
     if (size(axis) > 1)
       out += ::cohort::text(out.empty() ? "" : ",", name_of(axis), "=", size(axis));
+  if (experts_ > 1) out += ::cohort::text(",", name_of(Axis::kExpert), "=", experts_);
   return out.empty() ? "1" : out;
 }
 

@@ -15,11 +15,28 @@ namespace cohort {
 
 // The ways in which ranks share the work, outermost first: neighbours along the last
 // one are neighbours in the world. Data-parallel ranks are those along kReplicate and
-// kCut; state is cut along kCut.
-enum class Axis : uint8_t { kPipe, kReplicate, kCut, kContext, kTensor };
+// kCut; state is cut along kCut; sequences are cut along kContext.
+//
+// Layers of experts see the ranks along kCut and kContext in another way: neighbours
+// along kExpert have different experts, ranks along kExpertCut the same ones. No set
+// of axes names both ways.
+enum class Axis : uint8_t {
+  kPipe,
+  kReplicate,
+  kCut,
+  kContext,
+  kTensor,
+  kExpertCut,
+  kExpert
+};
+// Those whose sizes multiply to the world.
 inline constexpr int kAxes = 5;
 inline constexpr std::array<Axis, kAxes> kAllAxes = {
     Axis::kPipe, Axis::kReplicate, Axis::kCut, Axis::kContext, Axis::kTensor};
+// All that have a name, outermost first.
+inline constexpr std::array<Axis, kAxes + 2> kNamedAxes = {
+    Axis::kPipe,      Axis::kReplicate, Axis::kCut,   Axis::kContext,
+    Axis::kExpertCut, Axis::kExpert,    Axis::kTensor};
 std::string_view name_of(Axis axis);
 
 class AxisSet {
@@ -42,18 +59,23 @@ class AxisSet {
 };
 inline constexpr AxisSet kDataAxes = {Axis::kReplicate, Axis::kCut};
 inline constexpr AxisSet kTensorAxis = {Axis::kTensor};
+inline constexpr AxisSet kContextAxis = {Axis::kContext};
+inline constexpr AxisSet kExpertAxes = {Axis::kExpertCut, Axis::kExpert};
+// What layers of experts see in another way.
+inline constexpr AxisSet kRecutAxes = {Axis::kCut, Axis::kContext};
 
 // Where each rank stands: its coordinate along every axis. Nothing else turns a rank
 // into a slice, a neighbour or a group.
 class Mesh {
  public:
   Mesh() { sizes_.fill(1); }  // of one rank
-  // ConfigError unless replicate divides dp.
+  // ConfigError unless replicate divides dp, and ep what is left of it times cp.
   explicit Mesh(const Layout& layout);
-  explicit Mesh(const std::array<int, kAxes>& sizes) : sizes_(sizes) {}
+  // ConfigError unless `experts` divides the ranks along kCut and kContext.
+  explicit Mesh(const std::array<int, kAxes>& sizes, int experts = 1);
 
   int world() const;
-  int size(Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
+  int size(Axis axis) const;
   int size(AxisSet axes) const;  // how many ranks differ along these alone
 
   int coordinate(int rank, Axis axis) const;
@@ -88,6 +110,7 @@ class Mesh {
 
  private:
   std::array<int, kAxes> sizes_;
+  int experts_ = 1;  // along kExpert
 };
 
 }  // namespace cohort

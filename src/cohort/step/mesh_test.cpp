@@ -67,6 +67,27 @@ TEST(Mesh, EveryRankIsInOneGroupOfEachKind) {
   }
 }
 
+// Experts cut the ranks along cut and cp anew: neighbours have different ones.
+TEST(Mesh, ExpertsSeeTheSameRanksInAnotherWay) {
+  const Mesh mesh(Layout{.dp = 4, .tp = 2, .pp = 2, .replicate = 2, .cp = 2, .ep = 4});
+  EXPECT_EQ(mesh.world(), 32);
+  EXPECT_EQ(mesh.size(Axis::kExpertCut), 1);
+  EXPECT_THAT(mesh.members(11, {Axis::kExpert}), ElementsAre(9, 11, 13, 15));
+  EXPECT_THAT(mesh.members(11, {Axis::kReplicate, Axis::kExpertCut}),
+              ElementsAre(3, 11));
+  EXPECT_EQ(mesh.coordinate(11, Axis::kExpert), 1);
+  EXPECT_EQ(mesh.text(), "pp=2,replicate=2,cut=2,cp=2,tp=2,ep=4");
+  const Mesh two(std::array<int, kAxes>{1, 1, 4, 1, 1}, 2);
+  EXPECT_THAT(two.members(2, {Axis::kExpert}), ElementsAre(2, 3));
+  EXPECT_THAT(two.members(2, {Axis::kExpertCut}), ElementsAre(0, 2));
+  EXPECT_THROW(two.size(AxisSet{Axis::kCut, Axis::kExpert}), BugError);
+}
+
+TEST(Mesh, RefusesExpertsThatDoNotDivideTheirRanks) {
+  EXPECT_THROW(Mesh(Layout{.dp = 4, .ep = 3}), ConfigError);
+  EXPECT_THROW(Mesh(Layout{.dp = 4, .replicate = 2, .ep = 4}), ConfigError);
+}
+
 TEST(Mesh, RefusesCopiesThatDoNotDivideTheRanks) {
   EXPECT_THROW(Mesh(Layout{.dp = 5, .replicate = 2}), ConfigError);
 }

@@ -19,7 +19,7 @@ constexpr std::array kTypes = {at::kFloat, at::kDouble, at::kBFloat16,
 
 std::string axes_text(AxisSet axes) {
   std::string out;
-  for (const Axis axis : kAllAxes)
+  for (const Axis axis : kNamedAxes)
     if (axes.has(axis)) out += text(out.empty() ? "" : "+", name_of(axis));
   return out.empty() ? "none" : out;
 }
@@ -116,12 +116,14 @@ class Cells {
     const std::string cell = take(name);
     if (cell == "none") return set;
     for (const auto& item : split(cell, '+')) {
-      const auto it = std::find_if(kAllAxes.begin(), kAllAxes.end(),
+      const auto it = std::find_if(kNamedAxes.begin(), kNamedAxes.end(),
                                    [&](Axis axis) { return name_of(axis) == item; });
-      if (it == kAllAxes.end())
+      if (it == kNamedAxes.end())
         throw RecordError{quoted(cell, "axes with '+', as in replicate+cut")};
       set = set | AxisSet{*it};
     }
+    if (set.meets(kExpertAxes) && set.meets(kRecutAxes))
+      throw RecordError{quoted(cell, "cut and cp, or edp and ep")};
     return set;
   }
 
@@ -145,7 +147,12 @@ Mesh read_mesh(Cells& cells) {
       throw RecordError{
           text("a world of ", world, " ranks; legal: at most ", kMostSize)};
   }
-  return Mesh(sizes);
+  if (!cells.has("ep")) return Mesh(sizes);
+  const int experts = cells.small("ep");
+  const int64_t ranks = Mesh(sizes).size(kRecutAxes);
+  if (experts < 1 || ranks % experts != 0)
+    throw RecordError{text("ep=", experts, "; legal: what divides cut x cp = ", ranks)};
+  return Mesh(sizes, experts);
 }
 
 Channel read_channel(Cells& cells) {
@@ -247,6 +254,8 @@ void write_records(std::ostream& out, const Schedule& schedule) {
   for (size_t i = 0; i < kAxes; ++i)
     out << (i > 0 ? "," : "") << name_of(kAllAxes[i]) << '='
         << schedule.mesh.size(kAllAxes[i]);
+  if (const int experts = schedule.mesh.size(Axis::kExpert); experts > 1)
+    out << ",ep=" << experts;
   out << "\n#@ step slices=" << schedule.slices << ",shard=" << schedule.shard
       << ",exact=" << schedule.exact << ",elastic=" << schedule.elastic
       << ",keeps_sums=" << schedule.keeps_sums

@@ -45,6 +45,12 @@ class Broken {
     ADD_FAILURE() << "no " << name_of(kind);
     return 0;
   }
+  int find_lane(const std::string& group) {
+    for (int lane = 0; lane < schedule_.lanes(); ++lane)
+      if (schedule_.name_of_lane(lane) == group) return lane;
+    ADD_FAILURE() << "no lane of " << group;
+    return kComputeLane;
+  }
   Action& at(int r, int i) { return role(r).actions[i]; }
 
   // What is left waits as before for what it needs.

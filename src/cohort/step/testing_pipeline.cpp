@@ -14,13 +14,19 @@ namespace cohort::test {
 namespace {
 
 constexpr int64_t kActBytes = 1000, kBucketBytes = 4000;
+constexpr AxisSet kSameExperts = {Axis::kReplicate, Axis::kExpertCut};
 
 // Channels of a pipeline: compute, collectives of each group, and for each pair of
 // neighbours a link for outputs and one for gradients.
 struct Lanes {
-  int all = kNone, data = kNone, tied = kNone, tensor_group = kNone;
+  int all = kNone, data = kNone, tied = kNone, same_experts = kNone;
+  int tensor_group = kNone, context_group = kNone, expert_group = kNone;
   std::map<std::pair<int, int>, int> acts, grads;  // by from, to
 };
+
+bool has_experts(const Pipeline& pipe, int block) {
+  return pipe.experts > 1 && block % 2 == 1;
+}
 
 int stages_of(const Pipeline& pipe) { return static_cast<int>(pipe.ends.size()); }
 
@@ -114,9 +120,19 @@ class PlaceWriter {
   Action compute(ActionKind kind, int block, int slice) const {
     Action action{.kind = kind, .block = block, .slice = slice};
     action.buckets = {bucket_of(block)};
-    if (pipe_.tensor > 1 && kind != ActionKind::kBackwardWeight)
-      action.calls = {{.group = lanes_.tensor_group, .bytes = kActBytes},
-                      {.group = lanes_.tensor_group, .bytes = kActBytes}};
+    if (kind == ActionKind::kBackwardWeight) return action;
+    using Op = InnerCall::Op;
+    const auto call = [&](int group, Op op, int times) {
+      for (int i = 0; i < times; ++i)
+        action.calls.push_back({.group = group, .op = op, .bytes = kActBytes});
+    };
+    if (pipe_.tensor > 1) call(lanes_.tensor_group, Op::kAllReduce, 2);
+    // Keys and values of the other parts of a sequence come, and their gradients go.
+    if (pipe_.context > 1)
+      call(lanes_.context_group,
+           is_backward(kind) ? Op::kReduceScatter : Op::kAllGather, 1);
+    // Tokens go to their experts, and come back.
+    if (has_experts(pipe_, block)) call(lanes_.expert_group, Op::kAllToAll, 2);
     return action;
   }
 
@@ -153,7 +169,8 @@ class PlaceWriter {
     const auto buckets = buckets_here();
     if (lanes_.all != kNone) reduce(kLossBucket, lanes_.all);
     for (int bucket : buckets) {
-      if (lanes_.data != kNone) reduce(bucket, lanes_.data);
+      const int lane = has_experts(pipe_, bucket) ? lanes_.same_experts : lanes_.data;
+      if (lane != kNone) reduce(bucket, lane);
       if (is_tied(bucket)) reduce(bucket, lanes_.tied);
     }
     if (pipe_.statistics)
@@ -203,13 +220,20 @@ Lanes make_channels(const Pipeline& pipe, Schedule& schedule) {
          .group = static_cast<int>(schedule.groups.size()) - 1});
     return schedule.lanes() - 1;
   };
-  lanes.all = add_group({"all", AxisSet{Axis::kPipe, Axis::kTensor} | kDataAxes});
-  lanes.data = add_group({"dp", kDataAxes});
+  const AxisSet data = pipe.context > 1 ? kDataAxes | kContextAxis : kDataAxes;
+  lanes.all = add_group({"all", AxisSet{Axis::kPipe, Axis::kTensor} | data});
+  // Where all are data parallel, one group serves.
+  const bool one = schedule.mesh.size(data) == schedule.world();
+  lanes.data = one ? lanes.all : add_group({"dp", data});
+  if (pipe.experts > 1) lanes.same_experts = add_group({"edp", kSameExperts});
   if (pipe.tied) lanes.tied = add_group({"tied", {Axis::kPipe}, {0, pipe.places - 1}});
-  if (pipe.tensor > 1) {
-    lanes.tensor_group = static_cast<int>(schedule.groups.size());
-    schedule.groups.push_back({"tp", {Axis::kTensor}});
-  }
+  const auto add_inner = [&](Group group) {
+    schedule.groups.push_back(std::move(group));
+    return static_cast<int>(schedule.groups.size()) - 1;
+  };
+  if (pipe.tensor > 1) lanes.tensor_group = add_inner({"tp", kTensorAxis});
+  if (pipe.context > 1) lanes.context_group = add_inner({"cp", kContextAxis});
+  if (pipe.experts > 1) lanes.expert_group = add_inner({"ep", {Axis::kExpert}});
   const auto link = [&](std::map<std::pair<int, int>, int>& links, int from, int to) {
     if (from == to || links.contains({from, to})) return;
     schedule.channels.push_back({.kind = Channel::Kind::kLink, .from = from, .to = to});
@@ -279,15 +303,17 @@ std::vector<Turn> zero_bubble(const Pipeline& pipe, int place, int slices) {
 }
 
 Schedule make(const Pipeline& pipe) {
-  Schedule schedule{.mesh = Mesh(std::array<int, kAxes>{pipe.places, 1, pipe.replicas,
-                                                        1, pipe.tensor}),
-                    .slices = pipe.slices,
-                    .elastic = pipe.elastic,
-                    .runs_ahead = pipe.runs_ahead};
+  Schedule schedule{
+      .mesh = Mesh({pipe.places, 1, pipe.replicas, pipe.context, pipe.tensor},
+                   pipe.experts),
+      .slices = pipe.slices,
+      .elastic = pipe.elastic,
+      .runs_ahead = pipe.runs_ahead};
   const Lanes lanes = make_channels(pipe, schedule);
   for (int b = 0; b < pipe.ends.back(); ++b) {
     schedule.blocks.push_back(text("block ", b));
     schedule.buckets.push_back({.blocks = {b}, .numel = kBucketBytes / 4});
+    if (has_experts(pipe, b)) schedule.buckets.back().sum = kSameExperts;
   }
   for (int s = 0; s < stages_of(pipe); ++s) {
     schedule.stages.push_back({.place = s % pipe.places});

@@ -24,6 +24,8 @@ struct Pipeline {
   int places = 2;
   int replicas = 1;       // data-parallel ranks at each place
   int tensor = 1;         // tensor-parallel ranks
+  int context = 1;        // ranks that have a part of each sequence
+  int experts = 1;        // ranks with other experts, in every second block
   int slices = 4;         // of the batch
   std::vector<int> ends;  // of stages: the block behind each; stage s is at s % places
   bool tied = false;      // the first and the last block share a bucket

@@ -7,6 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/step/checks/checks.h"
+#include "cohort/step/checks/summed_axes.h"
 
 namespace cohort {
 namespace {
@@ -168,7 +169,7 @@ class Provenance {
           access.value.what != What::kSum || is_only(action, access);
       const AxisSet summed =
           summed_here ? it->second.summed | group.axes : it->second.summed;
-      if (summed_here && overlap(it->second.summed, group.axes))
+      if (summed_here && share_ranks(schedule_.mesh, it->second.summed, group.axes))
         refuse("R7", text("sums ", access.value.text(), " over ", group.name,
                           " once more; legal: once"));
       if (!first && !(summed == total.summed))
@@ -205,20 +206,6 @@ class Provenance {
                         [](const Access& a) { return a.value.what == What::kLeaf; });
   }
 
-  bool overlap(AxisSet a, AxisSet b) const {
-    return std::any_of(kAllAxes.begin(), kAllAxes.end(), [&](Axis axis) {
-      return a.has(axis) && b.has(axis) && schedule_.mesh.size(axis) > 1;
-    });
-  }
-
-  // The first axis along which ranks differ whose parts are missing.
-  const char* missing_axis(AxisSet wanted, AxisSet summed) const {
-    for (const Axis axis : kAllAxes)
-      if (wanted.has(axis) && !summed.has(axis) && schedule_.mesh.size(axis) > 1)
-        return ::cohort::name_of(axis).data();
-    return nullptr;
-  }
-
   // What updates a bucket has all of it, in the second copy of a share too.
   void check_gradient(const Action& action, int bucket) {
     const Access* gradient = nullptr;
@@ -243,14 +230,16 @@ class Provenance {
         if (!origin.parts.contains({block, slice}))
           refuse("R7", text("reads ", gradient.value.text(), " without block ", block,
                             ", slice ", slice));
-    const auto known = static_cast<size_t>(bucket) < schedule_.buckets.size();
     // Uses of a parameter may all be at one place.
     const AxisSet pipe = facts_.tied[bucket] ? AxisSet() : AxisSet{Axis::kPipe};
-    const AxisSet wanted = kDataAxes | AxisSet{Axis::kPipe} |
-                           (known ? schedule_.buckets[bucket].sum : AxisSet());
-    if (const char* axis = missing_axis(wanted, origin.summed | pipe))
+    const AxisSet wanted = contributors(schedule_, bucket);
+    if (wanted.meets(kExpertAxes) &&
+        origin.summed.meets(kRecutAxes | AxisSet{Axis::kExpert}))
+      refuse("R7", text("reads ", gradient.value.text(),
+                        ", which is summed over ranks with other experts"));
+    if (const auto axis = missing_axis(schedule_.mesh, wanted, origin.summed | pipe))
       refuse("R7", text("reads ", gradient.value.text(), ", which is not summed along ",
-                        axis));
+                        ::cohort::name_of(*axis)));
   }
 
   void check_all_gradients(const Action& action) {
@@ -276,7 +265,7 @@ class Provenance {
       refuse("R5", text("moves ", value.text(), " and names another bucket"));
     if (sends && gradients_.contains(value)) return check_complete(value.of, moved[0]);
     if (sends) refuse("R7", text("hands on no gradient of bucket ", value.of));
-    gradients_[value] = {.summed = kDataAxes};
+    gradients_[value] = {.summed = kDataAxes | kContextAxis};
   }
 
   // No update before the step is known good.
@@ -329,7 +318,7 @@ class Provenance {
     Origin total{.summed = group.axes};
     for (const auto& access : action.reads)
       if (const auto it = losses_.find(name_of(access)); it != losses_.end()) {
-        if (overlap(it->second.summed, group.axes))
+        if (share_ranks(schedule_.mesh, it->second.summed, group.axes))
           refuse("R13", text("sums the loss over ", group.name, " once more"));
         total.parts.insert(it->second.parts.begin(), it->second.parts.end());
       }
@@ -368,8 +357,10 @@ class Provenance {
       if (!loss.parts.contains({0, slice}))
         refuse("R13", text("does not read the loss of slice ", slice));
     if (facts_.forward_only) return;
-    if (const char* axis = missing_axis(kDataAxes | AxisSet{Axis::kPipe}, loss.summed))
-      refuse("R13", text("reads a loss that is not summed along ", axis));
+    const AxisSet wanted = kDataAxes | AxisSet{Axis::kPipe, Axis::kContext};
+    if (const auto axis = missing_axis(schedule_.mesh, wanted, loss.summed))
+      refuse("R13",
+             text("reads a loss that is not summed along ", ::cohort::name_of(*axis)));
   }
 
   const Schedule& schedule_;
