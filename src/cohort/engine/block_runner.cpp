@@ -138,6 +138,7 @@ Values BlockRunner::run(int block, int slice, const Values& inputs, bool again) 
                   .recompute = again,
                   .grads = trains ? &cells : nullptr,
                   .random = around_.random(slice),
+                  .logits = options_.logits,
                   .statistics = trains && !again ? &statistics_ : nullptr,
                   .calls = options_.calls};
   if (options_.calls)

@@ -65,6 +65,7 @@ class BlockRunner {
     // Off: a forward of training must not wait for what it computes, so right answers
     // are not counted in it.
     bool may_wait = true;
+    LogitKernels* logits = nullptr;
     CheckedCalls* calls = nullptr;  // null: blocks are alone
   };
   BlockRunner(const Chain& chain, Surroundings& around, const Options& options);

@@ -13,12 +13,14 @@ namespace cohort {
 std::unique_ptr<ComputeSide> Executor::make_compute() {
   if (!options_.takes_over) start_buffers_equal();
   const int first = schedule_.mesh.slices(comm_.rank(), schedule_.slices).begin;
-  return std::make_unique<ComputeSide>(chain_, state_, gradients_, schedule_, role_,
-                                       BlockRunner::Options{.seed = options_.seed,
-                                                            .first_slice = first,
-                                                            .may_wait = home_.on_host(),
-                                                            .calls = &calls_},
-                                       make_batches(first), step_);
+  return std::make_unique<ComputeSide>(
+      chain_, state_, gradients_, schedule_, role_,
+      BlockRunner::Options{.seed = options_.seed,
+                           .first_slice = first,
+                           .may_wait = home_.on_host(),
+                           .logits = home_.kernels->logits(),
+                           .calls = &calls_},
+      make_batches(first), step_);
 }
 
 std::unique_ptr<StepBatches> Executor::make_batches(int first) {

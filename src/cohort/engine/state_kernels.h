@@ -11,6 +11,7 @@
 #include "cohort/engine/cuda/kernels/arguments.h"
 #include "cohort/engine/sum.h"
 #include "cohort/optim/update_rule.h"
+#include "cohort/step/logit_kernels.h"
 
 namespace cohort {
 
@@ -139,6 +140,9 @@ class StateKernels {
 
   // What the clock of the device says then: `at` is one int64, nanoseconds.
   virtual void write_time(const Tensor& at) = 0;
+
+  // For losses over tokens; null: operations of LibTorch do it.
+  virtual LogitKernels* logits() { return nullptr; }
 
   virtual std::unique_ptr<ShareUpdate> make_share_update(
       const ShareUpdateOptions& options) = 0;

@@ -39,11 +39,19 @@ struct RowNumbers {
   Tensor log_sum, target;  // float64
 };
 
-// `place`: of the target among the columns; 0 where `mine` is false.
-RowNumbers numbers_of(const Tensor& logits, const Tensor& place, const Tensor& mine) {
+// `places`: of the targets among the columns; negative: elsewhere.
+RowNumbers numbers_of(const Tensor& logits, int64_t columns, const Tensor& places,
+                      LogitKernels* kernels) {
   const auto options = logits.options().dtype(at::kDouble);
   RowNumbers numbers{at::empty({logits.size(0)}, options),
                      at::empty({logits.size(0)}, options)};
+  if (kernels) {
+    kernels->row_numbers(logits, columns, places, numbers.log_sum, numbers.target);
+    return numbers;
+  }
+  logits.narrow(1, columns, logits.size(1) - columns)
+      .fill_(-std::numeric_limits<double>::infinity());
+  const Tensor place = places.clamp_min(0);
   by_chunks(logits, [&](int64_t row, int64_t rows) {
     const Tensor chunk = logits.narrow(0, row, rows).to(wide_type(logits));
     const Tensor at = place.narrow(0, row, rows).unsqueeze(1);
@@ -52,9 +60,17 @@ RowNumbers numbers_of(const Tensor& logits, const Tensor& place, const Tensor& m
     numbers.log_sum.narrow(0, row, rows).copy_(logit - logarithm);
     numbers.target.narrow(0, row, rows).copy_(logit);
   });
-  numbers.target.mul_(mine);
+  numbers.target.mul_(places.ge(0));
   return numbers;
 }
+
+// What a backward needs that is no tensor of the graph.
+struct KeptLogitKernels final : torch::CustomClassHolder {
+  KeptLogitKernels(LogitKernels* kernels, int64_t columns)
+      : kernels(kernels), columns(columns) {}
+  LogitKernels* kernels;
+  int64_t columns;
+};
 
 // Those of the whole vocabulary, of which every rank has a part.
 RowNumbers joined_numbers(const RowNumbers& mine, int64_t ranks, BlockCalls& calls) {
@@ -68,34 +84,48 @@ RowNumbers joined_numbers(const RowNumbers& mine, int64_t ranks, BlockCalls& cal
 struct TokenLossFunction : torch::autograd::Function<TokenLossFunction> {
   static variable_list forward(AutogradContext* context, const Tensor& logits,
                                const Tensor& target, const PartRange& columns,
-                               int64_t ranks, BlockCalls* calls) {
-    logits.variable_data()
-        .narrow(1, columns.count, logits.size(1) - columns.count)
-        .fill_(-std::numeric_limits<double>::infinity());
+                               int64_t ranks, BlockCalls* calls,
+                               LogitKernels* kernels) {
     const Tensor counted = target.ne(kIgnoredTarget);
     const Tensor place = target - columns.first;
     const Tensor mine = place.ge(0).bitwise_and_(place.lt(columns.count));
-    const Tensor here = place.mul(mine);
-    RowNumbers numbers = numbers_of(logits, here, mine);
+    const Tensor places = place.masked_fill(mine.bitwise_not(), -1);
+    RowNumbers numbers =
+        numbers_of(logits.variable_data(), columns.count, places, kernels);
     if (ranks > 1) numbers = joined_numbers(numbers, ranks, *calls);
     const Tensor losses = numbers.log_sum.sub(numbers.target).mul_(counted);
-    context->save_for_backward({logits, here, mine, counted, numbers.log_sum});
+    context->save_for_backward({logits, places, counted, numbers.log_sum});
+    context->saved_data["kernels"] = c10::IValue::make_capsule(
+        c10::make_intrusive<KeptLogitKernels>(kernels, columns.count));
     const Tensor count = counted.sum(at::kDouble);
     context->mark_non_differentiable({count});
     return {losses.sum().to(wide_type(logits)), count};
   }
 
-  // With g that of the sum: g (softmax - 1 at the target). The factor goes into the
-  // exponent, so that one pass writes a chunk; of a token that is ignored it is 0.
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
     const Tensor logits = saved[0].variable_data();  // no longer the graph's
-    const Tensor& here = saved[1];
-    const Tensor wide_grad = grads[0].to(at::kDouble);
-    const Tensor sign = wide_grad.sign();
-    const Tensor weight = saved[3].to(at::kDouble).mul_(wide_grad.mul(sign));
-    const Tensor shift = saved[4].sub(weight.log()).to(wide_type(logits)).unsqueeze(1);
-    const Tensor at_target = weight.mul(saved[2]).to(wide_type(logits)).unsqueeze(1);
+    const Tensor factor = grads[0].to(at::kDouble);
+    const auto kept = context->saved_data["kernels"].toCapsule();
+    const auto& with = static_cast<const KeptLogitKernels&>(*kept);
+    if (with.kernels)
+      with.kernels->turn_into_gradient(logits, with.columns, saved[1], saved[3],
+                                       saved[2], factor);
+    else
+      turn_into_gradient(logits, saved[1], saved[3], saved[2], factor);
+    return {logits, {}, {}, {}, {}, {}};
+  }
+
+  // factor (softmax - 1 at the target). The factor goes into the exponent, so that one
+  // pass writes a chunk; of a token that is ignored it is 0.
+  static void turn_into_gradient(const Tensor& logits, const Tensor& places,
+                                 const Tensor& log_sums, const Tensor& counted,
+                                 const Tensor& factor) {
+    const Tensor sign = factor.sign(), here = places.clamp_min(0);
+    const Tensor weight = counted.to(at::kDouble).mul_(factor.mul(sign));
+    const Tensor shift = log_sums.sub(weight.log()).to(wide_type(logits)).unsqueeze(1);
+    const Tensor at_target =
+        weight.mul(places.ge(0)).to(wide_type(logits)).unsqueeze(1);
     const Tensor narrow_sign = sign.to(logits.scalar_type());
     by_chunks(logits, [&](int64_t row, int64_t rows) {
       Tensor chunk = logits.narrow(0, row, rows);
@@ -104,7 +134,6 @@ struct TokenLossFunction : torch::autograd::Function<TokenLossFunction> {
                         at_target.narrow(0, row, rows).neg());
       at::mul_out(chunk, grad, narrow_sign);
     });
-    return {logits, {}, {}, {}, {}};
   }
 };
 
@@ -114,8 +143,9 @@ TokenLoss token_loss(const Tensor& logits, const Tensor& target,
                      const PartRange& columns, const TensorPart& part,
                      Context& context) {
   COHORT_CHECK(part.size == 1 || context.calls, "a part of a vocabulary alone");
-  const auto parts = TokenLossFunction::apply(logits, target.reshape({-1}), columns,
-                                              int64_t{part.size}, context.calls);
+  const auto parts =
+      TokenLossFunction::apply(logits, target.reshape({-1}), columns,
+                               int64_t{part.size}, context.calls, context.logits);
   return {parts[0], parts[1]};
 }
 

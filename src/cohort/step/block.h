@@ -11,6 +11,7 @@
 
 #include "cohort/core/tensor.h"
 #include "cohort/step/block_call.h"
+#include "cohort/step/logit_kernels.h"
 #include "cohort/step/tensor_spec.h"
 
 namespace cohort {
@@ -78,6 +79,7 @@ struct Context {
   bool recompute = false;
   GradSink* grads = nullptr;       // null: gradients are returned
   DeviceRandom* random = nullptr;  // null: the host draws, by the fields above
+  LogitKernels* logits = nullptr;  // null: operations of LibTorch
   std::vector<Statistic>* statistics = nullptr;  // null: not kept
   BlockCalls* calls = nullptr;                   // null: there is nobody else
 };

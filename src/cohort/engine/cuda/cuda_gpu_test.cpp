@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
 
+#include <thread>
+
+#include "cohort/comm/backends.h"
 #include "cohort/engine/cuda/resident_test.h"
+#include "cohort/engine/data_parallel.h"
 #include "cohort/nn/batch_norm_function.h"
 
 namespace cohort {
@@ -45,6 +51,52 @@ TEST_F(CudaGpuTest, BatchNormBySumsGivesTheNormAndItsGradients) {
       EXPECT_LT((error.norm() / gradients[0][i].norm()).item<double>(), bound) << i;
     }
   }
+}
+
+// Half of it on the host, half on a GPU.
+struct TwoDevices : torch::nn::Module {
+  explicit TwoDevices(at::Device second) : device(second) {
+    register_module("near", near);
+    register_module("far", far);
+    int64_t i = 0;
+    for (auto& parameter : parameters())
+      parameter.data().copy_(
+          at::arange(parameter.numel(), at::kFloat).add(++i).sin().view_as(parameter));
+    far->to(second);
+  }
+  Tensor forward(const Tensor& x) { return far(near(x).relu().to(device)); }
+
+  at::Device device;
+  torch::nn::Linear near{6, 5}, far{5, 4};
+};
+
+std::vector<Tensor> trained_on(at::Device second) {
+  const auto comms = connect_threads(2, std::chrono::seconds(60));
+  std::vector<Tensor> weights;
+  const auto train = [&](int rank) {
+    TwoDevices module(second);
+    DataParallel parallel(module, *comms[rank]);
+    for (int step = 0; step < 3; ++step) {
+      const Tensor x = at::arange(12 * (rank + 1), at::kFloat).add(step).cos();
+      const Tensor loss = module.forward(x.view({-1, 6})).square().mean();
+      parallel.backward(loss, 2 * (rank + 1));
+      const c10::NoGradGuard no_grad;
+      for (auto& parameter : module.parameters())
+        parameter.sub_(parameter.grad().to(parameter.device()), 0.1);
+    }
+    for (const auto& parameter : module.parameters())
+      if (rank == 0) weights.push_back(parameter.detach().cpu());
+  };
+  std::thread other(train, 1);
+  train(0);
+  other.join();
+  return weights;
+}
+
+TEST_F(CudaGpuTest, AModuleOnTwoDevicesTrainsAsOnOne) {
+  const auto there = trained_on(at::Device(at::kCUDA, 0)), here = trained_on(at::kCPU);
+  for (size_t i = 0; i < here.size(); ++i)
+    EXPECT_TRUE(at::allclose(there[i], here[i], 1e-4, 1e-5)) << i;
 }
 
 // Steps of two slices as graphs beside kernel by kernel, and both beside the host.

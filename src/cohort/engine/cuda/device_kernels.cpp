@@ -6,6 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mix.h"
+#include "cohort/engine/cuda/device_logits.h"
 #include "cohort/engine/cuda/share_update.h"
 
 namespace cohort {
@@ -61,7 +62,9 @@ int64_t blocks_of_chunks(int64_t chunks) {
 class DeviceKernels final : public StateKernels {
  public:
   explicit DeviceKernels(std::unique_ptr<KernelLauncher> launcher)
-      : launcher_(std::move(launcher)), sums_(launcher_->load(sum_program())) {}
+      : launcher_(std::move(launcher)),
+        sums_(launcher_->load(sum_program())),
+        logits_(*launcher_) {}
 
   at::Device device() const override { return launcher_->device(); }
 
@@ -197,6 +200,8 @@ class DeviceKernels final : public StateKernels {
     launch(kTime, 1, kernels::TimeArguments{at.data_ptr<int64_t>()});
   }
 
+  LogitKernels* logits() override { return &logits_; }
+
   // Shares with the same rule and dtypes have one program.
   std::unique_ptr<ShareUpdate> make_share_update(
       const ShareUpdateOptions& options) override {
@@ -235,7 +240,8 @@ class DeviceKernels final : public StateKernels {
   }
 
   std::unique_ptr<KernelLauncher> launcher_;
-  int sums_;                            // number of the first kernel of sum_program()
+  int sums_;  // number of the first kernel of sum_program()
+  DeviceLogits logits_;
   std::map<std::string, int> updates_;  // the same of update programs
 };
 

@@ -10,6 +10,7 @@
 #include "cohort/core/testing_folder.h"
 #include "cohort/engine/cuda/device_compiler.h"
 #include "cohort/engine/cuda/device_kernels.h"
+#include "cohort/engine/cuda/device_logits.h"
 
 namespace cohort {
 namespace {
@@ -27,10 +28,11 @@ class DeviceTextTest : public testing::Test {
   std::unique_ptr<DeviceCompiler> compiler_;
 };
 
-TEST_F(DeviceTextTest, SumsCompileForEveryArchitectureFromTuringOn) {
-  for (const auto gpu : {GpuArchitecture{7, 5}, {8, 0}, {9, 0}, {10, 0}})
-    EXPECT_THAT(compiler_->compile(sum_program(), gpu), testing::StartsWith("\x7f"
-                                                                            "ELF"));
+TEST_F(DeviceTextTest, KernelsCompileForEveryArchitectureFromTuringOn) {
+  for (const auto& program : {sum_program(), logit_program()})
+    for (const auto gpu : {GpuArchitecture{7, 5}, {8, 0}, {9, 0}, {10, 0}})
+      EXPECT_THAT(compiler_->compile(program, gpu), testing::StartsWith("\x7f"
+                                                                        "ELF"));
 }
 
 TEST_F(DeviceTextTest, EveryRuleCompilesWithEveryDtype) {

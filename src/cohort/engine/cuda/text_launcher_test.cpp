@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of the kernels, compiled for the host: a grid of a few blocks, of one thread
-// each, one after another. So all but what threads of a block do to one another is
-// tested where there is no GPU.
+// The text of the kernels, compiled for the host: a grid of a few blocks, one after
+// another, of one thread or of several that meet as those of a GPU do. So what kernels
+// do is tested where there is no GPU.
 #include <c10/util/Half.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <map>
+#include <thread>
 
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/device_kernels.h"
@@ -21,14 +25,19 @@ namespace cohort::kernels {
 struct GridIndex {
   unsigned int x = 0;
 };
-static GridIndex blockIdx, gridDim;
-constexpr GridIndex threadIdx{0}, blockDim{1};
+static GridIndex blockIdx, gridDim, blockDim{1};
+static thread_local GridIndex threadIdx;
+static std::barrier<>* block_barrier = nullptr;  // null: one thread is the block
 
-inline void __syncthreads() {}
+inline void __syncthreads() {
+  if (block_barrier) block_barrier->arrive_and_wait();
+}
 inline int64_t device_time() {
   return std::chrono::steady_clock::now().time_since_epoch().count();
 }
-inline void atomicAdd(unsigned long long* to, unsigned long long x) { *to += x; }
+inline void atomicAdd(unsigned long long* to, unsigned long long x) {
+  std::atomic_ref(*to) += x;
+}
 inline float __uint_as_float(unsigned int bits) { return std::bit_cast<float>(bits); }
 inline unsigned int __float_as_uint(float x) { return std::bit_cast<unsigned int>(x); }
 inline float half_as_float(unsigned short bits) {
@@ -40,6 +49,7 @@ inline unsigned short float_as_half(float x) {
 
 }  // namespace cohort::kernels
 
+#include "cohort/engine/cuda/kernels/logits.cuh"
 #include "cohort/engine/cuda/kernels/updates.cuh"
 
 namespace cohort::kernels {
@@ -57,7 +67,9 @@ using TextKernel = void (*)(const void*);
       COHORT_KERNEL(NarrowArguments, narrow<Type>),                 \
       COHORT_KERNEL(FiniteArguments, mark_not_finite<Type>),        \
       COHORT_KERNEL(FiniteArguments, mark_chunks_not_finite<Type>), \
-      COHORT_KERNEL(ChunkArguments, square_sums<Type>)
+      COHORT_KERNEL(ChunkArguments, square_sums<Type>),             \
+      COHORT_KERNEL(LogitArguments, row_numbers<Type>),             \
+      COHORT_KERNEL(LogitArguments, turn_into_gradient<Type>)
 #define COHORT_UPDATE(Rule, Type)                                \
   COHORT_KERNEL(UpdateArguments, update<Rule, Type, Nothing>),   \
       COHORT_KERNEL(UpdateArguments, update<Rule, Type, float>), \
@@ -111,6 +123,8 @@ namespace {
 
 class TextLauncher final : public KernelLauncher {
  public:
+  explicit TextLauncher(int threads) : threads_(threads) {}
+
   at::Device device() const override { return at::kCPU; }
 
   int load(const KernelProgram& program) override {
@@ -124,11 +138,28 @@ class TextLauncher final : public KernelLauncher {
     kernels::gridDim.x = static_cast<unsigned int>(std::min<int64_t>(blocks, 3));
     for (unsigned int b = 0; b < kernels::gridDim.x; ++b) {
       kernels::blockIdx.x = b;
-      loaded_.at(static_cast<size_t>(kernel))(arguments);
+      run_block(loaded_.at(static_cast<size_t>(kernel)), arguments);
     }
   }
 
  private:
+  void run_block(kernels::TextKernel kernel, const void* arguments) const {
+    kernels::blockDim.x = static_cast<unsigned int>(threads_);
+    if (threads_ == 1) return kernel(arguments);
+    std::barrier<> barrier(threads_);
+    kernels::block_barrier = &barrier;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < threads_; ++t)
+      threads.emplace_back([&, t] {
+        kernels::threadIdx.x = static_cast<unsigned int>(t);
+        kernel(arguments);
+        barrier.arrive_and_drop();
+      });
+    for (auto& thread : threads) thread.join();
+    kernels::block_barrier = nullptr;
+  }
+
+  int threads_;
   std::vector<kernels::TextKernel> loaded_;
 };
 
@@ -138,7 +169,9 @@ std::vector<test::KernelsUnderTest> test::kernels_under_test() {
   const auto always = [] { return std::string(); };
   return {{"Loops", always, make_host_kernels},
           {"Text", always,
-           [] { return make_device_kernels(std::make_unique<TextLauncher>()); }}};
+           [] { return make_device_kernels(std::make_unique<TextLauncher>(1)); }},
+          {"Threads", always,
+           [] { return make_device_kernels(std::make_unique<TextLauncher>(37)); }}};
 }
 
 }  // namespace cohort

@@ -123,6 +123,19 @@ struct ElementArguments {
   uint64_t* sum;
 };
 
+// Rows of `stride` elements, of which the first `columns` are logits.
+struct LogitArguments {
+  void* logits;
+  int64_t rows;
+  int64_t columns;
+  int64_t stride;
+  const int64_t* places;
+  double* log_sums;
+  double* targets;      // of a forward
+  const bool* counted;  // of a backward
+  const double* factor;
+};
+
 struct TimeArguments {
   int64_t* at;
 };
