@@ -242,6 +242,15 @@ Verdict LayoutOracle::judge(const std::vector<RankState>& ranks,
     const auto count = static_cast<int64_t>(rank.parameters.size());
     for (const auto& piece : rank.pieces) {
       const StateTensor& tensor = piece.tensor;
+      if (!wanted.tensors.contains(tensor.spec.name)) {
+        note(-2, INFINITY, true, [&] {
+          return Deviation{
+              .what = text(parameter_of(tensor), ", which one rank has not,"),
+              .by = INFINITY,
+              .rank = r};
+        });
+        continue;
+      }
       const Tensor expected = at::empty_like(piece.data);
       copy_overlap(whole_of(tensor, wanted.tensors.at(tensor.spec.name)),
                    {tensor, expected});

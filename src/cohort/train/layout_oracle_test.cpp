@@ -119,6 +119,40 @@ class BrokenBlock final : public Block {
   ForgetfulCalls forgetful_;
 };
 
+// A head whose gradient is not added to that of the embedding, whose weights it has: it
+// computes with a copy of its own.
+class UntiedHead final : public Block {
+ public:
+  UntiedHead(std::unique_ptr<Block> head, Tensor tied)
+      : head_(std::move(head)), tied_(std::move(tied)) {
+    for (const auto& parameter : head_->parameters()) {
+      parameters_.push_back(parameter);
+      if (parameter.name != kTied) continue;
+      copy_ = parameter.tensor;
+      parameters_.back().tensor = tied_;
+    }
+  }
+
+  const std::string& name() const override { return head_->name(); }
+  std::span<const NamedTensor> parameters() const override { return parameters_; }
+  std::span<const NamedTensor> buffers() const override { return head_->buffers(); }
+  std::span<const ParameterCut> cuts() const override { return head_->cuts(); }
+  std::span<const std::string> fields() const override { return head_->fields(); }
+  std::vector<BlockCall> calls() const override { return head_->calls(); }
+
+  Values forward(const Values& inputs, Context& context) override {
+    copy_.set_data(tied_.detach());
+    return head_->forward(inputs, context);
+  }
+
+  static constexpr const char* kTied = "transformer.wte.weight";
+
+ private:
+  std::unique_ptr<Block> head_;
+  Tensor tied_, copy_;
+  std::vector<NamedTensor> parameters_;
+};
+
 constexpr int kOracleBlocks = 4;  // embedding, two of a transformer, head
 
 OracleOptions small_gpt(const Dataset& data, double dropout = 0) {
@@ -207,6 +241,42 @@ TEST(LayoutOracle, NamesAMaskAtTheWrongPlace) {
   EXPECT_THAT(
       found(with_bug(small_gpt(data, 0.5), 1, Bug::kWrongMask), kWholeSequences),
       HasSubstr("deviates by"));
+}
+
+TEST(LayoutOracle, NamesATiedWeightThatIsNotSummed) {
+  const Tokens data;
+  OracleOptions options = small_gpt(data);
+  options.clip = 0;  // a wrong gradient would change the norm, and so all others
+  const auto right = options.make_chain;
+  options.make_chain = [right](const TensorPart& part) {
+    Chain chain = right(part), other = right(part);
+    if (part.size > 1)
+      chain.blocks.back() = std::make_unique<UntiedHead>(
+          std::move(other.blocks.back()), chain.blocks[0]->parameters()[0].tensor);
+    return chain;
+  };
+  for (const int places : {1, 2})
+    EXPECT_THAT(found(options, {.layout = {.tp = 2, .pp = places}}),
+                HasSubstr("the gradient of transformer.wte.weight deviates"));
+}
+
+// As if a head were not tied at all.
+TEST(LayoutOracle, NamesATensorThatOneRankHasNot) {
+  const Tokens data;
+  OracleOptions options = small_gpt(data);
+  const auto right = options.make_chain;
+  options.make_chain = [right](const TensorPart& part) {
+    if (part.size == 1) return right(part);
+    return make_gpt({.vocab = kOracleVocabulary,
+                     .context = kOracleTokens,
+                     .width = 16,
+                     .depth = 2,
+                     .heads = 4,
+                     .tie = false},
+                    {.seed = 3, .tensor = part});
+  };
+  EXPECT_THAT(found(options, {.layout = {.tp = 2}}),
+              HasSubstr("lm_head.weight, which one rank has not"));
 }
 
 TEST(LayoutOracle, NamesSlicesThatAreSwapped) {
