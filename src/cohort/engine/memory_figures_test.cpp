@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 #include "cohort/core/memory.h"
 #include "cohort/engine/block_measure.h"
@@ -144,6 +146,63 @@ TEST(RecomputeMemory, IsWhatTheCheckerSays) {
     EXPECT_LT(half, 0.85 * none);
     EXPECT_LT(all, 0.85 * half);
   });
+}
+
+// Of a pipeline each place has as many slices under way as its order says.
+void compare_places(const char* order, Communicator& comm) {
+  constexpr int64_t kSlice = 64;
+  constexpr int kSlices = 8;
+  const auto rows = [](int64_t count) {
+    Batch batch = Batch::of(
+        {{"input", at::ones({count, 256})}, {"target", at::zeros({count}, at::kLong)}});
+    for (int64_t i = 0; i < count; ++i) batch.ids.push_back(i);
+    return batch;
+  };
+  Chain chain = make_mlp({.inputs = 256, .width = 256, .depth = 8}, {});
+  const auto rule = make_update_rule({.name = "sgd"});
+  auto specs = specs_of(chain);
+  set_bytes(measure_blocks(chain, rows, kSlice), kSlice, at::kFloat, specs);
+  Schedule schedule =
+      generate(specs, {.pp = comm.size()},
+               {.slices = kSlices,
+                .pipeline = parse_pipeline({.schedule = order}),
+                .optimizer_states = static_cast<int>(rule->states().size())});
+  const CheckReport report = check(schedule);
+  const Role& role = schedule.role_of(comm.rank());
+  const MemoryParts parts = report.roles[&role - schedule.roles.data()].parts;
+  MemoryCounter counter;
+  const TensorMemoryScope scope(counter);
+  Executor executor(chain, schedule, *rule, comm, {});
+  counter.reset_peak();
+  const auto fields = fields_of(chain, role);
+  const auto needed = [&](int) {
+    Batch batch = rows(kSlice);
+    std::erase_if(batch.fields, [&](const auto& field) {
+      return std::ranges::find(fields, field.first) == fields.end();
+    });
+    return batch;
+  };
+  for (int64_t step = 0; step < 2; ++step)
+    executor.run({.step = step, .rate = 1e-3, .batch = needed});
+  const auto measured = static_cast<double>(counter.peak());
+  const auto planned = static_cast<double>(parts.total());
+  std::fprintf(stderr,
+               "%s, place %d: measured %.2f MB, checker %.2f MB, %.2f of it "
+               "activations\n",
+               order, comm.rank(), measured / 1e6, planned / 1e6,
+               static_cast<double>(parts.activations) / 1e6);
+  const bool in_parts = std::string_view(order) == "zero-bubble";
+  // Of a backward in two parts all is counted until the second one, which needs less.
+  EXPECT_GT(planned / measured, 0.97) << order << " place " << comm.rank();
+  EXPECT_LT(planned / measured, in_parts ? 1.2 : 1.03)
+      << order << " place " << comm.rank();
+  comm.barrier().wait();
+}
+
+TEST(PipelineMemory, OfEachPlaceIsWhatTheCheckerSays) {
+  for (const char* order : {"gpipe", "1f1b", "interleaved", "zero-bubble"})
+    test::run_ranks({.backend = "local", .size = 4},
+                    [&](Communicator& comm) { compare_places(order, comm); });
 }
 
 // A CNN whose one large block makes every piece of memory that blocks take turns in as
