@@ -82,9 +82,15 @@ class DataParallel::Impl {
     return backward_.parameters()[index].tensor.mutable_grad();
   }
 
+  bool is_on_host(size_t index) const {
+    return backward_.parameters()[index].tensor.is_cpu();
+  }
+
   // Autograd hands over a fresh gradient without a copy; it moves into the bucket
-  // once, and later parts of the step are added to it there.
+  // once, and later parts of the step are added to it there. One on a device stays
+  // there until the backward has ended.
   void on_gradient(size_t index) {
+    if (!is_on_host(index)) return;
     const c10::NoGradGuard no_grad;
     Slot& slot = slots_[index];
     if (gradient(index).data_ptr() != slot.home.data_ptr()) {
@@ -97,15 +103,23 @@ class DataParallel::Impl {
   double exchange() {
     const c10::NoGradGuard no_grad;
     for (size_t i = 0; i < slots_.size(); ++i)
-      if (!backward_.has_gradient(i)) slots_[i].home.zero_();
+      if (!backward_.has_gradient(i))
+        slots_[i].home.zero_();
+      else if (!is_on_host(i))
+        slots_[i].home.copy_(gradient(i));
     reducer_->end();
     const auto totals = backward_.end_step();
     reducer_->finish_all();
     for (auto& flat : flats_) flat.mul_(1.0 / totals.count);
     for (size_t i = 0; i < slots_.size(); ++i)
-      gradient(i) = totals.used[i] ? slots_[i].home : Tensor();
+      gradient(i) = totals.used[i] ? where_parameter_is(i) : Tensor();
     unused_ = totals.unused;
     return totals.mean;
+  }
+
+  Tensor where_parameter_is(size_t index) {
+    if (is_on_host(index)) return slots_[index].home;
+    return slots_[index].home.to(backward_.parameters()[index].tensor.device());
   }
 
   Communicator& comm_;

@@ -38,6 +38,9 @@ struct DataParallelOptions {
 // A parameter that got no gradient on some ranks counts as zero there; one that got
 // none on any rank keeps an undefined gradient and is named by unused().
 //
+// Parameters may be on several devices, as where a module is too large for one; they
+// are summed through the host's memory, those of devices once the backward has ended.
+//
 // Failure: CommError as in Communicator; ConfigError if the ranks' models differ.
 // Use it from one thread; module and communicator must outlive it.
 class DataParallel {

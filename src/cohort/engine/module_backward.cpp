@@ -23,9 +23,10 @@ uint64_t hash_of(const std::vector<NamedTensor>& parameters) {
   return hasher.digest();
 }
 
-void take_from_first(Tensor tensor, Communicator& comm) {
-  tensor = tensor.detach();
-  comm.broadcast(tensor, 0).wait();
+void take_from_first(const Tensor& tensor, Communicator& comm) {
+  Tensor here = tensor.detach().cpu();
+  comm.broadcast(here, 0).wait();
+  if (!tensor.is_cpu()) tensor.detach().copy_(here);
 }
 
 }  // namespace
@@ -33,7 +34,9 @@ void take_from_first(Tensor tensor, Communicator& comm) {
 // Tells the wrapper that autograd has put a gradient into parameter.grad().
 struct ModuleBackward::Hook final : torch::autograd::PostAccumulateGradHook {
   Hook(ModuleBackward& owner, size_t index) : owner(owner), index(index) {}
+  // Autograd has a thread for each device.
   void operator()(const Tensor&) override {
+    const std::lock_guard lock(owner.arrives_);
     owner.has_gradient_[index] = true;
     owner.on_gradient_(index);
   }

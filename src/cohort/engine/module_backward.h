@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,7 @@ class ModuleBackward {
   std::string who_;
   std::function<void(size_t)> on_gradient_;
   std::vector<NamedTensor> parameters_;
+  std::mutex arrives_;              // a gradient, of some device
   std::vector<bool> has_gradient_;  // in this step, on this rank
   bool in_step_ = false;
   double sum_ = 0;

@@ -40,6 +40,10 @@ Chain chain_of(const std::vector<NamedTensor>& parameters) {
       throw ConfigError(text("[engine] Sharded: ", parameter.name, " is ",
                              c10::toString(parameter.tensor.scalar_type()),
                              "; legal: float32"));
+    if (!parameter.tensor.is_cpu())
+      throw ConfigError(text("[engine] Sharded: ", parameter.name, " is on ",
+                             parameter.tensor.device().str(),
+                             "; legal: the host (DataParallel takes any device)"));
     chain.blocks.push_back(std::make_unique<ParameterBlock>(parameter));
   }
   return chain;
