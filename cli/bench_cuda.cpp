@@ -12,6 +12,7 @@
 #include "cli/bench_foretell.h"
 #include "cli/bench_parts.h"
 #include "cli/cuda_variant.h"
+#include "cli/kernel_times.h"
 #include "cli/rank_gpu.h"
 #include "cohort/comm/local_store.h"
 #include "cohort/comm/world.h"
@@ -24,12 +25,14 @@ namespace cohort::cli {
 namespace {
 
 constexpr int kCudaRounds = 3;  // the variants take turns
+constexpr int kWatchedSteps = 5;
 
 struct CudaRow {
   int64_t batch = 0;
   double step_s = 0, host_s = 0, uncaptured_s = 0, uncaptured_host_s = 0, first_s = 0;
   double loss = 0;
   int64_t peak_bytes = 0, planned_bytes = 0;
+  std::vector<KernelTime> kernels;  // of kWatchedSteps
 };
 
 CudaRow measure(const CudaCase& bench, const BenchTrainArgs& args) {
@@ -51,6 +54,8 @@ CudaRow measure(const CudaCase& bench, const BenchTrainArgs& args) {
   row.uncaptured_host_s = uncaptured.host_s();
   row.first_s = captured.first_s();
   row.loss = captured.loss();
+  if (args.kernels)
+    row.kernels = kernel_times(at::kCUDA, [&] { captured.run(kWatchedSteps); });
   return row;
 }
 
@@ -98,6 +103,27 @@ std::string cuda_text_row(const CudaRow& row, const CudaCase& bench,
               "), ", format_duration(row.first_s));
 }
 
+// A line for each kernel, as long as any takes a thousandth of the step.
+void print_kernels(const CudaRow& row, const CudaCase& bench, bool json) {
+  for (const auto& kernel : row.kernels) {
+    const double seconds = kernel.seconds / kWatchedSteps;
+    const double launches = static_cast<double>(kernel.launches) / kWatchedSteps;
+    if (seconds < 1e-3 * row.step_s) break;
+    if (json)
+      std::puts(JsonObject()
+                    .add("case", bench.name)
+                    .add("kernel", kernel.name)
+                    .add("ms", 1e3 * seconds)
+                    .add("launches", launches)
+                    .add("share", seconds / row.step_s)
+                    .text()
+                    .c_str());
+    else
+      std::printf("  %7.3f ms %5.1f %% %6.0f x  %s\n", 1e3 * seconds,
+                  100 * seconds / row.step_s, launches, kernel.name.c_str());
+  }
+}
+
 // One rank, in this process.
 void bench_one_gpu(const CudaCase& bench, const BenchTrainArgs& args) {
   require_cuda("bench");
@@ -105,6 +131,7 @@ void bench_one_gpu(const CudaCase& bench, const BenchTrainArgs& args) {
   const CudaRow row = measure(bench, args);
   const auto format = args.json ? &cuda_json_row : &cuda_text_row;
   std::puts(format(row, bench, args).c_str());
+  print_kernels(row, bench, args.json);
   if (!args.costs_out.empty()) write_cuda_costs(bench, args);
 }
 
@@ -116,6 +143,10 @@ void check_bench_cuda(const BenchTrainArgs& args, bool alone) {
     throw ConfigError(
         "[bench] --costs-out measures one GPU; legal: without --costs, --layout, and "
         "-n 1");
+  if (args.kernels && (!alone || !args.costs.empty()))
+    throw ConfigError(
+        "[bench] --kernels watches one GPU; legal: without --costs, --layout, and -n "
+        "1");
   if (!args.links.empty() && args.costs.empty())
     throw ConfigError("[bench] --links goes with --costs F.csv");
 }

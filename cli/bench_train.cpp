@@ -279,10 +279,10 @@ int run_bench_train(const BenchTrainArgs& args) {
   if (args.device != "cpu")
     throw ConfigError(text("[bench] --device ", args.device, "; legal: cpu, cuda"));
   if (args.precision != "float32" || args.batch != 0 || !args.costs_out.empty() ||
-      !args.costs.empty() || !args.links.empty())
+      !args.costs.empty() || !args.links.empty() || args.kernels)
     throw ConfigError(
-        "[bench] --precision, --batch, --costs, --costs-out and --links go with "
-        "--device cuda");
+        "[bench] --precision, --batch, --costs, --costs-out, --links and --kernels go "
+        "with --device cuda");
   const Case& bench = find_case(kCases, args.name, "");
   LaunchOptions options;
   options.ranks = parse_ranks(args.ranks.empty() ? "2" : args.ranks);

@@ -18,6 +18,7 @@ struct BenchTrainArgs {
   int64_t batch = 0;                  // with cuda, of a rank; 0: the case's own
   std::string costs_out;              // with cuda: a CSV table to write
   std::string costs, links;           // with cuda: foretell from these, run nothing
+  bool kernels = false;               // with cuda: where the time of a step goes
   bool json = false;
 };
 
@@ -27,6 +28,7 @@ inline constexpr const char* kBenchTrainHelp =
     "  cohort bench train fashion -n 2 --json\n"
     "  cohort bench train resnet50 --device cuda --precision bf16\n"
     "  cohort bench train resnet50 --device cuda -n 1,2,4 --backend nccl\n"
+    "  cohort bench train gpt --device cuda --precision bf16 --kernels\n"
     "  cohort bench train resnet50 --device cuda --costs-out costs.csv\n"
     "  cohort bench train resnet50 --device cuda --costs costs.csv \\\n"
     "      --links nvlink4-ndr -n 8,64 --layout shard=3\n";

@@ -169,6 +169,8 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
       ->check(CLI::PositiveNumber);
   steps->add_option("--costs-out", train.costs_out, "On a GPU: write a table of costs");
   steps->add_option("--costs", train.costs, "On GPUs: foretell from it, run nothing");
+  steps->add_flag("--kernels", train.kernels,
+                  "On a GPU: where the time of a step goes");
   steps->add_option("--links", train.links, "With --costs: as in step");
   steps->add_option("--backend", train.backend, "As in train")->capture_default_str();
   steps->add_option("--layout", train.layout, "As in train: shard=3");
