@@ -2,9 +2,11 @@
 #include "cli/sample_command.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <ostream>
@@ -15,6 +17,7 @@
 #include "cohort/core/json.h"
 #include "cohort/engine/block_runner.h"
 #include "cohort/nn/logits_block.h"
+#include "cohort/train/compute_threads.h"
 #include "recipes/saved_model.h"
 #include "recipes/text_data.h"
 
@@ -77,7 +80,20 @@ std::string tokenizer_file(const Config& config, const std::string& checkpoint) 
                              "; legal: that of the run's checkpoint.dir, put there"));
 }
 
-// Of the token behind the last of the batch.
+// As a run does: a small model is slower on many threads.
+void choose_threads(const Config& config, const Chain& chain, int64_t context) {
+  const auto asked = static_cast<int>(config.get_int("threads"));
+  const char* const given = std::getenv("OMP_NUM_THREADS");
+  if (asked > 0) return at::set_num_threads(asked);
+  if (given && *given) return;
+  double weights = 0;
+  for (const auto& spec : chain.parameter_specs())
+    weights += static_cast<double>(spec.numel());
+  const double flops = 2 * weights * static_cast<double>(context);
+  at::set_num_threads(compute_threads(flops, at::get_num_threads()));
+}
+
+// For the token behind the last of the batch.
 Tensor logits_for(const Chain& chain, Block& last, const Batch& batch) {
   Context context{.phase = Phase::kEvaluate};
   Values values;
@@ -118,8 +134,9 @@ int run_sample(const SampleArgs& args, std::ostream& out) {
     if (!args.json) out << shown.add(more) << std::flush;
   };
   write(args.prompt);
-  const double seconds =
-      write_on(chain, model.recipe->context(model.config), text, write);
+  const int64_t context = model.recipe->context(model.config);
+  choose_threads(model.config, chain, context);
+  const double seconds = write_on(chain, context, text, write);
   if (args.json)
     out << JsonObject()
                .add("checkpoint", saved.path())
