@@ -15,6 +15,7 @@
 #include "cohort/core/json.h"
 #include "cohort/core/parse.h"
 #include "cohort/core/table.h"
+#include "recipes/saved_model.h"
 
 namespace cohort::cli {
 namespace {
@@ -125,6 +126,7 @@ int show(const CheckpointArgs& args, std::ostream& out) {
                .add("epoch", run.epoch)
                .add("sample", run.sample)
                .add("seed", run.seed)
+               .add("recipe", recipe_name_of(run))
                .add("layout", run.layout)
                .add("world", run.world)
                .add("program", manifest.program)
@@ -140,6 +142,7 @@ int show(const CheckpointArgs& args, std::ostream& out) {
     show_tensors(manifest, true, out);
     return kDone;
   }
+  const std::string recipe = recipe_name_of(run);
   std::string states;
   for (const auto& [name, bytes] : run.state)
     states += text(states.empty() ? "" : ", ", name);
@@ -150,6 +153,7 @@ int show(const CheckpointArgs& args, std::ostream& out) {
        {"position",
         text("step ", run.step, ", epoch ", run.epoch, ", sample ", run.sample)},
        {"seed", std::to_string(run.seed)},
+       {"recipe", recipe.empty() ? "-" : recipe},
        {"layout",
         text(run.layout.empty() ? "-" : run.layout, " on ", run.world, " ranks")},
        {"metrics", run.metrics.empty() ? "-" : metrics_text(run)},

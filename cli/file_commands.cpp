@@ -111,12 +111,35 @@ void add_data(CLI::App& app, DataArgs& args, Command& command) {
   for (auto* action : {make, info}) action->footer(kDataHelp);
 }
 
+void add_sample(CLI::App& app, SampleArgs& args, Command& command) {
+  auto* sub = app.add_subcommand(
+      "sample", "Continue a text by the language model of a checkpoint");
+  sub->add_option("CHECKPOINT", args.path, "A checkpoint, or a folder of them")
+      ->required();
+  sub->add_option("TEXT", args.prompt, "What is continued; may be empty")->required();
+  sub->add_option("--tokens", args.tokens, "At most so many (100)");
+  sub->add_option("--temperature", args.temperature,
+                  "Above 1 bolder, below more careful; 0: the likeliest token (0.8)");
+  sub->add_option("--top-k", args.top_k, "Draw among so many of the likeliest; 0: all");
+  sub->add_option("--top-p", args.top_p,
+                  "Draw among the likeliest that have this probability together (1)");
+  sub->add_option("--seed", args.seed, "Another one gives another text");
+  sub->add_option("--recipe", args.recipe, "Of a checkpoint that does not say it");
+  sub->add_option("--set", args.set, "key=value; may be repeated")
+      ->allow_extra_args(false);
+  sub->add_option("--config", args.config, "YAML file of keys");
+  sub->add_flag("--json", args.json, "One JSON object");
+  sub->footer(kSampleHelp);
+  sub->callback([&] { command = [&] { return run_sample(args, std::cout); }; });
+}
+
 }  // namespace
 
 void add_file_commands(CLI::App& app, FileArgs& args, Command& command) {
   add_checkpoint(app, args.checkpoint, command);
   add_history(app, args.history, command);
   add_data(app, args.data, command);
+  add_sample(app, args.sample, command);
 }
 
 }  // namespace cohort::cli

@@ -5,6 +5,7 @@
 #include "cli/data_command.h"
 #include "cli/flags.h"
 #include "cli/history_command.h"
+#include "cli/sample_command.h"
 
 namespace cohort::cli {
 
@@ -13,6 +14,7 @@ struct FileArgs {
   CheckpointArgs checkpoint;
   HistoryArgs history;
   DataArgs data;
+  SampleArgs sample;
 };
 
 // Borrows `args` and `command`: one of those commands, if it is given, is put there.

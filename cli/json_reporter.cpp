@@ -73,6 +73,15 @@ void JsonReporter::valid(const ValidEvent& event) {
   print(line);
 }
 
+void JsonReporter::continuation(const ContinuationEvent& event) {
+  print(JsonObject()
+            .add("event", "sample")
+            .add("step", event.step)
+            .add("prompt", event.prompt)
+            .add("text", event.text)
+            .add("tokens", event.tokens));
+}
+
 void JsonReporter::checkpoint(const CheckpointEvent& event) {
   print(JsonObject()
             .add("event", "checkpoint")

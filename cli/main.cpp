@@ -74,6 +74,9 @@ void add_train(CLI::App& app, TrainArgs& args, Command& command) {
   sub->add_option("--save-final", args.save_final, "Weights at the end (safetensors)");
   sub->add_option("--sample-log", args.sample_log,
                   "One line \"epoch step rank sample\" for every sample");
+  sub->add_option("--sample", args.sample,
+                  "Text that a language model continues, after each validation and at "
+                  "the end");
   sub->add_flag("--watch", args.watch, "Serve a live page");
   sub->add_option("--profile", args.profile, "A..B: steps to trace");
   sub->footer(train_help);

@@ -82,5 +82,21 @@ TEST(Reporters, OfALanguageModelTellPerplexityAndTokens) {
       "first step after 3.00 s, peak memory 7 B a rank, weights 00\n");
 }
 
+TEST(Reporters, TellWhatALanguageModelWrites) {
+  const ContinuationEvent event{
+      .step = 7, .prompt = "In the", .text = " \x01\"end\"\n\xff", .tokens = 9};
+  const auto lines = [&](Reporter& reporter) {
+    testing::internal::CaptureStdout();
+    reporter.continuation(event);
+    return testing::internal::GetCapturedStdout();
+  };
+  JsonReporter json(1, "", nullptr);
+  EXPECT_EQ(lines(json), R"({"event":"sample","step":7,"prompt":"In the",)"
+                         R"("text":" \u0001\"end\"\n\ufffd","tokens":9})"
+                         "\n");
+  TextReporter plain({.recipe = "r", .quiet = true});
+  EXPECT_EQ(lines(plain), "sample after step 7:\nIn the ?\"end\"\n\xef\xbf\xbd\n");
+}
+
 }  // namespace
 }  // namespace cohort::cli

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cli/shown_text.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/version.h"
@@ -141,6 +142,12 @@ void TextReporter::valid(const ValidEvent& event) {
   print_result(text("epoch ", event.epoch, ": validation loss ",
                     format_fixed(event.loss, 4),
                     metrics_text(event.accuracy, event.perplexity)));
+}
+
+void TextReporter::continuation(const ContinuationEvent& event) {
+  clear_line();
+  print_result(text("sample after step ", event.step, ":\n",
+                    shown_text(event.prompt + event.text)));
 }
 
 void TextReporter::checkpoint(const CheckpointEvent& event) {

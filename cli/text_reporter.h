@@ -31,6 +31,7 @@ class TextReporter final : public Reporter {
   void recovered(const RecoveredEvent& event) override;
   void step(const StepEvent& event) override;
   void valid(const ValidEvent& event) override;
+  void continuation(const ContinuationEvent& event) override;
   void checkpoint(const CheckpointEvent& event) override;
   void checkpoint_failed(const CheckpointFailedEvent& event) override;
   void note(const std::string& line) override;

@@ -264,6 +264,7 @@ TrainPlan make_plan(const TrainArgs& args) {
   plan.counts_threads = counts_threads(args, plan.config);
   find_backend(args.backend, World{});
   refuse_what_is_not_there(args, plan.config);
+  if (args.sample) require_continuation("[train] --sample", recipe, plan.config);
   require_replaceable("--save-initial", args.save_initial);
   require_replaceable("--save-final", args.save_final);
   require_writable("--sample-log", args.sample_log);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct TrainArgs {
   bool json = false;
   bool quiet = false;
   std::string save_initial, save_final, sample_log;
+  std::optional<std::string> sample;  // a text to be continued
   bool watch = false;
   std::string profile;
 };

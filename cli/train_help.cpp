@@ -37,6 +37,7 @@ Examples:
   cohort train fashion-mnist -n 2 --config run.yaml --out runs/first
   cohort train fashion-mnist -n 2 --set checkpoint.dir=runs/a --set checkpoint.every_steps=100
   cohort train fashion-mnist -n 4 --set checkpoint.dir=runs/a --resume
+  cohort train gpt-tiny -n 2 --sample "In the beginning" --set sample.tokens=200
   cohort train mlp -n 4 --nnodes 2 --rdzv node0:29400 --rdzv-token ~/.rdzv    on each node
   torchrun --nproc-per-node 2 --no-python cohort train fashion-mnist
 

@@ -34,6 +34,8 @@
 #include "cohort/train/compute_threads.h"
 #include "cohort/train/rank_loop.h"
 #include "cohort/train/spare_gpu.h"
+#include "recipes/saved_model.h"
+#include "recipes/text_data.h"
 
 namespace cohort::cli {
 namespace {
@@ -95,7 +97,8 @@ KeeperOptions keeper_options(const TrainPlan& plan) {
           .resume = plan.args.resume,
           .async = config.get_bool("checkpoint.async"),
           .snapshot_every = config.get_int("snapshot.every_steps"),
-          .memory = memory.empty() ? 0 : parse_bytes(memory, "checkpoint.memory")};
+          .memory = memory.empty() ? 0 : parse_bytes(memory, "checkpoint.memory"),
+          .model = model_states(*plan.recipe, config)};
 }
 
 // A spare knows of no world yet: it is prepared for the one the run began with.
@@ -250,6 +253,7 @@ class RankRun final : public RankHost {
     chain_ = make_chain(/*part=*/0);
     if (!data_.train) data_ = loading_->finish(node);
     options_.augment = data_.augment;
+    take_text_to_continue();
     count_blocks();
     return std::make_unique<Trainer>(chain_, *data_.train, data_.valid.get(), options_,
                                      stop_signal);
@@ -296,6 +300,13 @@ class RankRun final : public RankHost {
     const std::string weights = plan_.config.get_string("model.weights");
     if (!weights.empty()) load_weights(weights, chain);
     return chain;
+  }
+
+  void take_text_to_continue() {
+    if (!plan_.args.sample) return;
+    tokenizer_ = data_.tokenizer();
+    options_.tokenizer = tokenizer_.get();
+    options_.continuation = continuation_options(plan_.config, *plan_.args.sample);
   }
 
   TensorPart part_of_rank(int part) const {
@@ -369,6 +380,7 @@ class RankRun final : public RankHost {
   std::unique_ptr<DataLoading> loading_;
   Chain chain_;
   DataSets data_;
+  std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Reporter> reporter_;
 };
 

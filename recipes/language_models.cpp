@@ -11,9 +11,12 @@
 namespace cohort {
 namespace {
 
-Keys model_keys() {
+enum class Task { kContinue, kFillIn };
+
+Keys model_keys(Task task) {
   Keys keys = common_keys();
   add_text_keys(keys);
+  if (task == Task::kContinue) add_continuation_keys(keys);
   keys.add_int("model.heads", 0, "of attention; 0: the recipe's own", {.lowest = 0})
       .add_int("model.context", 0, "tokens of a sample; 0: the recipe's own",
                {.lowest = 0, .highest = 1 << 20});
@@ -113,14 +116,24 @@ BertOptions bert_model(const Config& config, bool tiny) {
 
 }  // namespace
 
+std::string TextRecipe::why_no_continuation(const Config& config) const {
+  if (task(config).masked) return "fills in masked tokens, and continues no text";
+  const std::string& kind = config.get_string("data.tokenizer");
+  if (kind == "none") return "with data.tokenizer=none knows tokens, and no text";
+  if (kind == "bpe" && config.get_bool("data.synthetic"))
+    return "with data.tokenizer=bpe and data.synthetic=true has no text to learn from";
+  return "";
+}
+
 std::string_view GptRecipe::help() const {
   return tiny_ ? "a GPT-2 of 6 blocks, 128 wide, on text (128 bytes a sample)"
                : "GPT-2 of 124M parameters and more, on text or files of tokens";
 }
 
 Config GptRecipe::defaults() const {
-  if (tiny_) return language_config(name(), model_keys(), tiny_defaults(kGptNoDecay));
-  Keys keys = model_keys();
+  Keys keys = model_keys(Task::kContinue);
+  if (tiny_)
+    return language_config(name(), std::move(keys), tiny_defaults(kGptNoDecay));
   keys.add_choice("model.size", "124M", gpt_sizes(), "parameters");
   Config config =
       language_config(name(), std::move(keys), {"10", "64", "0.0006", kGptNoDecay});
@@ -141,7 +154,8 @@ std::string_view LlamaTinyRecipe::help() const {
 }
 
 Config LlamaTinyRecipe::defaults() const {
-  return language_config(name(), model_keys(), tiny_defaults(kLlamaNoDecay));
+  return language_config(name(), model_keys(Task::kContinue),
+                         tiny_defaults(kLlamaNoDecay));
 }
 
 Chain LlamaTinyRecipe::make_chain(const Config& config, const TensorPart& part) const {
@@ -158,9 +172,11 @@ std::string_view BertRecipe::help() const {
 }
 
 Config BertRecipe::defaults() const {
-  if (tiny_) return language_config(name(), model_keys(), tiny_defaults(kBertNoDecay));
+  Keys keys = model_keys(Task::kFillIn);
+  if (tiny_)
+    return language_config(name(), std::move(keys), tiny_defaults(kBertNoDecay));
   Config config =
-      language_config(name(), model_keys(), {"10", "64", "0.0001", kBertNoDecay});
+      language_config(name(), std::move(keys), {"10", "64", "0.0001", kBertNoDecay});
   config.set("data.tokenizer", "bpe", "recipe bert");
   return config;
 }

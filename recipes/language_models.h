@@ -14,6 +14,8 @@ class TextRecipe : public Recipe {
   std::unique_ptr<DataLoading> load(const Config& config, bool reader) const final {
     return load_text(config, task(config), reader);
   }
+  int64_t context(const Config& config) const final { return task(config).context; }
+  std::string why_no_continuation(const Config& config) const final;
 
  protected:
   virtual TextTask task(const Config& config) const = 0;

@@ -31,6 +31,18 @@ void require_whole_layers(const Recipe& recipe, const TensorPart& part) {
                            recipe.name(), " cannot be cut; legal: tp=1"));
 }
 
+void require_continuation(std::string_view who, const Recipe& recipe,
+                          const Config& config) {
+  const std::string why = recipe.why_no_continuation(config);
+  if (why.empty()) return;
+  std::string legal;
+  for (const Recipe* other : all_recipes())
+    if (other->why_no_continuation(other->defaults()).empty())
+      legal += (legal.empty() ? "" : ", ") + std::string(other->name());
+  throw ConfigError(
+      text(who, ": ", recipe.name(), " ", why, "; legal: ", legal, ", on text"));
+}
+
 const Recipe& find_recipe(std::string_view name) {
   std::vector<std::string> legal;
   std::string list;

@@ -20,7 +20,6 @@ namespace {
 constexpr int64_t kMostTokens = 65'536;  // of a vocabulary: tokens have 16 bits
 constexpr int64_t kBpeVocabulary = 4'096;
 constexpr int64_t kGpt2Vocabulary = 50'257;  // of ready tokens
-constexpr const char* kSavedTokenizer = "tokenizer.model";
 
 Tensor bytes_of(const std::string& text) {
   Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
@@ -62,6 +61,11 @@ SplitPassages open_passages(const TokenSets& files,
           map_passages(files.name + " validation", files.valid, form)};
 }
 
+std::function<std::unique_ptr<Tokenizer>()> tokenizer_of(const Config& config,
+                                                         const std::string& model) {
+  return [=] { return open_tokenizer(config, model); };
+}
+
 class SyntheticText final : public DataLoading {
  public:
   SyntheticText(const Config& config, const TextTask& task)
@@ -75,6 +79,7 @@ class SyntheticText final : public DataLoading {
                             .vocabulary = vocabulary_of(token_options(config_)).size,
                             .seed = static_cast<uint64_t>(config_.get_int("seed"))}),
         samples);
+    sets.tokenizer = tokenizer_of(config_, /*model=*/"");
     return with_masks(std::move(sets), config_, task_);
   }
 
@@ -106,6 +111,7 @@ class TextLoading final : public DataLoading {
     DataSets sets;
     sets.train = make_token_dataset(std::move(passages.train), samples);
     sets.valid = make_token_dataset(std::move(passages.valid), samples);
+    sets.tokenizer = tokenizer_of(config_, files.tokenizer);
     return with_masks(std::move(sets), config_, task_);
   }
 
@@ -140,6 +146,42 @@ void add_text_keys(Keys& keys) {
       .add_bool("data.pack", false,
                 "documents of a sample do not see one another, and no target lies "
                 "across a border");
+}
+
+void add_continuation_keys(Keys& keys) {
+  const ContinuationOptions usual;
+  keys.add_int("sample.tokens", usual.tokens, "most tokens that --sample writes",
+               {.lowest = 1, .highest = 1'000'000})
+      .add_float("sample.temperature", 0.8,
+                 "above 1: bolder, below: more careful; 0: the likeliest token, always",
+                 {.lowest = 0, .highest = 1e6})
+      .add_int("sample.top_k", 0, "draw among so many of the likeliest; 0: all",
+               {.lowest = 0})
+      .add_float("sample.top_p", 1,
+                 "draw among the likeliest that have this probability together",
+                 {.lowest = 0, .highest = 1});
+}
+
+ContinuationOptions continuation_options(const Config& config,
+                                         const std::string& prompt) {
+  return {.prompt = prompt,
+          .tokens = config.get_int("sample.tokens"),
+          .choice = {.temperature = config.get_float("sample.temperature"),
+                     .top_k = config.get_int("sample.top_k"),
+                     .top_p = config.get_float("sample.top_p"),
+                     .seed = static_cast<uint64_t>(config.get_int("seed"))}};
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer(const Config& config,
+                                          const std::string& model) {
+  const TokenSetOptions options = token_options(config);
+  if (options.tokenizer == TokenizerKind::kByte) return make_byte_tokenizer();
+  if (options.tokenizer == TokenizerKind::kBpe && !model.empty())
+    return make_bpe_tokenizer(read_file(model), model);
+  throw ConfigError(
+      text("[recipes] data.tokenizer=", config.get_string("data.tokenizer"),
+           ": there is no way from text to tokens; legal: byte, or bpe "
+           "with a tokenizer that was learned from a text"));
 }
 
 TokenSetOptions token_options(const Config& config) {

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "cohort/data/token_sets.h"
+#include "cohort/nn/continuation.h"
 #include "recipes/recipe.h"
 
 namespace cohort {
@@ -21,6 +23,19 @@ void add_text_keys(Keys& keys);
 
 // What they say. ConfigError for a vocabulary that the tokenizer cannot have.
 TokenSetOptions token_options(const Config& config);
+
+// sample.*: how a model continues a text.
+void add_continuation_keys(Keys& keys);
+ContinuationOptions continuation_options(const Config& config,
+                                         const std::string& prompt);
+
+// How the model of a config reads and writes text. `model`: SentencePiece's file, for
+// data.tokenizer=bpe. ConfigError where there is no text, DataError of the file.
+std::unique_ptr<Tokenizer> open_tokenizer(const Config& config,
+                                          const std::string& model);
+
+// The name it has beside checkpoints.
+inline constexpr const char* kSavedTokenizer = "tokenizer.model";
 
 // Tokens that a model must know; with the mask, if its task is to fill in.
 int64_t vocabulary_size(const Config& config, bool masked);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Language models on text and token files, through the program."""
+import json
 import math
 import os
 import unittest
@@ -89,6 +90,61 @@ class TextTest(train_run.TrainTest):
         self.assertEqual([step["step"] for step in run.of("step")], [3])
         run = self.run_recipe("gpt-tiny", "--resume", **{**keys, "data__vocab": 301})
         self.assertEqual(run.code, 5, run.err)
+
+    def test_a_model_continues_a_text_on_any_layout(self):
+        self.write_text()
+        texts = {}
+        for ranks, layout in ((1, "dp=1"), (2, "dp=2,shard=3"), (2, "pp=2"), (2, "tp=2")):
+            run = self.run_recipe("gpt-tiny", "--exact", "--layout", layout, "--sample", "a line",
+                                  ranks=ranks, epochs=2, sample__tokens=16)
+            self.assertEqual(run.code, 0, run.err)
+            said = run.of("sample")
+            self.assertEqual([event["step"] for event in said],
+                             [run.done["steps"] // 2, run.done["steps"]])
+            for event in said:
+                self.assertEqual(event["prompt"], "a line")
+                self.assertLessEqual(event["tokens"], 16)  # fewer where its document ends
+            texts[layout] = [event["text"] for event in said]
+        for layout, text in texts.items():
+            self.assertEqual(text, texts["dp=1"], layout)
+
+    def test_a_checkpoint_is_asked_for_a_text(self):
+        self.write_text()
+        for recipe, keys in (("gpt-tiny", {}), ("llama-tiny", {"data__pack": "true"}),
+                             ("gpt-tiny", {"data__tokenizer": "bpe", "data__vocab": 300})):
+            with self.subTest(recipe, **keys):
+                saved = self.scratch / f"{recipe}{len(keys)}"
+                run = self.run_recipe(recipe, "--sample", "b line", "--layout", "pp=2", ranks=2,
+                                      epochs=2, checkpoint__dir=saved, sample__tokens=16, seed=9,
+                                      **keys)
+                self.assertEqual(run.code, 0, run.err)
+                asked = train_run.cohort("sample", saved, "b line", "--tokens", 16, "--json")
+                self.assertEqual(asked.code, 0, asked.err)
+                told = json.loads(asked.out)
+                self.assertEqual(told["text"], run.of("sample")[-1]["text"])
+                self.assertEqual((told["recipe"], told["step"], told["seed"]),
+                                 (recipe, run.done["steps"], 9))
+                plain = train_run.cohort("sample", saved, "b line", "--tokens", 16,
+                                         "--temperature", 0)
+                self.assertEqual(plain.code, 0, plain.err)
+                self.assertTrue(plain.out.startswith("b line"), plain.out)
+
+    def test_what_continues_no_text_is_refused_before_any_rank_starts(self):
+        self.write_text()
+        for code, recipe, keys, words in (
+                (2, "bert-tiny", {}, "bert-tiny fills in masked tokens"),
+                (2, "mlp", {}, "mlp is no language model"),
+                (2, "gpt-tiny", {"sample.temperature": -1}, "sample.temperature"),
+                (2, "gpt-tiny", {"data.tokenizer": "none"}, "data.tokenizer=none")):
+            run = train_run.cohort(
+                "train", recipe, "-n", 2, "--json", "--sample", "a",
+                *train_run.assignments({"data.dir": self.folder, **keys}))
+            self.assertEqual((run.code, run.out), (code, ""), run.err)
+            self.assertEqual(run.err.count("\n"), 1, run.err)
+            self.assertIn(words, run.err)
+        run = train_run.cohort("sample", self.folder, "a")
+        self.assertEqual((run.code, run.out), (5, ""), run.err)
+        self.assertIn("is no checkpoint", run.err)
 
     def test_made_up_token_files_are_read(self):
         made = train_run.cohort("data", "make", "tokens", self.folder, "--count", 2000,

@@ -21,7 +21,7 @@ constexpr int64_t kVocab = 19, kContext = 8;
 
 struct Model {
   std::string name;
-  std::function<Chain(ModelEnd)> make;
+  std::function<Chain()> make;
 };
 
 void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
@@ -37,8 +37,8 @@ double furthest(const Tensor& a, const Tensor& b) {
 
 class LanguageWeights : public testing::TestWithParam<Model> {
  protected:
-  Chain loaded(ModelEnd end) const {
-    Chain chain = GetParam().make(end);
+  Chain loaded() const {
+    Chain chain = GetParam().make();
     load_weights(golden_file(GetParam().name), chain);
     return chain;
   }
@@ -51,12 +51,12 @@ class LanguageWeights : public testing::TestWithParam<Model> {
 };
 
 TEST_P(LanguageWeights, GiveTheLogitsOfHuggingFace) {
-  const Tensor logits = test::values_of(loaded(ModelEnd::kLogits), text())[0];
+  const Tensor logits = test::logits_of(loaded(), text());
   EXPECT_LT(furthest(logits, golden("logits")), 1e-4);
 }
 
 TEST_P(LanguageWeights, GiveTheLossAndAllGradientsOfHuggingFace) {
-  const Chain chain = loaded(ModelEnd::kLoss);
+  const Chain chain = loaded();
   const WeightedLoss loss = test::loss_of(chain, text());
   EXPECT_NEAR(loss.sum.item<double>() / loss.count_here(),
               golden("loss").item<double>(), 1e-5);
@@ -69,7 +69,7 @@ TEST_P(LanguageWeights, GiveTheLossAndAllGradientsOfHuggingFace) {
 
 TEST_P(LanguageWeights, AreSavedUnderTheSameNamesAndEachOnce) {
   const test::TempFolder folder;
-  write_safetensors(folder / "model.safetensors", loaded(ModelEnd::kLoss).parameters());
+  write_safetensors(folder / "model.safetensors", loaded().parameters());
   const SafetensorsReader saved(folder / "model.safetensors");
   const SafetensorsReader given(golden_file(GetParam().name));
   ASSERT_EQ(saved.header().entries.size(), given.header().entries.size());
@@ -81,37 +81,34 @@ TEST_P(LanguageWeights, AreSavedUnderTheSameNamesAndEachOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Every, LanguageWeights,
                          testing::Values(Model{"gpt2",
-                                               [](ModelEnd end) {
+                                               [] {
                                                  return make_gpt({.vocab = kVocab,
                                                                   .context = kContext,
                                                                   .width = 12,
                                                                   .depth = 2,
-                                                                  .heads = 3,
-                                                                  .end = end},
+                                                                  .heads = 3},
                                                                  {});
                                                }},
                                          Model{"llama",
-                                               [](ModelEnd end) {
+                                               [] {
                                                  return make_llama({.vocab = kVocab,
                                                                     .context = kContext,
                                                                     .width = 16,
                                                                     .depth = 2,
                                                                     .heads = 4,
                                                                     .kv_heads = 2,
-                                                                    .hidden = 20,
-                                                                    .end = end},
+                                                                    .hidden = 20},
                                                                    {});
                                                }},
                                          Model{"bert",
-                                               [](ModelEnd end) {
+                                               [] {
                                                  return make_bert({.vocab = kVocab,
                                                                    .context = kContext,
                                                                    .width = 12,
                                                                    .depth = 2,
                                                                    .heads = 3,
                                                                    .hidden = 20,
-                                                                   .dropout = 0,
-                                                                   .end = end},
+                                                                   .dropout = 0},
                                                                   {});
                                                }}),
                          [](const auto& info) { return info.param.name; });

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "cohort/core/utf8.h"
+
 namespace cohort::json_detail {
 namespace {
 
@@ -20,28 +22,6 @@ std::string floating_text(T value) {
   std::string digits = number_text(value);
   if (digits.find_first_of(".e") == std::string::npos) digits += ".0";
   return digits;
-}
-
-// Length of the legal UTF-8 sequence at the start of `bytes`, or 0 (Unicode
-// standard, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF).
-size_t utf8_length(std::string_view bytes) {
-  const auto at = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  const unsigned lead = at(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xC2 && lead <= 0xDF   ? 2
-                        : lead >= 0xE0 && lead <= 0xEF ? 3
-                        : lead >= 0xF0 && lead <= 0xF4 ? 4
-                                                       : 0;
-  if (length == 0 || bytes.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((at(i) & 0xC0) != 0x80) return 0;
-  }
-  const unsigned second = at(1);
-  if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
-      (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F)) {
-    return 0;
-  }
-  return length;
 }
 
 void append_ascii(std::string& out, char c) {

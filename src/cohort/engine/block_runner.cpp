@@ -68,9 +68,13 @@ BlockRunner::BlockRunner(const Chain& chain, Surroundings& around,
 
 BlockRunner::~BlockRunner() = default;
 
-void BlockRunner::begin(int64_t step, Phase phase) {
+void BlockRunner::begin(int64_t step, Phase phase, Block* last) {
   step_ = step;
   phase_ = phase;
+  if (last != last_ && options_.calls)
+    options_.calls->replace(static_cast<int>(chain_.blocks.size()) - 1,
+                            last ? *last : *chain_.blocks.back());
+  last_ = last;
   written_.clear();
   statistics_.clear();
   if (options_.calls) options_.calls->begin_step();
@@ -110,7 +114,7 @@ void BlockRunner::forward(int block, int slice, bool keeps_graph) {
   now.inputs = with_fields(block == 0 ? Values{}
                                       : cut_graph(flight(block - 1, slice).outputs,
                                                   input_has_gradient_[block]),
-                           *chain_.blocks[block], batch);
+                           block_at(block), batch);
   now.has_graph = keeps_graph;
   const c10::AutoGradMode mode(keeps_graph);
   const size_t before = statistics_.size();
@@ -143,9 +147,9 @@ Values BlockRunner::run(int block, int slice, const Values& inputs, bool again) 
                   .calls = options_.calls};
   if (options_.calls)
     options_.calls->begin(block, forward_now(), around_.batch(slice).count);
-  Values outputs = chain_.blocks[block]->forward(inputs, context);
+  Values outputs = block_at(block).forward(inputs, context);
   if (options_.calls) options_.calls->end();
-  if (is_last(block)) return loss_of(slice, outputs, again);
+  if (is_last(block) && !last_) return loss_of(slice, outputs, again);
   for (auto& output : outputs) output = dense(output);
   return outputs;
 }

@@ -71,7 +71,9 @@ class BlockRunner {
   BlockRunner(const Chain& chain, Surroundings& around, const Options& options);
   ~BlockRunner();
 
-  void begin(int64_t step, Phase phase);
+  // `last`: a block in the place of the chain's last one until the next begin(); what
+  // it gives is no loss. Null: the chain's own.
+  void begin(int64_t step, Phase phase, Block* last = nullptr);
   // Drops all that is under way.
   void clear();
 
@@ -114,6 +116,9 @@ class BlockRunner {
   class Cells;
 
   Flight& flight(int block, int slice);
+  Block& block_at(int block) const {
+    return last_ && is_last(block) ? *last_ : *chain_.blocks[block];
+  }
   Values run(int block, int slice, const Values& inputs, bool again);
   BlockCall::When forward_now() const;
   Values loss_of(int slice, const Values& outputs, bool again);
@@ -138,6 +143,7 @@ class BlockRunner {
   std::vector<bool> input_has_gradient_;            // by block
   int64_t step_ = 0;
   Phase phase_ = Phase::kTrain;
+  Block* last_ = nullptr;  // in the place of the chain's; null: there is none
   std::map<std::pair<int, int>, Flight> flights_;     // by block and slice
   std::map<std::pair<int, int>, Deferred> deferred_;  // by block and slice
   // Shared places, with slices, and where their gradients were written.

@@ -34,13 +34,20 @@ Tensor added_in_order(const Tensor& rows) {
 
 CheckedCalls::CheckedCalls(const Chain& chain, Options options)
     : options_(std::move(options)) {
-  for (const auto& block : chain.blocks) {
-    Declared& declared = blocks_.emplace_back();
-    declared.name = block->name();
-    if (!block->parameters().empty()) declared.weight = block->parameters()[0].tensor;
-    for (const auto& call : block->calls())
-      declared.calls[static_cast<size_t>(call.when)].push_back(call);
-  }
+  for (const auto& block : chain.blocks) blocks_.push_back(declared_by(*block));
+}
+
+CheckedCalls::Declared CheckedCalls::declared_by(const Block& block) {
+  Declared declared;
+  declared.name = block.name();
+  if (!block.parameters().empty()) declared.weight = block.parameters()[0].tensor;
+  for (const auto& call : block.calls())
+    declared.calls[static_cast<size_t>(call.when)].push_back(call);
+  return declared;
+}
+
+void CheckedCalls::replace(int block, const Block& by) {
+  blocks_.at(static_cast<size_t>(block)) = declared_by(by);
 }
 
 const std::vector<BlockCall>& CheckedCalls::declared() const {

@@ -33,6 +33,9 @@ class CheckedCalls final : public BlockCalls {
   };
   CheckedCalls(const Chain& chain, Options options);
 
+  // From now on `by` stands in the place of that block.
+  void replace(int block, const Block& by);
+
   void begin_step() { made_in_step_ = 0; }
   void begin(int block, BlockCall::When when, int64_t samples);
   void end();
@@ -51,6 +54,7 @@ class CheckedCalls final : public BlockCalls {
     std::vector<BlockCall> calls[3];  // by when
   };
 
+  static Declared declared_by(const Block& block);
   Communicator* group(AxisSet axes) const;
   // Checks the next call. Null: there is nobody to make it with.
   Communicator* next(InnerCall::Op op, AxisSet axes, const Tensor& given);

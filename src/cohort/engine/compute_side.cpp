@@ -54,11 +54,12 @@ void ComputeSide::begin_step(const StepInput& input, const Tensor& seed) {
   blocks_.begin(input.step, Phase::kTrain);
 }
 
-double ComputeSide::evaluate(const StepInput& input, const std::function<void()>& run) {
+double ComputeSide::evaluate(const StepInput& input, Block* last,
+                             const std::function<void()>& run) {
   evaluates_ = true;
   correct_ = 0;
   batches_->begin_evaluation(input);
-  blocks_.begin(input.step, Phase::kEvaluate);
+  blocks_.begin(input.step, Phase::kEvaluate, last);
   run();
   abandon();
   return correct_;

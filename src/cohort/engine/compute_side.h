@@ -31,8 +31,10 @@ class ComputeSide final : private Surroundings {
   void begin_step(const StepInput& input, const Tensor& seed);
   // A Forward, Recompute or Backward, or a part of one.
   void compute(const Action& action);
-  // Forwards of one batch that change nothing, in `run`. Returns right answers.
-  double evaluate(const StepInput& input, const std::function<void()>& run);
+  // Forwards of one batch that change nothing, in `run`. Returns right answers. `last`:
+  // as of BlockRunner::begin().
+  double evaluate(const StepInput& input, Block* last,
+                  const std::function<void()>& run);
   // Drops all that is under way.
   void abandon();
 

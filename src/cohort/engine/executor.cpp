@@ -14,8 +14,6 @@
 namespace cohort {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
 // Before anything is taken or exchanged as it says.
 Schedule agreed(Schedule schedule, Communicator& comm) {
   require_equal(comm, schedule.hash(), "schedule");
@@ -307,28 +305,48 @@ Executor::~Executor() {
   }
 }
 
-WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
+// `outputs`: what the last block gives, where someone asks. Returns right answers.
+double Executor::run_forwards(const Schedule& forward, const Batch& batch, Block* last,
+                              Values* outputs) {
   const StepInput input{.step = step_.step, .batch = [&](int) { return batch; }};
   if (!evaluation_ || !evaluation_->is_of(forward))
     evaluation_ = std::make_unique<Evaluation>(*this, forward);
   step_.sums.clear();
+  const auto run = [&] {
+    evaluation_->run();
+    if (!outputs) return;
+    const int end = static_cast<int>(chain_.blocks.size()) - 1;
+    for (const auto& given : compute_->blocks().output(end, /*slice=*/0))
+      outputs->push_back(given.to(at::kCPU));
+  };
   try {
     double correct = 0;
     in_lane([&] {
       const NoKernelSearch rare(true);
       step_.sums.send();
-      correct = compute_->evaluate(input, [&] { evaluation_->run(); });
+      correct = compute_->evaluate(input, last, run);
       comm_.so_far().wait();
       step_.sums.settle();
     });
-    return {.sum = at::full({}, step_.sums.loss_sum(), at::kDouble),
-            .count = step_.sums.count(),
-            .correct = step_.sums.counts() ? correct : 0};
+    return correct;
   } catch (...) {
     evaluation_->abandon();
     abandon();
     throw;
   }
+}
+
+WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
+  const double correct = run_forwards(forward, batch, nullptr, nullptr);
+  return {.sum = at::full({}, step_.sums.loss_sum(), at::kDouble),
+          .count = step_.sums.count(),
+          .correct = step_.sums.counts() ? correct : 0};
+}
+
+Values Executor::outputs(const Schedule& forward, const Batch& batch, Block& last) {
+  Values given;
+  run_forwards(forward, batch, &last, &given);
+  return given;
 }
 
 // Whoever wrote did so in no lane.
@@ -343,45 +361,6 @@ StepResult Executor::finish(bool skip) {
   drop_held_back();
   in_lane([&] { end_->finish(skip); });
   return sums_of_step();
-}
-
-std::vector<Tensor> Executor::memory_of(const Value& value) const {
-  const BucketState& bucket = state_.buckets()[value.of];
-  std::vector<Tensor> all;
-  const auto add = [&](const Tensor& tensor) {
-    if (tensor.defined() && tensor.storage().data()) all.push_back(tensor);
-  };
-  const auto add_share = [&](const ShareState& share) {
-    add(share.master);
-    for (const auto& moment : share.states) add(moment);
-  };
-  if (value.what == What::kWhole) {
-    add(bucket.whole);
-  } else if (value.what == What::kState) {
-    if (bucket.own) add_share(bucket);
-    if (bucket.mirror) add_share(*bucket.mirror);
-    add(bucket.travels);
-  } else if (bucket.trained) {
-    for (const auto& tensor : gradients_.memory_of(value)) add(tensor);
-  }
-  return all;
-}
-
-std::chrono::duration<double> Executor::time_communication() {
-  comm_.barrier().wait();
-  const GradientSums::Visitor nothing = [](int, int64_t, int64_t, float*) {};
-  if (lane_) lane_->wait();
-  const auto start = SteadyClock::now();
-  in_lane([&] {
-    for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
-      if (state_.buckets()[i].trained && state_.buckets()[i].own)
-        gradients_
-            .reduce(i, schedule_.shard >= 2 ? 0 : kNone,
-                    updates_at_once_ ? &nothing : nullptr)
-            .finish();
-    comm_.so_far().wait();
-  });
-  return SteadyClock::now() - start;
 }
 
 }  // namespace cohort

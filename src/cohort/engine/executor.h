@@ -54,6 +54,7 @@ class Executor final : public StepRunner, private Performer {
   // Whether steps of the usual shapes are replayed as graphs.
   bool captured() const { return graph_ && graph_->captured(); }
   WeightedLoss evaluate(const Schedule& forward, const Batch& batch) override;
+  Values outputs(const Schedule& forward, const Batch& batch, Block& last) override;
   uint64_t weights_hash() override { return view_.weights_hash(); }
   ReplicaReport compare_replicas() override { return view_.compare_replicas(); }
   std::vector<ActionWait> take_waits() override { return interpreter_.take_waits(); }
@@ -92,6 +93,8 @@ class Executor final : public StepRunner, private Performer {
   std::unique_ptr<StepBatches> make_batches(int first_slice);
   std::unique_ptr<StateSide> make_end(const UpdateRule& rule);
   PendingWork reduce(const Action& action);
+  double run_forwards(const Schedule& forward, const Batch& batch, Block* last,
+                      Values* outputs);
   void start_buffers_equal();
   void in_lane(const std::function<void()>& work);
   void go_on();

@@ -143,6 +143,9 @@ class StepRunner {
   // which may be empty. Collective where parameters are sharded. The schedule stays as
   // it is while this runner is used, for the next batch.
   virtual WeightedLoss evaluate(const Schedule& forward, const Batch& batch) = 0;
+  // The same with `last` in the place of the chain's last block, whose parameters it
+  // has: what it gives, on the host; nothing on ranks that do not compute it.
+  virtual Values outputs(const Schedule& forward, const Batch& batch, Block& last) = 0;
 
   // The hash of the float32 weights and the buffers (step/weights_hash.h), on every
   // rank alike. Collective: each adds up what it owns, and only the sums travel.
@@ -167,9 +170,8 @@ class StepRunner {
   virtual std::vector<ActionWait> take_waits() { return {}; }
 
   virtual Standing standing() { return {}; }
-  // Of a step whose phase is kVoted or later: does what is missing, without its peers.
-  // `skip`: the ranks have agreed that it changes nothing. Returns what run() would
-  // have.
+  // Does what is missing of a step whose phase is kVoted or later, without its peers.
+  // `skip`: the ranks have agreed that it changes nothing. Returns what run() does.
   virtual StepResult finish([[maybe_unused]] bool skip) { return {}; }
 
   // What of the state has changed by itself since it was last written, as one line;

@@ -131,12 +131,11 @@ class BertLayer final : public LayerBlock {
   LayerNorm norm_2_;
 };
 
-class BertHead final : public LayerBlock {
+class BertHead final : public LanguageHead {
  public:
   BertHead(const BertOptions& model, const TiedWeight& embedding,
            const LayerOptions& layers)
-      : LayerBlock("head", fields_of_end(model.end)),
-        dense_(tensors_, "cls.predictions.transform.dense",
+      : dense_(tensors_, "cls.predictions.transform.dense",
                {.in = model.width, .out = model.width}, layers),
         norm_(tensors_, "cls.predictions.transform.LayerNorm", model.width, kBertEps,
               layers),
@@ -147,12 +146,21 @@ class BertHead final : public LayerBlock {
         head_(tensors_, weight_, bias_, head_form(model), layers.tensor) {}
 
   Values forward(const Values& inputs, Context& context) override {
-    const Tensor target = inputs.size() > 1 ? inputs[1] : Tensor();
-    const Tensor h = at::gelu(dense_(inputs.at(0), context));
-    return head_(norm_(h, context), target, context);
+    return head_(transformed(inputs.at(0), context), inputs.at(1), context);
+  }
+  Tensor logits_at(const Tensor& input, const Tensor& places,
+                   Context& context) const override {
+    return head_.logits_at(transformed(input, context), places, context);
+  }
+  std::vector<BlockCall> logit_calls(int64_t places) const override {
+    return head_.logit_calls(places);
   }
 
  private:
+  Tensor transformed(const Tensor& input, Context& context) const {
+    return norm_(at::gelu(dense_(input, context)), context);
+  }
+
   Projection dense_;
   LayerNorm norm_;
   Tensor weight_, bias_;

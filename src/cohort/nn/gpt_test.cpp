@@ -52,12 +52,9 @@ TEST(Gpt, IgnoredTargetsCountForNothing) {
 }
 
 TEST(Gpt, LogitsGiveTheSameLoss) {
-  GptOptions options = small_gpt();
-  const Chain chain = make_gpt(options, {.seed = 3});
-  options.end = ModelEnd::kLogits;
-  const Chain speaker = make_gpt(options, {.seed = 3});
+  const Chain chain = make_gpt(small_gpt(), {.seed = 3});
   const Text text = Text::of(2, 8, 19);
-  const Tensor logits = test::values_of(speaker, text)[0];
+  const Tensor logits = test::logits_of(chain, text);
   ASSERT_EQ(logits.sizes().vec(), (std::vector<int64_t>{2, 8, 19}));
   const Tensor expected = at::cross_entropy_loss(
       logits.flatten(0, 1), text.target.flatten(), {}, at::Reduction::Sum);
@@ -67,16 +64,15 @@ TEST(Gpt, LogitsGiveTheSameLoss) {
 
 TEST(Gpt, SeesNothingOfWhatComesLaterAndNothingOfOtherSegments) {
   GptOptions options = small_gpt();
-  options.end = ModelEnd::kLogits;
   options.segments = true;
   const Chain chain = make_gpt(options, {});
   Text text = Text::of(1, 8, 19);
   text.segments = at::tensor({0, 0, 0, 1, 1, 1, 2, 2}, at::kLong).unsqueeze(0);
-  const Tensor before = test::values_of(chain, text)[0];
+  const Tensor before = test::logits_of(chain, text);
   text.tokens = text.tokens.clone();
   text.tokens[0][4] = (text.tokens[0][4] + 1) % 19;
   const Tensor changed =
-      (test::values_of(chain, text)[0] - before).abs().amax(-1)[0].gt(0);
+      (test::logits_of(chain, text) - before).abs().amax(-1)[0].gt(0);
   EXPECT_TRUE(at::equal(changed, at::tensor({0, 0, 0, 0, 1, 1, 0, 0}).to(at::kBool)))
       << changed;
 }

@@ -36,7 +36,6 @@ struct GptOptions {
   double dropout = 0;  // of embeddings, attention weights and both branches of a block
   bool tie = true;     // logits by the weights of the embedding; else by lm_head
   bool segments = false;
-  ModelEnd end = ModelEnd::kLoss;
 };
 Chain make_gpt(const GptOptions& model, const LayerOptions& layers);
 
@@ -57,7 +56,6 @@ struct LlamaOptions {
   double eps = 1e-6;
   bool tie = false;
   bool segments = false;
-  ModelEnd end = ModelEnd::kLoss;
 };
 Chain make_llama(const LlamaOptions& model, const LayerOptions& layers);
 
@@ -74,7 +72,6 @@ struct BertOptions {
   double dropout = 0.1;  // as of GPT
   bool tie = true;       // else cls.predictions.decoder.weight is the head's own
   bool segments = false;
-  ModelEnd end = ModelEnd::kLoss;
 };
 Chain make_bert(const BertOptions& model, const LayerOptions& layers);
 

@@ -255,19 +255,19 @@ TEST(TensorParts, LogitsAreBroughtTogetherForWhoDrawsTokens) {
                            .width = 16,
                            .depth = 1,
                            .heads = 4,
-                           .dropout = 0.5,
-                           .end = ModelEnd::kLogits};
+                           .dropout = 0.5};
     const test::Text text = test::Text::of(kSamples, kContext, kVocab);
     const auto logits = [&](const TensorPart& part, BlockCalls* calls) {
       const Chain chain = make_gpt(model, {.seed = 4, .tensor = part});
-      return test::values_of(chain, text,
-                             {.phase = Phase::kEvaluate, .calls = calls})[0];
+      return test::logits_of(chain, text, {.phase = Phase::kEvaluate, .calls = calls});
     };
     LoggedCalls calls(comm);
     calls.begin(When::kEvaluate);
     const Tensor parts = logits({.rank = comm.rank(), .size = 2}, &calls);
     std::vector<BlockCall> expected;
-    const Chain chain = make_gpt(model, {.tensor = {.rank = comm.rank(), .size = 2}});
+    Chain chain = make_gpt(model, {.tensor = {.rank = comm.rank(), .size = 2}});
+    auto last = make_logits_block(chain, kContext);
+    const auto head = std::exchange(chain.blocks.back(), std::move(last));
     for (const auto& block : chain.blocks)
       for (const auto& call : declared(*block, When::kEvaluate, at::kFloat))
         expected.push_back(call);

@@ -14,15 +14,6 @@ namespace {
 constexpr double kHeadDeviation = 0.02;
 constexpr int64_t kAligned = 64;
 
-void declare_all_logits(TensorLists& tensors, int64_t elements,
-                        const TensorPart& part) {
-  if (part.size == 1) return;
-  declare_forward(tensors, {.axes = kTensorAxis,
-                            .op = InnerCall::Op::kAllGather,
-                            .dtype = at::ScalarType::Undefined,
-                            .per_sample = elements});
-}
-
 }  // namespace
 
 VocabularyHead::VocabularyHead(TensorLists& tensors, Tensor weight, Tensor bias,
@@ -33,19 +24,37 @@ VocabularyHead::VocabularyHead(TensorLists& tensors, Tensor weight, Tensor bias,
       vocabulary_(form.vocabulary),
       part_(part),
       begin_(tensors, form.tokens, form.width, part) {
-  if (form.end == ModelEnd::kLoss)
-    declare_token_loss(tensors, form.tokens, part);
-  else
-    declare_all_logits(tensors, form.tokens * rows_.room, part);
+  before_loss_ = tensors.forward_calls;
+  declare_token_loss(tensors, form.tokens, part);
 }
 
 Values VocabularyHead::operator()(const Tensor& input, const Tensor& target,
                                   Context& context) const {
   const Tensor logits = logits_of(begin_(input, context), context);
-  if (!target.defined()) return {all_logits(logits.narrow(2, 0, rows_.room), context)};
   const TokenLoss loss =
       token_loss(logits.flatten(0, 1), target, rows_, part_, context);
   return {loss.sum, loss.count};
+}
+
+Tensor VocabularyHead::logits_at(const Tensor& input, const Tensor& places,
+                                 Context& context) const {
+  const Tensor all = begin_(input, context);
+  const Tensor index = places.unsqueeze(-1).expand({-1, -1, all.size(2)});
+  const Tensor logits = logits_of(all.gather(1, index), context);
+  return all_logits(logits.narrow(2, 0, rows_.room), context);
+}
+
+std::vector<BlockCall> VocabularyHead::logit_calls(int64_t places) const {
+  std::vector<BlockCall> calls;
+  for (const auto& call : before_loss_)
+    if (call.when == BlockCall::When::kEvaluate) calls.push_back(call);
+  if (part_.size > 1)
+    calls.push_back({.when = BlockCall::When::kEvaluate,
+                     .axes = kTensorAxis,
+                     .op = InnerCall::Op::kAllGather,
+                     .dtype = at::ScalarType::Undefined,
+                     .per_sample = places * rows_.room});
+  return calls;
 }
 
 // Matrices whose rows are not aligned are slow to multiply on GPUs, and to copy the
@@ -62,7 +71,7 @@ Tensor VocabularyHead::logits_of(const Tensor& input, Context& context) const {
       WeightOrder::kOutIn, apart);
 }
 
-// For who draws tokens: nothing is differentiated.
+// Nothing is differentiated.
 Tensor VocabularyHead::all_logits(const Tensor& part, Context& context) const {
   if (part_.size == 1) return part;
   const Tensor mine = part.detach().contiguous();
@@ -82,22 +91,13 @@ Tensor add_head_weight(TensorLists& tensors, const std::string& name,
                   normal_values(kHeadDeviation, layers.seed, name), layers.tensor);
 }
 
-Loss language_loss(ModelEnd end) {
-  if (end == ModelEnd::kLogits)
-    return {.function = [](const Values& outputs, const Values&) {
-      return WeightedLoss{.sum = outputs.at(0).sum(), .count = 1};
-    }};
+Loss language_loss() {
   return {.function =
               [](const Values& outputs, const Values&) {
                 return WeightedLoss{.sum = outputs.at(0), .counted = outputs.at(1)};
               },
           .metrics = {
               .perplexity = true, .tokens_per_second = true, .flops_per_step = true}};
-}
-
-std::vector<std::string> fields_of_end(ModelEnd end) {
-  if (end == ModelEnd::kLogits) return {};
-  return {"target"};
 }
 
 }  // namespace cohort

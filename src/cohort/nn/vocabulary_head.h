@@ -2,17 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "cohort/nn/cut_parameter.h"
 #include "cohort/nn/part_calls.h"
 
 namespace cohort {
-
-// What a language model's chain ends in.
-enum class ModelEnd {
-  kLoss,    // takes the field "target"
-  kLogits,  // (samples, tokens, vocabulary), for who draws tokens
-};
 
 // The end of a language model: logits of a vocabulary, of which ranks have different
 // rows, and their cross entropy as a sum over tokens.
@@ -22,15 +18,20 @@ class VocabularyHead {
     int64_t vocabulary = 0;
     int64_t tokens = 0;
     int64_t width = 0;
-    ModelEnd end = ModelEnd::kLoss;
   };
   // Parameters that the caller has made, of which `bias` may be undefined; `weight` may
   // be that of the embedding.
   VocabularyHead(TensorLists& tensors, Tensor weight, Tensor bias, const Form& form,
                  const TensorPart& part);
 
-  // Sum and count of the loss, or with an undefined `target` logits.
+  // Sum and count of the loss.
   Values operator()(const Tensor& input, const Tensor& target, Context& context) const;
+
+  // For who draws tokens, in an evaluation: logits (samples, places, vocabulary) of
+  // some places of each sequence, which `places` (samples, places) numbers.
+  Tensor logits_at(const Tensor& input, const Tensor& places, Context& context) const;
+  // What a block that ends so calls inside then, for so many places.
+  std::vector<BlockCall> logit_calls(int64_t places) const;
 
  private:
   Tensor logits_of(const Tensor& input, Context& context) const;
@@ -41,6 +42,20 @@ class VocabularyHead {
   int64_t vocabulary_;
   TensorPart part_;
   SplitBegin begin_;
+  std::vector<BlockCall> before_loss_;  // what the block calls up to there
+};
+
+// The last block of a language model. Its forward takes the field "target" and gives
+// the loss; a block that stands in its place (logits_block.h) asks it for logits.
+class LanguageHead : public LayerBlock {
+ public:
+  // As of VocabularyHead.
+  virtual Tensor logits_at(const Tensor& input, const Tensor& places,
+                           Context& context) const = 0;
+  virtual std::vector<BlockCall> logit_calls(int64_t places) const = 0;
+
+ protected:
+  LanguageHead() : LayerBlock("head", {"target"}) {}
 };
 
 // The weights of a head: those of the embedding that is given, or if it is not tied its
@@ -55,8 +70,6 @@ Tensor add_head_weight(TensorLists& tensors, const std::string& name,
                        const LayerOptions& layers);
 
 // The loss of a chain that ends so.
-Loss language_loss(ModelEnd end);
-// What its last block takes of a batch.
-std::vector<std::string> fields_of_end(ModelEnd end);
+Loss language_loss();
 
 }  // namespace cohort

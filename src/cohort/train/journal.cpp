@@ -191,6 +191,10 @@ void Journal::valid(const ValidEvent& event) {
   if (!membership || membership->validated(event.epoch)) reporter_->valid(event);
 }
 
+void Journal::continuation(const ContinuationEvent& event) {
+  if (reporter_) reporter_->continuation(event);
+}
+
 void Journal::note(const std::string& line) {
   if (reporter_) reporter_->note(line);
 }

@@ -64,6 +64,7 @@ class Journal {
   void rolled_back(int64_t from, int64_t to, const std::string& why);
   // Told once in a run, whoever validates the epoch again.
   void valid(const ValidEvent& event);
+  void continuation(const ContinuationEvent& event);
   void note(const std::string& line);
 
   // What was measured; the rest is the caller's to fill in.

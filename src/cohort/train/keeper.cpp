@@ -103,6 +103,7 @@ RunState Keeper::complete(RunState run) const {
   run.seed = samples.seed;
   run.layout = world_.layout;
   run.world = world_.comm->size();
+  for (const auto& [name, said] : options_.model) run.state[name] = said;
   run.state[kRunnerState] = world_.runner->small_state();
   run.state[kBatchState] = std::to_string(samples.batch);
   run.state[kSlicesState] = std::to_string(samples.slices);

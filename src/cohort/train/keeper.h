@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <future>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +35,8 @@ struct KeeperOptions {
   int64_t snapshot_every = 0;  // steps; 0: none. Costs memory for three states.
   int64_t memory = 0;  // bytes that all ranks here may take for that; 0: what is free
   FaultPlan* faults = nullptr;  // reached as "keeper.*", and by the disk
+  // What checkpoints also have in RunState::state: of which model they are.
+  std::map<std::string, std::string> model = {};
 
   // A checkpoint is written after that step.
   bool is_due(int64_t step) const {

@@ -47,6 +47,14 @@ struct ValidEvent {
   std::optional<double> perplexity = {};
 };
 
+// What a language model has written behind a text.
+struct ContinuationEvent {
+  int64_t step = 0;    // after which it did
+  std::string prompt;  // the text
+  std::string text;    // behind it; any bytes
+  int64_t tokens = 0;
+};
+
 // A world after the first has committed its first step.
 struct RecoveredEvent {
   int generation = 0;
@@ -99,6 +107,7 @@ class Reporter {
   // Every committed step; the reporter decides which ones to show.
   virtual void step(const StepEvent& event) = 0;
   virtual void valid(const ValidEvent& event) = 0;
+  virtual void continuation(const ContinuationEvent& event) = 0;
   virtual void checkpoint(const CheckpointEvent& event) = 0;
   virtual void checkpoint_failed(const CheckpointFailedEvent& event) = 0;
   virtual void note(const std::string& line) = 0;

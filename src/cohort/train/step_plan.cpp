@@ -180,8 +180,9 @@ StepFlops flops_of(const Schedule& schedule, std::span<const BlockMeasure> measu
 
 Schedule make_forward_schedule(const Chain& chain,
                                std::span<const BlockMeasure> measures,
-                               const TrainerOptions& options) {
+                               const TrainerOptions& options, const Block* last) {
   auto specs = specs_of(chain);
+  if (last) specs.back().calls = last->calls();
   for (size_t b = 0; b < specs.size(); ++b)
     specs[b].cost = measures[b].flops.at(slice_samples(options, options.batch));
   return generate(specs, options.layout,

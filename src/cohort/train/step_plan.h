@@ -53,9 +53,11 @@ StepFlops flops_of(const Schedule& schedule, std::span<const BlockMeasure> measu
                    double samples);
 
 // Validation: each rank looks at its own part of the set. Cut into the stages of the
-// step, whose parameters a rank has.
+// step, whose parameters a rank has. `last`: a block that stands in the place of the
+// chain's last one.
 Schedule make_forward_schedule(const Chain& chain,
                                std::span<const BlockMeasure> measures,
-                               const TrainerOptions& options);
+                               const TrainerOptions& options,
+                               const Block* last = nullptr);
 
 }  // namespace cohort

@@ -16,6 +16,9 @@ class Recorder final : public Reporter {
   void recovered(const RecoveredEvent& event) override { recovers.push_back(event); }
   void step(const StepEvent& event) override { steps.push_back(event); }
   void valid(const ValidEvent& event) override { valids.push_back(event); }
+  void continuation(const ContinuationEvent& event) override {
+    continuations.push_back(event);
+  }
   void checkpoint(const CheckpointEvent& event) override { saved.push_back(event); }
   void checkpoint_failed(const CheckpointFailedEvent& event) override {
     failed.push_back(event);
@@ -29,6 +32,7 @@ class Recorder final : public Reporter {
   std::vector<RecoveredEvent> recovers;
   std::vector<StepEvent> steps;
   std::vector<ValidEvent> valids;
+  std::vector<ContinuationEvent> continuations;
   std::vector<CheckpointEvent> saved;
   std::vector<CheckpointFailedEvent> failed;
   std::string notes;

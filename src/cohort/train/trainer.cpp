@@ -90,7 +90,8 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       measures_(measures_for(chain, train, valid, options_)),
       total_steps_(steps_of(options_, sampler_)),
       share_{.cut = sampler_, .forward_only = {}},
-      journal_(options_, sampler_, rate_, train.size(), tokens_of_sample(train),
+      speech_{.context = tokens_of_sample(train)},
+      journal_(options_, sampler_, rate_, train.size(), speech_.context,
                chain.loss.metrics),
       keeper_(options_.keep, options_.pages) {}
 
@@ -152,6 +153,7 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
   share_.flops = flops_of(schedule, measures_, static_cast<double>(options_.batch));
   share_.step_fields = fields_of(chain_, schedule.role_of(comm.rank()));
   share_.valid_fields = fields_of(chain_, share_.forward_only.role_of(comm.rank()));
+  prepare_to_speak(here);
   loader_ = make_loader(schedule);
   auto runner = make_step_runner(chain_, std::move(schedule), options_.update, *rule_,
                                  comm, execute);
@@ -168,7 +170,10 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
 DoneEvent Trainer::fit() {
   try {
     while (committed_ < total_steps_ && (!progress_.stopping || pace_.is_ahead)) {
-      if (must_validate(committed_)) validate(committed_ / sampler_.steps_per_epoch());
+      if (must_validate(committed_)) {
+        validate(committed_ / sampler_.steps_per_epoch());
+        speak();
+      }
       step();
     }
     if (must_validate(committed_)) validate(committed_ / sampler_.steps_per_epoch());
@@ -362,6 +367,7 @@ DoneEvent Trainer::finish() {
   require_sound(*runner_);
   const bool saved = keeper_.finish(run_state());
   if (!options_.save_final.empty()) save(options_.save_final);
+  if (!progress_.stopping) speak();
   Tensor peak = at::full({1}, peak_memory(), at::kLong);
   comm_->all_reduce(peak, ReduceOp::kMax).wait();
   DoneEvent done = journal_.summary(progress_);

@@ -99,6 +99,9 @@ class Trainer {
   void step();
   void conclude(const StepResult& result, double seconds);
   void validate(int64_t epoch);
+  void prepare_to_speak(const TrainerOptions& here);
+  void speak();
+  int64_t next_token(const Continuation& text);
   void save(const std::string& path);
   int64_t peak_memory() const;
   void tell_flops(DoneEvent& done) const;
@@ -137,6 +140,12 @@ class Trainer {
     std::vector<std::string> step_fields = {}, valid_fields = {};
   };
   Share share_;
+  struct Speech {  // of a model that continues a text
+    std::unique_ptr<Block> logits;
+    Schedule forward;
+    int64_t context = 0;  // tokens that the model reads at once
+  };
+  Speech speech_;
   struct Pace {
     bool is_ahead = false;  // the step behind the last that was committed is started
     std::chrono::steady_clock::time_point turned;  // when a result was last asked for

@@ -13,6 +13,7 @@
 #include "cohort/elastic/membership.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/engine/step_runner.h"
+#include "cohort/nn/continuation.h"
 #include "cohort/optim/rate_schedule.h"
 #include "cohort/optim/update_rule.h"
 #include "cohort/step/block.h"
@@ -57,6 +58,10 @@ struct TrainerOptions {
   // Changes training batches, in the thread that loads them; none: as they are.
   Augment augment;
   int64_t valid_every_epochs = 1;  // 0: never
+  // A text that the model, one of language, writes on after each validation and at the
+  // end; none: it writes nothing.
+  std::optional<ContinuationOptions> continuation = {};
+  const Tokenizer* tokenizer = nullptr;  // for that
 
   std::string save_initial;  // safetensors; empty: not written
   std::string save_final;

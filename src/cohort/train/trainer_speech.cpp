@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a language model that is being trained continues a text, on all ranks together.
+#include <ATen/ATen.h>
+
+#include "cohort/core/error.h"
+#include "cohort/nn/logits_block.h"
+#include "cohort/train/step_plan.h"
+#include "cohort/train/trainer.h"
+
+namespace cohort {
+
+void Trainer::prepare_to_speak(const TrainerOptions& here) {
+  if (!options_.continuation) return;
+  COHORT_CHECK(options_.tokenizer && speech_.context > 0,
+               "a text is to be continued without tokens");
+  speech_.logits = make_logits_block(chain_);
+  speech_.forward =
+      make_forward_schedule(chain_, measures_, here, speech_.logits.get());
+}
+
+// The model reads as many tokens as in training, at every layout: values that cross
+// links have one shape, and logits the same bits wherever they are computed.
+int64_t Trainer::next_token(const Continuation& text) {
+  const Mesh mesh(options_.layout);
+  const bool reads = mesh.index(comm_->rank(), kDataAxes) == 0;
+  const Batch batch = reads ? text.batch(speech_.context, speech_.context) : Batch();
+  const Values logits = runner_->outputs(speech_.forward, batch, *speech_.logits);
+  Tensor token =
+      at::full({1}, logits.empty() ? kNone : text.choose(logits[0]), at::kLong);
+  comm_->all_reduce(token, ReduceOp::kMax).wait();
+  return token.item<int64_t>();
+}
+
+// All ranks write the same text; whoever has the last block chooses for all.
+void Trainer::speak() {
+  if (!options_.continuation) return;
+  Continuation text(*options_.tokenizer, *options_.continuation);
+  while (!text.is_done()) text.add(next_token(text));
+  journal_.continuation({.step = committed_,
+                         .prompt = options_.continuation->prompt,
+                         .text = text.text(),
+                         .tokens = text.tokens()});
+}
+
+}  // namespace cohort
