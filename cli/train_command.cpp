@@ -97,16 +97,11 @@ Layout layout_of(const TrainArgs& args) {
 }
 
 // Whether somebody can replace a rank: our own agent, on this node, where ranks reach
-// one another without anything that a lost rank breaks for good, and what it had
-// another has, too.
+// one another without anything that a lost rank breaks for good.
 std::string why_not_elastic(const TrainArgs& args, bool launched) {
   if (parse_nodes(args.nodes).max > 1) return text("--nnodes ", args.nodes);
   if (args.backend == "mpi") return "--backend mpi";
   if (launched) return "ranks that another launcher started";
-  const Layout layout = layout_of(args);
-  if (layout.tp > 1 && layout.dp == 1 && layout.pp == 1)
-    return text("--layout tp=", layout.tp,
-                " alone, of which each rank has its part once");
   return "";
 }
 
@@ -120,7 +115,7 @@ void settle_elastic(TrainPlan& plan, bool launched) {
       throw ConfigError(
           text("[train] elastic=on with ", why,
                "; legal: with ranks on the processors or the GPUs of one node, started "
-               "by `cohort train -n`, and with dp or pp where there is tp"));
+               "by `cohort train -n`"));
   plan.config.set_assignment("elastic=off");
 }
 

@@ -113,9 +113,11 @@ std::vector<Fault> faults_of(const Scenario& scenario, ThreadRun*& run) {
       return {flip};
     }
     case Plot::kGrows:
-      return {at_step(4, [&run, n = scenario.ranks] { run->resize(n + 1); })};
+      return {at_step(
+          4, [&run, scenario] { run->resize(scenario.ranks + scenario.team()); })};
     case Plot::kShrinks:
-      return {at_step(4, [&run, n = scenario.ranks] { run->resize(n - 1); })};
+      return {at_step(
+          4, [&run, scenario] { run->resize(scenario.ranks - scenario.team()); })};
     default:
       return {};
   }
@@ -187,6 +189,7 @@ std::string undisturbed_hash(const Scenario& scenario) {
   if (calm.plot != Plot::kResumed) calm.plot = Plot::kCalm;
   const Ending ending = play(calm, {});
   EXPECT_EQ(ending.run.error, "");
+  EXPECT_EQ(ending.run.generations, 0) << ending.run.notes;
   return ending.run.done ? ending.run.done->weights_hash : "none";
 }
 

@@ -34,6 +34,9 @@ struct Scenario {
   PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
   bool short_form = true;  // else it is tried in the long form alone
 
+  // Ranks that come and go together.
+  int team() const { return parts > 1 ? stages * parts : 1; }
+
   // Sums inside blocks depend on how many ranks there are.
   bool is_exact() const { return plot != Plot::kHealed && model != Model::kCalling; }
 };
@@ -94,6 +97,20 @@ inline std::vector<Scenario> every_scenario() {
   all.push_back(
       {.ranks = 4, .shard = 3, .parts = 2, .model = Model::kGpt, .short_form = false});
   all.push_back({.ranks = 4, .stages = 2, .parts = 2, .model = Model::kGpt});
+  for (const Plot plot : {Plot::kCalm, Plot::kKilled, Plot::kFlipped})
+    all.push_back({.plot = plot,
+                   .parts = 2,
+                   .model = Model::kGpt,
+                   .short_form = plot == Plot::kKilled});
+  all.push_back({.plot = Plot::kShrinks, .ranks = 4, .parts = 2, .model = Model::kGpt});
+  all.push_back({.plot = Plot::kShrinks,
+                 .ranks = 4,
+                 .shard = 3,
+                 .parts = 2,
+                 .model = Model::kGpt,
+                 .short_form = false});
+  all.push_back(
+      {.plot = Plot::kGrows, .parts = 2, .model = Model::kGpt, .short_form = false});
   return all;
 }
 
