@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "cli/model_outline.h"
 #include "cli/rank_gpu.h"
 #include "cli/step_options.h"
+#include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/backends.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
@@ -97,16 +99,11 @@ Layout layout_of(const TrainArgs& args) {
 }
 
 // Whether somebody can replace a rank: our own agent, on this node, where ranks reach
-// one another without anything that a lost rank breaks for good, and what it had
-// another has, too.
+// one another without anything that a lost rank breaks for good.
 std::string why_not_elastic(const TrainArgs& args, bool launched) {
   if (parse_nodes(args.nodes).max > 1) return text("--nnodes ", args.nodes);
   if (args.backend == "mpi") return "--backend mpi";
   if (launched) return "ranks that another launcher started";
-  const Layout layout = layout_of(args);
-  if (layout.tp > 1 && layout.dp == 1 && layout.pp == 1)
-    return text("--layout tp=", layout.tp,
-                " alone, of which each rank has its part once");
   return "";
 }
 
@@ -120,7 +117,7 @@ void settle_elastic(TrainPlan& plan, bool launched) {
       throw ConfigError(
           text("[train] elastic=on with ", why,
                "; legal: with ranks on the processors or the GPUs of one node, started "
-               "by `cohort train -n`, and with dp or pp where there is tp"));
+               "by `cohort train -n`"));
   plan.config.set_assignment("elastic=off");
 }
 
@@ -223,6 +220,7 @@ LaunchOptions launch_options(const TrainPlan& plan) {
       .on = elastic,
       .spares = static_cast<int>(plan.config.get_int("elastic.spares")),
       .detect = std::chrono::milliseconds(static_cast<int64_t>(1000 * detect)),
+      .replace = plan.config.get_bool("elastic.replace"),
       .max_ranks = static_cast<int>(plan.config.get_int("elastic.max_ranks"))};
   options.grace = std::chrono::milliseconds(static_cast<int64_t>(args.grace_s * 1000));
   options.usr1_stops = true;
@@ -234,9 +232,37 @@ LaunchOptions launch_options(const TrainPlan& plan) {
   return options;
 }
 
+// How many ranks there may be. Parts of tensors come and go together, and so do the
+// stages that have them; a pipeline alone can have fewer stages.
+void settle_range(const TrainPlan& plan, int most, LaunchOptions& options) {
+  ElasticOptions& elastic = options.elastic;
+  const bool one_node = options.max_nodes == 1;
+  const Layout layout = one_node ? layout_of(plan.args) : Layout{};
+  if (layout.tp > 1) elastic.team = {.stages = layout.pp, .parts = layout.tp};
+  const int each = elastic.team.ranks();
+  if (elastic.max_ranks % each != 0)
+    throw ConfigError(text("[train] elastic.max_ranks=", elastic.max_ranks,
+                           " with --layout tp=", layout.tp, ",pp=", layout.pp,
+                           "; legal: a multiple of ", each));
+  elastic.min_ranks = each;
+  if (elastic.max_ranks == 0)
+    elastic.max_ranks = step_options(plan.config, plan.args.exact).slices * each;
+  elastic.max_ranks = std::min(elastic.max_ranks, most / each * each);
+}
+
 // A rank that died of a signal, or stopped because of one that nobody sent to the
-// agent, is a lost rank; what a rank said itself stays.
-int code_of_run(const LaunchResult& result) {
+// agent, is a lost rank; what a rank said itself stays. Where too few are left to go on
+// here, more can from what is saved.
+int code_of_run(const TrainPlan& plan, const LaunchResult& result) {
+  const std::string dir = plan.config.get_string("checkpoint.dir");
+  const auto saved =
+      result.too_few && !dir.empty() ? latest_checkpoint(dir) : std::nullopt;
+  if (saved) {
+    std::fprintf(
+        stderr, "%s\n",
+        text("[train] ", *saved, " is saved: run it again with --resume").c_str());
+    return kExitStopped;
+  }
   if (result.failures.empty() || result.stop_signal != 0) return result.exit_code;
   return result.exit_code > 128 ? kExitLostPeer : result.exit_code;
 }
@@ -322,14 +348,9 @@ int run_train(const TrainArgs& args) {
   }
   plan.recipe->prepare(plan.config);
   settle_slices(plan, options);
-  int& max_ranks = options.elastic.max_ranks;
-  if (max_ranks == 0) max_ranks = step_options(plan.config, args.exact).slices;
-  max_ranks = std::min(max_ranks, most_ranks);
-  // Ranks come and go one by one, and parts of tensors do not.
-  if (options.max_nodes == 1 && layout_of(args).tp > 1)
-    options.elastic.min_ranks = max_ranks = options.ranks;
+  settle_range(plan, most_ranks, options);
   write_config(plan);
-  return code_of_run(launch(options));
+  return code_of_run(plan, launch(options));
 }
 
 }  // namespace cohort::cli

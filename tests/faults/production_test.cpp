@@ -5,8 +5,8 @@
 // points are known; then one fault strikes at each of them. Whatever happens, the run
 // ends with the weights of an undisturbed one, or refuses with one clear line.
 // COHORT_LONG=1: all cases; else some of each kind. COHORT_PART=I/N: part I of N of
-// them. COHORT_POINT=NAME: of that point alone. COHORT_CASE="{ rank 0 at ... }": as
-// printed.
+// them. COHORT_POINT=NAME: of that point alone. COHORT_KIND=killed: of that kind.
+// COHORT_CASE="{ rank 0 at ... }": as printed.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,6 +28,7 @@ namespace cohort {
 namespace {
 
 using threads::FaultKind;
+using threads::Model;
 using threads::Plot;
 using threads::Scenario;
 using threads::Strike;
@@ -60,7 +61,8 @@ TrainerOptions trainer_options(const Scenario& scenario, const std::string& fold
   options.batch = kBatch;
   options.slices = kSlices;
   options.seed = 3;
-  options.layout = {.dp = scenario.ranks / scenario.stages,
+  options.layout = {.dp = scenario.ranks / (scenario.stages * scenario.parts),
+                    .tp = scenario.parts,
                     .pp = scenario.stages,
                     .shard = scenario.shard};
   const bool interleaved = scenario.order == PipelineOrder::kInterleaved;
@@ -68,8 +70,10 @@ TrainerOptions trainer_options(const Scenario& scenario, const std::string& fold
                            .stages_per_place = interleaved ? 2 : 1};
   options.update = {.name = "adamw"};
   options.rate.base = 0.02;
-  options.step.exact = scenario.plot != Plot::kHealed && !scenario.calls;
-  options.step.recompute = scenario.calls && scenario.shard == 3;
+  options.step.exact = scenario.is_exact();
+  options.step.recompute =
+      (scenario.model == Model::kCalling || scenario.model == Model::kGpt) &&
+      scenario.shard == 3;
   options.step.elastic = true;
   options.step.bucket_bytes = 2'000;
   options.elastic = true;
@@ -109,9 +113,11 @@ std::vector<Fault> faults_of(const Scenario& scenario, ThreadRun*& run) {
       return {flip};
     }
     case Plot::kGrows:
-      return {at_step(4, [&run, n = scenario.ranks] { run->resize(n + 1); })};
+      return {at_step(
+          4, [&run, scenario] { run->resize(scenario.ranks + scenario.team()); })};
     case Plot::kShrinks:
-      return {at_step(4, [&run, n = scenario.ranks] { run->resize(n - 1); })};
+      return {at_step(
+          4, [&run, scenario] { run->resize(scenario.ranks - scenario.team()); })};
     default:
       return {};
   }
@@ -125,8 +131,7 @@ void begin_run(const Scenario& scenario, const std::string& folder) {
   ThreadRun run({.ranks = scenario.ranks,
                  .trainer = options,
                  .faults = &none,
-                 .calls = scenario.calls,
-                 .tied = scenario.tied});
+                 .model = scenario.model});
   EXPECT_EQ(run.run().error, "");
 }
 
@@ -161,8 +166,7 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
   ThreadRun run({.ranks = scenario.ranks,
                  .trainer = options,
                  .faults = &faults,
-                 .calls = scenario.calls,
-                 .tied = scenario.tied,
+                 .model = scenario.model,
                  .name = name});
   handle = &run;
   Ending ending{.run = run.run(), .history = {}};
@@ -179,11 +183,13 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
 // no bits that one could foretell.
 std::string undisturbed_hash(const Scenario& scenario) {
   const bool resizes = scenario.plot == Plot::kGrows || scenario.plot == Plot::kShrinks;
-  if (scenario.plot == Plot::kHealed || (scenario.calls && resizes)) return "";
+  if (scenario.plot == Plot::kHealed || (scenario.model == Model::kCalling && resizes))
+    return "";
   Scenario calm = scenario;
   if (calm.plot != Plot::kResumed) calm.plot = Plot::kCalm;
   const Ending ending = play(calm, {});
   EXPECT_EQ(ending.run.error, "");
+  EXPECT_EQ(ending.run.generations, 0) << ending.run.notes;
   return ending.run.done ? ending.run.done->weights_hash : "none";
 }
 
@@ -203,10 +209,14 @@ std::vector<Strike> all_strikes(const Scenario& scenario) {
     const std::vector<FaultKind> here = threads::kinds_at(point);
     if (const char* only = std::getenv("COHORT_POINT"); only && point != only) continue;
     const int64_t sure = rank < scenario.ranks ? count / 2 : 0;
+    const char* const wanted = std::getenv("COHORT_KIND");
     for (int64_t pass = 1; pass <= count; ++pass)
       for (const FaultKind kind : here) {
+        if (wanted &&
+            wanted != std::string(threads::kKindNames[static_cast<int>(kind)]))
+          continue;
         // A run that is not exact heals what has flipped, to bits of its own.
-        if (scenario.calls && kind == FaultKind::kFlip) continue;
+        if (scenario.model == Model::kCalling && kind == FaultKind::kFlip) continue;
         strikes.push_back({point, rank, pass, kind, varies && pass > sure});
       }
   }
@@ -369,7 +379,9 @@ std::string name_of_case(const testing::TestParamInfo<Scenario>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, FaultEnumeration,
-                         testing::ValuesIn(threads::every_scenario()), name_of_case);
+                         testing::ValuesIn(is_long() ? threads::every_scenario()
+                                                     : threads::short_scenarios()),
+                         name_of_case);
 
 const std::vector<Scenario> kPairs = {{Plot::kCalm, 2, 0}, {Plot::kCalm, 3, 3}};
 INSTANTIATE_TEST_SUITE_P(Scenarios, FaultPairs, testing::ValuesIn(kPairs),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cohort/step/pipeline.h"
+#include "faults/model.h"
 
 namespace cohort::threads {
 
@@ -28,9 +29,16 @@ struct Scenario {
   int shard = 0;
   bool async = false;  // checkpoints are written in the background
   int stages = 1;      // of a pipeline
-  bool calls = false;  // blocks communicate inside, so the run is not exact
+  int parts = 1;       // of tensors
+  Model model = Model::kMlp;
   PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
-  bool tied = false;  // the first and the last block have one weight
+  bool short_form = true;  // else it is tried in the long form alone
+
+  // Ranks that come and go together.
+  int team() const { return parts > 1 ? stages * parts : 1; }
+
+  // Sums inside blocks depend on how many ranks there are.
+  bool is_exact() const { return plot != Plot::kHealed && model != Model::kCalling; }
 };
 inline constexpr const char* kOrderNames[] = {"_gpipe", "", "_interleaved",
                                               "_zero_bubble"};
@@ -39,8 +47,9 @@ inline std::ostream& operator<<(std::ostream& out, const Scenario& s) {
   return out << kPlotNames[static_cast<int>(s.plot)] << "_n" << s.ranks << "_shard"
              << s.shard << (s.async ? "_async" : "")
              << (s.stages > 1 ? "_pp" + std::to_string(s.stages) : "")
-             << (s.calls ? "_calls" : "") << kOrderNames[static_cast<int>(s.order)]
-             << (s.tied ? "_tied" : "");
+             << (s.parts > 1 ? "_tp" + std::to_string(s.parts) : "")
+             << kModelNames[static_cast<int>(s.model)]
+             << kOrderNames[static_cast<int>(s.order)];
 }
 
 // Runs that are tried with a fault at each of their points.
@@ -65,16 +74,50 @@ inline std::vector<Scenario> every_scenario() {
     all.push_back({.ranks = 4, .shard = 3, .stages = 2, .order = order});
     all.push_back({.plot = Plot::kKilled, .ranks = 2, .stages = 2, .order = order});
   }
-  all.push_back({.ranks = 2, .stages = 2, .tied = true});
-  all.push_back({.ranks = 4, .shard = 1, .stages = 2, .tied = true});
-  all.push_back({.plot = Plot::kKilled, .ranks = 3, .stages = 3, .tied = true});
+  all.push_back({.ranks = 2, .stages = 2, .model = Model::kTied});
+  all.push_back({.ranks = 4, .shard = 1, .stages = 2, .model = Model::kTied});
+  all.push_back(
+      {.plot = Plot::kKilled, .ranks = 3, .stages = 3, .model = Model::kTied});
   for (const int ranks : {2, 3})
     for (const int shard : {0, 3})
-      all.push_back({.ranks = ranks, .shard = shard, .calls = true});
-  all.push_back({.ranks = 4, .shard = 1, .stages = 2, .calls = true});
-  all.push_back({.plot = Plot::kKilled, .ranks = 3, .calls = true});
-  all.push_back({.plot = Plot::kGrows, .ranks = 3, .shard = 1, .calls = true});
+      all.push_back({.ranks = ranks, .shard = shard, .model = Model::kCalling});
+  all.push_back({.ranks = 4, .shard = 1, .stages = 2, .model = Model::kCalling});
+  all.push_back({.plot = Plot::kKilled, .ranks = 3, .model = Model::kCalling});
+  all.push_back(
+      {.plot = Plot::kGrows, .ranks = 3, .shard = 1, .model = Model::kCalling});
+  const Scenario gpt{.ranks = 4, .model = Model::kGpt, .short_form = false};
+  for (const auto& [stages, parts] : {std::pair(1, 2), std::pair(2, 1)})
+    for (const Plot plot : {Plot::kCalm, Plot::kKilled, Plot::kFlipped}) {
+      Scenario& one = all.emplace_back(gpt);
+      one.plot = plot;
+      one.stages = stages;
+      one.parts = parts;
+      one.short_form = plot == Plot::kCalm;
+    }
+  all.push_back(
+      {.ranks = 4, .shard = 3, .parts = 2, .model = Model::kGpt, .short_form = false});
+  all.push_back({.ranks = 4, .stages = 2, .parts = 2, .model = Model::kGpt});
+  for (const Plot plot : {Plot::kCalm, Plot::kKilled, Plot::kFlipped})
+    all.push_back({.plot = plot,
+                   .parts = 2,
+                   .model = Model::kGpt,
+                   .short_form = plot == Plot::kKilled});
+  all.push_back({.plot = Plot::kShrinks, .ranks = 4, .parts = 2, .model = Model::kGpt});
+  all.push_back({.plot = Plot::kShrinks,
+                 .ranks = 4,
+                 .shard = 3,
+                 .parts = 2,
+                 .model = Model::kGpt,
+                 .short_form = false});
+  all.push_back(
+      {.plot = Plot::kGrows, .parts = 2, .model = Model::kGpt, .short_form = false});
   return all;
+}
+
+inline std::vector<Scenario> short_scenarios() {
+  auto some = every_scenario();
+  std::erase_if(some, [](const Scenario& one) { return !one.short_form; });
+  return some;
 }
 
 }  // namespace cohort::threads

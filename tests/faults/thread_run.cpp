@@ -7,11 +7,8 @@
 
 #include "cohort/comm/local/local.h"
 #include "cohort/core/error.h"
-#include "cohort/data/synthetic.h"
-#include "cohort/nn/models.h"
 #include "cohort/train/agent_pages.h"
 #include "cohort/train/testing_reporter.h"
-#include "faults/calling_chain.h"
 
 namespace cohort::threads {
 namespace {
@@ -27,7 +24,9 @@ class ThreadRun::Host final : public RankHost {
   Host(ThreadRun& run, AgentLink link, std::optional<World> first)
       : run_(run),
         membership_(std::move(link), std::move(first)),
-        pages_(membership_) {}
+        pages_(membership_),
+        train_(make_data(run.options_.model, 40)),
+        valid_(make_data(run.options_.model, 7)) {}
 
   WorldTies connect(const World& world) override {
     WorldTies ties;
@@ -36,14 +35,11 @@ class ThreadRun::Host final : public RankHost {
   }
   std::unique_ptr<Trainer> make_trainer(Communicator*) override {
     TrainerOptions options = run_.options_.trainer;
-    // A block for each stage.
     const int stages = options.layout.pp * options.step.pipeline.stages_per_place;
-    const int64_t depth = std::max(1, stages - 1);
-    chain_ = run_.options_.tied ? make_tied_chain(depth + 1)
-             : run_.options_.calls
-                 ? make_calling_chain()
-                 : make_mlp({.inputs = 12, .width = 16, .depth = depth, .dropout = 0.2},
-                            {.seed = 5});
+    options.chain_of_part = [this, stages, parts = options.layout.tp](int part) {
+      return make_chain(run_.options_.model, stages, {.rank = part, .size = parts});
+    };
+    chain_ = options.chain_of_part(0);
     options.membership = &membership_;
     options.pages = &pages_;
     options.execute.faults = options.keep.faults = run_.options_.faults;
@@ -59,8 +55,7 @@ class ThreadRun::Host final : public RankHost {
   ThreadRun& run_;
   Membership membership_;
   AgentPages pages_;
-  std::unique_ptr<Dataset> train_ = make_synthetic({.size = 40, .shape = {12}});
-  std::unique_ptr<Dataset> valid_ = make_synthetic({.size = 7, .shape = {12}});
+  std::unique_ptr<Dataset> train_, valid_;
   Chain chain_;
   std::atomic<int> stop_{0};
   test::Recorder recorder_;

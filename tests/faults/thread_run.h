@@ -20,6 +20,7 @@
 #include "cohort/elastic/membership.h"
 #include "cohort/train/rank_loop.h"
 #include "cohort/train/trainer_options.h"
+#include "faults/model.h"
 
 namespace cohort::threads {
 
@@ -49,9 +50,8 @@ class ThreadRun {
     int ranks = 2;
     TrainerOptions trainer;
     FaultPlan* faults = nullptr;  // not null
-    bool calls = false;           // blocks communicate inside
-    bool tied = false;            // two blocks have one weight
-    std::string name = {};        // said if it hangs
+    Model model = Model::kMlp;
+    std::string name = {};  // said if it hangs
   };
   explicit ThreadRun(Options options);
   ~ThreadRun();

@@ -21,6 +21,9 @@ void add_run(Keys& keys) {
       .add_choice("elastic", "on", {"on", "off"}, "go on when a rank is lost")
       .add_int("elastic.spares", 1, "processes that wait, ready to replace a rank",
                {.lowest = 0, .highest = 64})
+      .add_bool("elastic.replace", true,
+                "start a process for a rank that is lost; else spares alone take its "
+                "place, and without one the run goes on with fewer ranks")
       .add_float("elastic.detect_s", 5,
                  "a rank that is stopped, or says nothing, for so long is replaced",
                  {.lowest = 0.1, .highest = 1e6})

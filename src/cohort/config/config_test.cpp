@@ -247,6 +247,7 @@ threads: 5
 precision: bf16
 elastic: on
 elastic.spares: 2
+elastic.replace: false
 elastic.detect_s: 3
 elastic.max_ranks: 4
 snapshot: {every_steps: 5}
@@ -284,7 +285,7 @@ TEST(CommonKeys, HaveTheDocumentedDefaults) {
       Config(common_keys()).to_json(),
       R"({"seed":0,"epochs":1,"batch":128,"slices":0,"threads":0,)"
       R"("precision":"float32","elastic":"on","elastic.spares":1,)"
-      R"("elastic.detect_s":5.0,"elastic.max_ranks":0,)"
+      R"("elastic.replace":true,"elastic.detect_s":5.0,"elastic.max_ranks":0,)"
       R"("optim.name":"sgd","optim.lr":0.05,)"
       R"("optim.momentum":0.9,"optim.nesterov":false,"optim.weight_decay":0.0,)"
       R"("optim.no_decay":"","optim.beta1":0.9,"optim.beta2":0.999,"optim.eps":1e-08,)"

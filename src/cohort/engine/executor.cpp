@@ -59,6 +59,12 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       view_(chain, schedule_, channels_.groups(), rule, state_, updates_at_once_),
       interpreter_(schedule_, role_, !shares_memory(comm)) {
   if (channels_.groups().part > 0) step_.sums.leave_to_others();
+  // Ranks make first weights of their own parts.
+  const bool lacks = has_mirrors(schedule_) && mirror_axis(schedule_) == Axis::kTensor;
+  if (lacks && !options.takes_over) {
+    in_lane([&] { view_.refresh_mirrors(); });
+    end_->close_seals();
+  }
   if (lane_) lane_->wait_for_device();
 }
 

@@ -34,7 +34,8 @@ void set_memory(const Tensor& tensor, c10::DataPtr memory, size_t bytes) {
 Tensor without_memory(int64_t numel, at::ScalarType dtype, at::Device device) {
   c10::Storage storage(c10::Storage::use_byte_size_t(),
                        static_cast<size_t>(numel * size_of(dtype)), {nullptr, device},
-                       c10::GetAllocator(device.type()), /*resizable=*/true);
+                       c10::GetAllocator(device.type()),
+                       /*resizable=*/true);
   Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage),
       c10::DispatchKeySet(c10::computeDispatchKey(dtype, at::kStrided, device)),
@@ -52,6 +53,41 @@ StateTensor state_tensor_of(const Block& block, size_t index) {
   COHORT_CHECK(whole.spec.box.is_whole() || whole.order.empty(), name,
                " is cut, and not row-major");
   return whole;
+}
+
+// What the rank before this one along the axis of tensors has: the same, but
+// for boxes.
+std::vector<Place> places_beside(std::vector<Place> places, const Mesh& mesh,
+                                 Communicator& world) {
+  constexpr int64_t kRow = 2 + 3 * static_cast<int64_t>(kMostDims);
+  Tensor mine = at::zeros({static_cast<int64_t>(places.size()), kRow}, at::kLong);
+  int64_t* row = mine.data_ptr<int64_t>();
+  for (const auto& place : places) {
+    const TensorBox& box = place.tensor.spec.box;
+    int64_t* at = row;
+    *at++ = place.held();
+    *at++ = static_cast<int64_t>(box.cut.size());
+    for (const auto* list : {&box.cut, &box.from, &box.to})
+      at = std::ranges::copy(*list, at).out;
+    row += kRow;
+  }
+  Tensor theirs = at::empty_like(mine);
+  const Transfer send{mesh.neighbour(world.rank(), Axis::kTensor, 1), mine};
+  const Transfer receive{mesh.neighbour(world.rank(), Axis::kTensor, -1), theirs};
+  world.exchange(std::span(&send, 1), std::span(&receive, 1)).wait();
+  const int64_t* said = theirs.const_data_ptr<int64_t>();
+  for (auto& place : places) {
+    TensorBox& box = place.tensor.spec.box;
+    const int64_t* at = said;
+    place.tensor.spec.end = *at++;
+    const int64_t dims = *at++;
+    for (auto* list : {&box.cut, &box.from, &box.to}) {
+      list->assign(at, at + dims);
+      at += dims;
+    }
+    said += kRow;
+  }
+  return places;
 }
 
 }  // namespace
@@ -75,6 +111,8 @@ FlatState::FlatState(const Chain& chain, const Schedule& schedule,
     largest_ = std::max(largest_, buckets_.back().numel);
   }
   lay_out(chain, schedule, rule, decay);
+  if (has_mirrors(schedule) && mirror_axis(schedule) == Axis::kTensor)
+    mirrored_places_ = places_beside(places_, schedule.mesh, *groups.world);
   FirstWeights first(places_, groups, takes_over);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     BucketState& state = buckets_[i];
@@ -119,6 +157,8 @@ BucketState FlatState::frame_of(const Schedule& schedule, int index,
     const int before = mesh.coordinate_beside(rank, Axis::kCut, -1);
     state.mirror = {.begin = state.count * before, .count = state.count};
   }
+  if (is_mirrored(schedule, index) && mirror_axis(schedule) == Axis::kTensor)
+    state.mirror = {.begin = 0, .count = bucket.numel};
   return state;
 }
 
@@ -185,7 +225,8 @@ void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& gro
   first.turn_to(bucket, state.numel, has_room ? state.whole : Tensor());
   if (state.mirror) {
     state.mirror->master = allocate(Buffer::Holds::kMirrorMaster);
-    first.read(state.mirror->begin, state.mirror->master);
+    // Other parts than its own this rank has from whoever makes them.
+    if (mirrored_places_.empty()) first.read(state.mirror->begin, state.mirror->master);
   }
   if (!state.own) return drop_parameters(bucket, schedule.precision.compute);
 

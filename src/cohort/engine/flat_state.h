@@ -69,7 +69,7 @@ struct BucketState : ShareState {
   Tensor joined;  // what all ranks have in `travels`, as one memory, where it can be
   // The share of the rank before this one, the same bits a second time, in memory of
   // its own: that a bit of one of the two has flipped shows only then. Along a pipeline
-  // all of a bucket of the place before.
+  // all of a bucket of the place before; between parts of tensors, all of this bucket.
   std::optional<ShareState> mirror;
 };
 
@@ -103,6 +103,10 @@ class FlatState {
   const std::vector<BucketState>& buckets() const { return buckets_; }
   // All parameters, in the order of the chain; each once.
   const std::vector<Place>& places() const { return places_; }
+  // The same of the rank whose state this one mirrors, which may have other parts.
+  const std::vector<Place>& mirrored_places() const {
+    return mirrored_places_.empty() ? places_ : mirrored_places_;
+  }
   // Of a block, in the order it lists them: indices into places().
   const std::vector<int>& places_of_block(int block) const { return blocks_[block]; }
   int place_of(const Tensor& parameter) const;
@@ -130,6 +134,7 @@ class FlatState {
   StateHome home_;
   std::vector<BucketState> buckets_;
   std::vector<Place> places_;
+  std::vector<Place> mirrored_places_;  // empty: the same
   std::vector<std::vector<int>> blocks_;
   std::unordered_map<const void*, int> by_parameter_;
   // Memory for gathered buckets, each fit for the largest; longest free first, as in

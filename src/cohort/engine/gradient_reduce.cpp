@@ -355,15 +355,16 @@ void GradientSums::reduce_tied(int bucket, Communicator& places,
   close_sum(buckets_[bucket]);
 }
 
-PendingWork GradientSums::mirror(int bucket) {
-  BucketSums& sums = buckets_[bucket];
-  const auto beside = [&](int distance) {
-    return mesh_.coordinate_beside(rank_, Axis::kCut, distance);
-  };
-  const Transfer send{beside(1), sums.share};
-  const Transfer receive{beside(-1), sums.mirrored};
-  return {shard_->exchange(std::span(&send, 1), std::span(&receive, 1)),
-          [this, bucket] { take_mirrored(bucket); }};
+PendingWork GradientSums::mirror(int bucket, Communicator& world) {
+  const bool shares = mesh_.size(Axis::kCut) > 1;
+  const Axis axis = shares ? Axis::kCut : Axis::kTensor;
+  Communicator& group = shares ? *shard_ : world;
+  const Tensor& mirrored = buckets_[bucket].mirrored;
+  const Transfer send{mesh_.coordinate_beside(rank_, axis, 1),
+                      sum(bucket).to(mirrored.scalar_type())};
+  const Transfer receive{mesh_.coordinate_beside(rank_, axis, -1), mirrored};
+  return {group.exchange(std::span(&send, 1), std::span(&receive, 1)),
+          [this, bucket, kept = send.tensor] { take_mirrored(bucket); }};
 }
 
 std::optional<int> GradientSums::blame(int bucket, int64_t index) const {

@@ -71,8 +71,8 @@ class GradientSums {
   PendingWork reduce_replicas(int bucket);
   // Adds up sums at the places that have a tied bucket, in the order of their ranks.
   void reduce_tied(int bucket, Communicator& places, std::span<const int> order);
-  // Hands the sum of the share to the next rank, and takes that of the one before.
-  PendingWork mirror(int bucket);
+  // Hands on the sum of the share, or of parts, and takes that of the rank before.
+  PendingWork mirror(int bucket, Communicator& world);
   const Tensor& mirrored_sum(int bucket) const { return buckets_[bucket].mirrored; }
   // Along a pipeline it comes from elsewhere, into that memory.
   void take_mirrored(int bucket);

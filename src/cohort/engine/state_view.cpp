@@ -109,7 +109,8 @@ std::vector<StatePiece> StateView::pieces(Holding which) const {
       add_piece(pieces, place, moment_name(rule_.states()[i].name, place.name),
                 TensorKind::kMoment, share.states[i], share.begin, range);
   };
-  for (const auto& place : state_.places()) {
+  for (size_t i = 0; i < state_.places().size(); ++i) {
+    const Place& place = state_.places()[i];
     const BucketState& bucket = state_.buckets()[place.bucket];
     if (which == Holding::kOwned && !place.is_told_by(groups_.part)) continue;
     const ShareRange range =
@@ -118,7 +119,7 @@ std::vector<StatePiece> StateView::pieces(Holding which) const {
             : ShareRange{bucket.begin, bucket.begin + bucket.count};
     add_share(place, bucket, range);
     if (which == Holding::kHeld && bucket.mirror)
-      add_share(place, *bucket.mirror,
+      add_share(state_.mirrored_places()[i], *bucket.mirror,
                 {bucket.mirror->begin, bucket.mirror->begin + bucket.mirror->count});
   }
   if (which == Holding::kOwned && comm_.rank() != 0) return pieces;
@@ -131,10 +132,15 @@ std::vector<StatePiece> StateView::pieces(Holding which) const {
 
 void StateView::refresh() {
   const c10::NoGradGuard no_grad;
-  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i) {
+  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
     if (state_.buckets()[i].own) refresh_own(i);
+  refresh_mirrors();
+}
+
+void StateView::refresh_mirrors() {
+  const c10::NoGradGuard no_grad;
+  for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
     if (is_mirrored(schedule_, i)) refresh_mirror(i);
-  }
 }
 
 void StateView::refresh_own(int bucket) {
@@ -182,12 +188,13 @@ std::vector<StateView::Copy> StateView::copies() const {
     if (has_mirrors(schedule_)) add_mirrored(place, all);
     if (schedule_.shard == 3 && several_shares)
       all.push_back({place.name, part(state.travels, state.begin),
-                     part_number(place, state.begin)});
+                     part_number(place, state.begin, groups_.part)});
     if (schedule_.shard < 3 && several)
-      all.push_back({place.name, part(state.whole, 0), part_number(place, 0)});
+      all.push_back(
+          {place.name, part(state.whole, 0), part_number(place, 0, groups_.part)});
     if (masters && (schedule_.shard > 0 ? several_shares : several))
       all.push_back({place.name, part(state.master, state.begin),
-                     part_number(place, state.begin)});
+                     part_number(place, state.begin, groups_.part)});
   }
   if (comm_.size() > 1)
     for (const auto& [name, tensor] : chain_.buffers())
@@ -195,9 +202,9 @@ std::vector<StateView::Copy> StateView::copies() const {
   return all;
 }
 
-int64_t StateView::part_number(const Place& place, int64_t begin) const {
+int64_t StateView::part_number(const Place& place, int64_t begin, int part) const {
   const int64_t numel = state_.buckets()[place.bucket].numel;
-  return begin + (place.is_cut() ? numel * groups_.part : 0);
+  return begin + (place.is_cut() ? numel * part : 0);
 }
 
 void StateView::add_mirrored(const Place& place, std::vector<Copy>& all) const {
@@ -207,14 +214,24 @@ void StateView::add_mirrored(const Place& place, std::vector<Copy>& all) const {
   };
   const bool trained = schedule_.buckets[place.bucket].trained;
   const int count = 1 + (trained ? static_cast<int>(rule_.states().size()) : 0);
+  const bool parts = mirror_axis(schedule_) == Axis::kTensor;
+  const int64_t numel = schedule_.buckets[place.bucket].numel;
+  int64_t mirror_part = 0;
+  if (state.mirror) {
+    const int before = (groups_.part + groups_.parts - 1) % groups_.parts;
+    mirror_part =
+        part_number(place, state.mirror->begin, parts ? before : groups_.part);
+    // Copies of what each rank has already are compared with one another.
+    if (parts && !place.is_cut()) mirror_part += numel * groups_.parts;
+  }
   for (int i = 0; i < count; ++i) {
     Copy& copy = all.emplace_back();
     copy.name =
         i == 0 ? place.name : moment_name(rule_.states()[i - 1].name, place.name);
-    copy.part = part_number(place, state.begin);
+    copy.part = part_number(place, state.begin, groups_.part);
     if (state.own) copy.own = part_of(place, memory(state, i), state.begin);
     if (!state.mirror) continue;
-    copy.mirror_part = part_number(place, state.mirror->begin);
+    copy.mirror_part = mirror_part;
     copy.mirror = part_of(place, memory(*state.mirror, i), state.mirror->begin);
   }
 }

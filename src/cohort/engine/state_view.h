@@ -26,6 +26,8 @@ class StateView {
   uint64_t weights_hash() const;
   std::vector<StatePiece> pieces(Holding which) const;
   void refresh();
+  // Second copies alone, of all that ranks have.
+  void refresh_mirrors();
   ReplicaReport compare_replicas() const;
 
  private:
@@ -33,7 +35,7 @@ class StateView {
 
   ShareRange owned_range(int bucket) const;
   std::vector<Copy> copies() const;
-  int64_t part_number(const Place& place, int64_t begin) const;
+  int64_t part_number(const Place& place, int64_t begin, int part) const;
   void add_mirrored(const Place& place, std::vector<Copy>& all) const;
   void refresh_own(int bucket);
   void refresh_mirror(int bucket);

@@ -66,7 +66,7 @@ PendingWork Transfers::reduce(const Action& action,
 
 PendingWork Transfers::mirror(const Action& action) {
   Timed timed(step_.split.wait);
-  return gradients_.mirror(action.buckets[0]);
+  return gradients_.mirror(action.buckets[0], *groups_.world);
 }
 
 PendingWork Transfers::gather(const Action& action, Interpreter& interpreter) {

@@ -86,6 +86,7 @@ void Agent::run_crew() {
   }
   crew_ = nullptr;
   result_.restarts = crew.restarts();
+  result_.too_few = crew.has_too_few();
   if (!zygote_.alive()) {
     result_.failures = {zygote_failure()};
     report(result_.failures[0]);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/launch/seating.h"
+
 namespace cohort {
 
 // Ranks that die or freeze are replaced while the others live on. For bodies on one
@@ -15,6 +17,10 @@ struct ElasticOptions {
   int spares = 1;  // processes forked ahead: they run the body, and wait
   // A rank that is stopped, or leaves the others waiting, for so long is killed.
   std::chrono::milliseconds detect{5'000};
+  // Who is lost has a successor: a spare, or a new process. Else only spares that are
+  // there take places, and without one the run goes on with fewer ranks.
+  bool replace = true;
+  Team team = {};     // ranks that make no whole one wait, as spares
   int min_ranks = 1;  // a run may shrink to
   int max_ranks = 0;  // a run may grow to; 0: as many as have a place on the board
 };
@@ -80,6 +86,7 @@ struct LaunchResult {
   int exit_code = 0;
   int stop_signal = 0;  // that signal
   int restarts = 0;
+  bool too_few = false;           // it ended because those who are left make no team
   std::vector<Failure> failures;  // the last generation's first cause first
 };
 
@@ -94,10 +101,11 @@ struct LaunchResult {
 // others run on, and a body with 75: stopped on request.
 //
 // With `elastic.on` a rank that fails is replaced instead, by a spare if there is one,
-// and all ranks are told their new World: at most `max_restarts` times, and not when
-// the same rank fails for the third time and came no further meanwhile, by itself
-// before the first one was, or because of its configuration (exit code 2). Rank 0
-// speaks for the run: once it has ended well, a rank that is killed is not replaced.
+// or, without `elastic.replace`, left out, and all ranks are told their new World: at
+// most `max_restarts` times, and not when the same rank fails for the third time and
+// came no further meanwhile, by itself before the first one was, or because of its
+// configuration (exit code 2). Rank 0 speaks for the run: once it has ended well, a
+// rank that is killed is not replaced.
 //
 // Streams: rank 0's pass through, whole lines of stdout, stderr as it comes. A rank
 // finds COHORT_STDERR_TTY=1 if the agent's stderr is a terminal.

@@ -5,22 +5,16 @@
 
 #include <algorithm>
 
-#include "cohort/comm/join.h"
 #include "cohort/core/error.h"
 #include "cohort/core/exit_code.h"
 #include "cohort/core/process.h"
-#include "cohort/launch/cores.h"
 #include "cohort/launch/preparation.h"
 
 namespace cohort::process {
 namespace {
 
-// A spare loads what a rank does. It starts when the ranks have had time for that.
-constexpr std::chrono::milliseconds kSpareDelay{500};
-constexpr int kMostSpareDeaths = 3;
-// Between two looks for progress, while ranks are to leave one after another.
+// Between two looks for progress, while teams are to leave one after another.
 constexpr std::chrono::milliseconds kLookAtBoard{20};
-constexpr size_t kMostClosedStores = 8;
 
 }  // namespace
 
@@ -30,7 +24,8 @@ Crew::Crew(RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
       plan_(plan),
       elastic_(plan.options.elastic),
       budget_(plan.options.max_restarts),
-      store_(std::move(store)) {}
+      store_(std::move(store)),
+      wanted_spares_(elastic_.spares) {}
 
 void Crew::start() {
   places_.resize(plan_.options.ranks);
@@ -57,72 +52,6 @@ int Crew::fork(int local_rank) {
   RankGroup::start(process, std::move(spawn), theirs.fd());
   members_.emplace(index, Member{std::move(ours), local_rank >= 0 && generation_ == 0});
   return index;
-}
-
-// Frees those who wait in the store of a world that is over: by its end, or, where
-// someone may still come to it, by a word in it.
-void Crew::close_store() {
-  if (store_ && close_world(world_of(0), *store_, "[elastic] this world is over")) {
-    closed_stores_.push_back(std::move(store_));
-    if (closed_stores_.size() > kMostClosedStores) closed_stores_.pop_front();
-  }
-  store_.reset();
-}
-
-// The next world.
-void Crew::open(int size) {
-  close_store();
-  ++generation_;
-  store_ = next_store_ ? std::move(next_store_) : std::make_unique<StoreServer>();
-  plan_.world.local_size = plan_.world.world_size = size;
-  plan_.world.master_port = store_->port();
-  for (int r = size; r < static_cast<int>(places_.size()); ++r) {
-    if (places_[r].index >= 0) dismiss(places_[r].index, elastic_.detect);
-  }
-  places_.resize(size);
-  for (int r = 0; r < size; ++r) {
-    if (places_[r].index < 0) fill(r);
-    Member& member = members_.at(places_[r].index);
-    member.reported = false;
-    tell_stop(member);
-    member.link.send(LinkMessage::kWorld, generation_, encode(world_of(r)));
-  }
-  lost_since_.reset();
-  finishing_ = false;
-  spares_at_ = Clock::now() + kSpareDelay;
-}
-
-void Crew::fill(int local_rank) {
-  Place& place = places_[local_rank];
-  place = Place{take_spare(), std::nullopt, false};
-  if (place.index < 0) {
-    place.index = fork(local_rank);
-  } else {
-    processes_.at(place.index)->become(local_rank);
-  }
-}
-
-// One that waits already, else one that will: it has a start over a new one.
-int Crew::take_spare() {
-  int found = -1;
-  for (const auto& [index, member] : members_) {
-    const RankProcess& process = *processes_.at(index);
-    if (!process.is_spare() || member.leaving || process.given_up()) continue;
-    if (member.ready) return index;
-    if (found < 0) found = index;
-  }
-  return found;
-}
-
-void Crew::fork_spares() {
-  spares_at_ = Clock::time_point::max();
-  if (!next_store_) next_store_ = std::make_unique<StoreServer>();
-  if (stopping() || finishing_ || spare_deaths_ >= kMostSpareDeaths) return;
-  const auto spares =
-      std::count_if(members_.begin(), members_.end(), [&](const auto& entry) {
-        return processes_.at(entry.first)->is_spare() && !entry.second.leaving;
-      });
-  for (auto n = spares; n < elastic_.spares; ++n) fork(-1);
 }
 
 World Crew::world_of(int local_rank) const {
@@ -225,6 +154,7 @@ void Crew::on_spare_end(RankProcess& process, const Member& member) {
   Failure failure = process.failure();
   failure.rank = 0;  // or there would be no cause
   note(text(process.name(), " failed: ", describe_cause(failure)));
+  lose_a_spare();
   if (!member.ready && ++spare_deaths_ == kMostSpareDeaths)
     note("there are no more spares");
   spares_at_ = Clock::now() + kSpareDelay;
@@ -261,11 +191,21 @@ void Crew::recover(const std::vector<Failure>& dead) {
   if (const auto refusal = budget_.spend(dead, made)) {
     return give_up(refusal->cause, refusal->why);
   }
+  const size_t before = places_.size();
+  const auto seats = seats_after_loss();
+  too_few_ = seats.empty();
+  if (too_few_) {
+    return give_up(dead.front(), text(left(), left() == 1 ? " rank is" : " ranks are",
+                                      " left, and a model is held by ",
+                                      elastic_.team.ranks(), " together"));
+  }
   faults_.insert(faults_.end(), dead.begin(), dead.end());
-  open(static_cast<int>(places_.size()));
-  note(text("opened generation ", generation_, " with ", places_.size(),
-            " ranks (restart ", budget_.used(), " of ", plan_.options.max_restarts,
-            ")"));
+  const std::string rest = keep_the_rest_waiting(seats);
+  if (seats.size() != before) prepare_resize(plan_, static_cast<int>(seats.size()));
+  open(seats);
+  if (seats.size() != before) pin_all();
+  note(text("opened generation ", generation_, " with ", places_.size(), " ranks", rest,
+            " (restart ", budget_.used(), " of ", plan_.options.max_restarts, ")"));
 }
 
 void Crew::give_up(const Failure& cause, const std::string& why) {
@@ -299,48 +239,6 @@ bool Crew::all_reported() const {
   return std::all_of(places_.begin(), places_.end(), [&](const Place& place) {
     return place.index < 0 || members_.at(place.index).reported;
   });
-}
-
-std::string Crew::resize(int ranks) {
-  const int before = static_cast<int>(places_.size());
-  const int most = most_ranks(elastic_);
-  if (ranks < elastic_.min_ranks || ranks > most) {
-    throw ConfigError(text("[resize] ", ranks, " ranks; legal for this run: ",
-                           elastic_.min_ranks, " to ", most));
-  }
-  if (stopping() || finishing_ || !dead_.empty()) {
-    throw ConfigError("[resize] the run is ending; legal: a run that goes on");
-  }
-  if (ranks == before) return text("the run has ", ranks, " ranks already");
-  goal_ = ranks;
-  last_leave_.reset();
-  move_towards_goal(Clock::now());
-  return text("from ", before, " to ", ranks, " ranks, in generation ", generation_);
-}
-
-// One rank leaves at a time, after a step that was committed in the world without the
-// one before it: what each held has found another holder by then.
-void Crew::move_towards_goal(Clock::time_point now) {
-  if (!goal_ || stopping() || finishing_ || !dead_.empty()) return;
-  const int before = static_cast<int>(places_.size());
-  const bool shrinks = *goal_ < before;
-  const bool waits = shrinks && last_leave_ && board_.generation() < generation_ &&
-                     now < *last_leave_ + elastic_.detect;
-  if (waits) return;
-  last_leave_ = now;
-  const int ranks = shrinks ? before - 1 : *goal_;
-  if (ranks == *goal_) goal_.reset();
-  prepare_resize(plan_, ranks);
-  open(ranks);
-  for (const Place& place : places_) {
-    const int r = processes_.at(place.index)->local_rank();
-    if (plan_.options.pin) {
-      processes_.at(place.index)
-          ->pin(plan_.cores.empty() ? allowed_cores() : plan_.cores[r]);
-    }
-  }
-  note(text("opened generation ", generation_, " with ", ranks, " ranks, not ", before,
-            ", on request"));
 }
 
 // Spares stay: until the ranks are done, one may be needed.

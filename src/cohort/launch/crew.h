@@ -19,9 +19,10 @@ namespace cohort::process {
 // The ranks of an elastic run, over all its generations, and their spares.
 //
 // A rank's number is a place. When the process in it dies, or is killed because it
-// froze, a spare takes the place, and everyone is sent a World with a store of its own;
-// what the ranks make of it is theirs. The memory they hand over outlives all of them.
-// So it is while the run is being stopped: what it has is saved by all ranks together.
+// froze, a spare takes the place, or others move up, and everyone is sent a World with
+// a store of its own; what the ranks make of it is theirs. The memory they hand over
+// outlives all of them. So it is while the run is being stopped: what it has is saved
+// by all ranks together.
 class Crew : public RankGroup {
  public:
   // `plan` belongs to the crew while it lives, as does the store of its first world.
@@ -44,11 +45,17 @@ class Crew : public RankGroup {
   // What the run was given up for, if it was.
   const std::optional<Failure>& cause() const { return cause_; }
   int restarts() const { return budget_.used(); }
+  // Those who were left made no team.
+  bool has_too_few() const { return too_few_; }
   // After done(), as a Generation's.
   std::optional<int> common_code() const;
   bool stopped_on_request() const;
 
  private:
+  // A spare loads what a rank does. It starts when the ranks have had time for that.
+  static constexpr std::chrono::milliseconds kSpareDelay{500};
+  static constexpr int kMostSpareDeaths = 3;
+
   struct Member {
     AgentLink link;
     bool ready = false;     // of the first world, or it has come to where spares wait
@@ -63,10 +70,17 @@ class Crew : public RankGroup {
   };
 
   int fork(int local_rank);
-  void open(int size);
+  // `seats`: by place, which one its process has now; -1: none.
+  void open(const std::vector<int>& seats);
   void fill(int local_rank);
   int take_spare();
+  int spares() const;
   void fork_spares();
+  void lose_a_spare();
+  std::vector<bool> living() const;
+  int left() const;
+  std::vector<int> seats_after_loss() const;
+  std::string keep_the_rest_waiting(const std::vector<int>& seats);
   World world_of(int local_rank) const;
   void close_store();
 
@@ -91,6 +105,7 @@ class Crew : public RankGroup {
   bool finished() const { return finished_ || places_[0].ended_well; }
 
   void move_towards_goal(Clock::time_point now);
+  void pin_all();
   void dismiss(int index, std::chrono::milliseconds limit);
   void dismiss_spares();
   void tell_stop(const Member& member) const;
@@ -124,6 +139,9 @@ class Crew : public RankGroup {
   std::optional<Clock::time_point> last_leave_;  // in that resize
   int stop_signal_ = 0;                          // that the run was asked to stop by
   int spare_deaths_ = 0;  // on the way to where they could wait, one after another
+  int wanted_spares_ = 0;
+  int waiting_ = 0;  // spares beside those: ranks that make no team
+  bool too_few_ = false;
 };
 
 }  // namespace cohort::process

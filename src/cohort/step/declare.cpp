@@ -30,7 +30,7 @@ void Declarer::declare(Action& action) {
     case ActionKind::kReduceUpdate:
       return reduce_update(action);
     case ActionKind::kMirror:
-      versions_.read(action, What::kSum, bucket);
+      versions_.read(action, sum_of(bucket), bucket);
       return versions_.make(action, What::kMirrored, bucket);
     case ActionKind::kGather:
       return gather(action);

@@ -91,6 +91,27 @@ TEST(ElasticSchedule, ElasticNeedsAMirrorOfEveryShare) {
     EXPECT_NE(action.kind, ActionKind::kMirror);
 }
 
+// Parts of tensors that nobody else has are handed on like shares.
+TEST(ElasticSchedule, ElasticNeedsAMirrorOfEveryPart) {
+  const GeneratorOptions options{
+      .slices = 4, .bucket_bytes = 4 * kChunk, .vote = true, .elastic = true};
+  const Schedule parts = generate(blocks(), Layout{.tp = 3}, options);
+  EXPECT_EQ(elastic_refusal(parts), "accepted");
+  EXPECT_EQ(mirror_axis(parts), Axis::kTensor);
+  auto counts = count(parts.roles[0]);
+  EXPECT_EQ(counts[ActionKind::kMirror], counts[ActionKind::kUpdate]);
+  EXPECT_THAT(
+      elastic_refusal(generate(blocks(), {.tp = 3}, {.slices = 4, .vote = true})),
+      HasSubstr("no Mirror"));
+  // Replicas, and the next stage, have them, too.
+  for (const Layout& layout : {Layout{.dp = 2, .tp = 2}, Layout{.tp = 2, .pp = 2}}) {
+    const Schedule other = generate(blocks(), layout, options);
+    EXPECT_EQ(elastic_refusal(other), "accepted");
+    EXPECT_EQ(count(other.roles[0])[ActionKind::kMirror], 0);
+    EXPECT_EQ(has_mirrors(other), layout.pp > 1);
+  }
+}
+
 TEST(ElasticSchedule, TheVoteWaitsForMirrorsAndStatistics) {
   for (int shard : {1, 2, 3})
     for (ActionKind kind : {ActionKind::kMirror, ActionKind::kFoldBuffers}) {
@@ -122,7 +143,7 @@ TEST(ElasticSchedule, AMirrorComesBetweenTheSumAndItsUpdate) {
             role.actions[find(role, ActionKind::kReduceScatter)].kind);
   declare_by_kinds(schedule);
   EXPECT_THAT(elastic_refusal(schedule),
-              HasSubstr("R2: reads Sum 0, which action 9 writes"));
+              HasSubstr("Mirror bucket 0: R2: does not read Sum 0"));
 }
 
 }  // namespace

@@ -100,14 +100,14 @@ void cut_state(Schedule& schedule) {
 }
 
 // What one rank alone has, another has, too: the next that the state is cut between, or
-// the next along the pipeline. Copies of a hybrid run are second ones already, and
-// without a group there is nobody.
+// the next along the pipeline, or the next that has parts of the same tensors. Copies
+// of a hybrid run are second ones already, and without a group there is nobody.
 void add_mirrors(Schedule& schedule) {
   const Mesh& mesh = schedule.mesh;
   const bool cut = schedule.shard > 0 && mesh.size(Axis::kCut) > 1;
   if (cut && mesh.size(Axis::kReplicate) == 1)
     schedule.groups[group_number(schedule, "dp")].mirrors = true;
-  if (mesh.size(kDataAxes) == 1 && mesh.size(Axis::kPipe) > 1)
+  if (mesh.size(kDataAxes) == 1 && has_parts(mesh))
     schedule.groups[group_number(schedule, "all")].mirrors = true;
 }
 

@@ -64,8 +64,8 @@ bool ListWriter::is_here(int bucket) const {
   return is_at(plan_.schedule, bucket, place_);
 }
 
-bool ListWriter::mirrors_along_pipe() const {
-  return has_mirrors(plan_.schedule) && mirror_axis(plan_.schedule) == Axis::kPipe;
+bool ListWriter::mirrors_along(Axis axis) const {
+  return has_mirrors(plan_.schedule) && mirror_axis(plan_.schedule) == axis;
 }
 
 bool ListWriter::is_mirrored_here(int bucket) const {
@@ -196,7 +196,7 @@ void ListWriter::reduce_scatter(int bucket, int slice) {
        .buckets = {bucket},
        .bytes = what.numel * width});
   if (slice != kNone && slice + 1 != plan_.rounds) return;
-  mirror(std::exchange(next_to_mirror_, bucket));
+  if (mirrors_along(Axis::kCut)) mirror(std::exchange(next_to_mirror_, bucket));
   if (plan_.replicate_lane == kComputeLane) return;
   add({.kind = ActionKind::kReduce,
        .lane = plan_.replicate_lane,
@@ -219,17 +219,25 @@ void ListWriter::reduce_update(int bucket, int slice) {
 }
 
 void ListWriter::mirror(int bucket) {
-  if (bucket == kNone || !is_mirrored(plan_.schedule, bucket) || mirrors_along_pipe())
-    return;
+  if (bucket == kNone || !is_mirrored(plan_.schedule, bucket)) return;
+  const bool shares = mirrors_along(Axis::kCut);
   add({.kind = ActionKind::kMirror,
-       .lane = plan_.shard_lane,
+       .lane = shares ? plan_.shard_lane : plan_.all_lane,
        .buckets = {bucket},
        .bytes = share(bucket) * size_of(sum_type(plan_.schedule))});
 }
 
+// All ranks have parts of all tensors, so each has a neighbour before and
+// behind it.
+void ListWriter::hand_on_parts() {
+  if (!mirrors_along(Axis::kTensor)) return;
+  for (int i = 0; i < buckets(); ++i)
+    if (plan_.schedule.buckets[i].trained) mirror(i);
+}
+
 // All that is sent is sent first: a neighbour may be waiting for it.
 void ListWriter::exchange_mirrors() {
-  if (!mirrors_along_pipe()) return;
+  if (!mirrors_along(Axis::kPipe)) return;
   const int before = (place_ + plan_.places() - 1) % plan_.places();
   const auto transfer = [&](ActionKind kind, int bucket, int lane) {
     return Action{.kind = kind,
@@ -280,7 +288,7 @@ void ListWriter::update(int bucket) {
   const bool copy = is_mirrored_here(bucket);
   if (!copy && !is_here(bucket)) return;
   updated_[bucket] = true;
-  const bool twice = is_mirrored(plan_.schedule, bucket) && !mirrors_along_pipe();
+  const bool twice = is_mirrored(plan_.schedule, bucket) && !mirrors_along(Axis::kPipe);
   add({.kind = ActionKind::kUpdate,
        .buckets = {bucket},
        .bytes = (twice ? 2 : 1) * share(bucket) * size_of(at::kFloat)});
@@ -294,6 +302,7 @@ void ListWriter::finish_updates() {
   mirror(std::exchange(next_to_mirror_, kNone));
   sum_tied();
   exchange_mirrors();
+  hand_on_parts();
   if (has_norm()) add({.kind = ActionKind::kNorm, .lane = plan_.all_lane});
   if (plan_.options.elastic) fold_buffers();
   if (plan_.options.vote)
@@ -337,7 +346,8 @@ void ListWriter::commit() {
     if (updated_[i]) commit.buckets.push_back(i);
   const bool mirrored = std::ranges::any_of(
       commit.buckets, [&](int i) { return is_mirrored(plan_.schedule, i); });
-  if (mirrored && !mirrors_along_pipe()) commit.needs.push_back(ActionKind::kMirror);
+  if (mirrored && !mirrors_along(Axis::kPipe))
+    commit.needs.push_back(ActionKind::kMirror);
   add(std::move(commit));
 }
 

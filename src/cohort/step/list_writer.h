@@ -105,8 +105,9 @@ class ListWriter {
   std::vector<InnerCall> calls_in(ActionKind kind, int block) const;
   void transfer(ActionKind kind, What what, int block, int slice, int lane);
   void exchange_mirrors();
+  void hand_on_parts();
   bool is_mirrored_here(int bucket) const;
-  bool mirrors_along_pipe() const;
+  bool mirrors_along(Axis axis) const;
   int64_t activation_bytes(const Action& action, const Access& access) const;
   // Hands the sum of a share to the next rank. One bucket late, so that no rank waits
   // for its reduction while there is backward to compute.

@@ -42,7 +42,7 @@ class StatePlanner {
     add(Holds::kMirrorMaster, kept_, share_);
     if (!what.trained) return;
     add(Holds::kMirrorMoment, kept_, share_, states_);
-    if (mirror_axis(schedule_) == Axis::kPipe)
+    if (mirror_axis(schedule_) != Axis::kCut)
       add(Holds::kMirrorSum, sum_type(schedule_), share_);
   }
 

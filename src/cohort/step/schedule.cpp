@@ -176,7 +176,9 @@ bool has_mirrors(const Schedule& schedule) {
 }
 
 Axis mirror_axis(const Schedule& schedule) {
-  return schedule.mesh.size(Axis::kCut) > 1 ? Axis::kCut : Axis::kPipe;
+  for (const Axis axis : {Axis::kCut, Axis::kPipe})
+    if (schedule.mesh.size(axis) > 1) return axis;
+  return Axis::kTensor;
 }
 
 bool mirrors(const Schedule& schedule, int rank, int bucket) {

@@ -169,8 +169,8 @@ std::vector<Channel> channels_for(const std::vector<Group>& groups);
 // How far apart neighbours of a group of data-parallel ranks are in the world.
 int stride_of(const Schedule& schedule, const Group& group);
 
-// Whether any state is held a second time; and by the next rank along which axis:
-// kCut, or kPipe where each place has its own state once.
+// Whether any state is held a second time; and by the next rank along which axis: kCut,
+// or kPipe or kTensor, where each place has its own state once.
 bool has_mirrors(const Schedule& schedule);
 Axis mirror_axis(const Schedule& schedule);
 // Whether a rank holds a second copy of what the place before it computes with.

@@ -22,6 +22,11 @@ struct StepFacts {
   std::vector<bool> trained;           // by bucket: Commit says so
   std::vector<bool> sharded;           // by bucket: cut between steps, dropped by Free
   std::vector<bool> tied;  // by bucket: used at several places along the pipeline
+  // Of tensors; neither replicas, nor the next stage have a rank's.
+  bool parts_alone = false;
+
+  // What a Mirror passes on: a share of a sum, or the sum of parts.
+  What handed_on() const { return parts_alone ? What::kPartial : What::kSum; }
 };
 
 // Ranks, groups, kinds, lanes, waits: what a list must be to be read at all.

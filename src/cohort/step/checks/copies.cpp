@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// R9 also: a state that one place along the pipeline has is held by another, too.
+// R9 also: a state that one place along the pipeline has is held by another, too. Ranks
+// with parts of the same tensors have one list, in which provenance asks for a Mirror.
 #include <map>
 #include <utility>
 
@@ -9,8 +10,9 @@
 namespace cohort {
 
 void check_second_copies(const Schedule& schedule, const CheckOptions& options) {
-  const bool alone = schedule.mesh.size(kDataAxes) == 1;
-  if (!(options.elastic || schedule.elastic) || !alone || schedule.world() == 1) return;
+  const bool alone =
+      schedule.mesh.size(kDataAxes) == 1 && schedule.mesh.size(Axis::kPipe) > 1;
+  if (!(options.elastic || schedule.elastic) || !alone) return;
   std::map<int, std::vector<std::pair<int, int>>>
       updates;  // role and action, by bucket
   for (int r = 0; r < static_cast<int>(schedule.roles.size()); ++r) {

@@ -36,7 +36,7 @@ class Declared {
         if (bucket != kLossBucket) require_written(action, {What::kSum, bucket});
         return check_leaves(action, bucket);
       case ActionKind::kMirror:
-        require_read(action, {What::kSum, bucket});
+        require_read(action, {facts_.handed_on(), bucket});
         return require_written(action, {What::kMirrored, bucket});
       case ActionKind::kReduceUpdate:
         check_leaves(action, bucket);

@@ -120,6 +120,8 @@ void find_shards(const Schedule& schedule, StepFacts& facts) {
 
 StepFacts find_facts(const Schedule& schedule) {
   StepFacts facts;
+  const int world = schedule.world();
+  facts.parts_alone = world > 1 && schedule.mesh.size(Axis::kTensor) == world;
   find_sizes(schedule, facts);
   find_uses(schedule, facts);
   find_trained(schedule, facts);

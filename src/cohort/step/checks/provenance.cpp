@@ -16,7 +16,7 @@ namespace {
 struct Origin {
   std::set<std::pair<int, int>> parts;  // block and slice; of a loss: slices
   AxisSet summed;
-  bool alone = false;  // one rank has this share of it
+  bool alone = false;  // one rank has this share, or part, of it
 };
 
 class Provenance {
@@ -116,7 +116,7 @@ class Provenance {
         continue;
       written.insert(access.value.of);
       Origin& origin = gradients_[name_of(access)];
-      if (!reads(action, name_of(access))) origin = {};
+      if (!reads(action, name_of(access))) origin = {.alone = facts_.parts_alone};
       if (!origin.parts.emplace(action.block, action.slice).second)
         refuse("R7",
                text("adds to ", access.value.text(), " what is in it; legal: once"));
@@ -248,7 +248,7 @@ class Provenance {
   }
 
   void mirror(const Action& action) {
-    const Value sum{What::kSum, action.buckets[0]};
+    const Value sum{facts_.handed_on(), action.buckets[0]};
     const auto it = gradients_.find(sum);
     if (it == gradients_.end() || !it->second.alone)
       refuse("R9", "hands on a sum that others have; legal: a share that one rank has");

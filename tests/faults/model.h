@@ -1,15 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cohort/data/synthetic.h"
+#include "cohort/data/token_dataset.h"
+#include "cohort/nn/language_models.h"
 #include "cohort/nn/layers.h"
+#include "cohort/nn/models.h"
 #include "cohort/step/block.h"
 
 namespace cohort::threads {
+
+// What a run of threads trains, in milliseconds.
+enum class Model {
+  kMlp,
+  kCalling,  // blocks communicate inside, over data-parallel ranks: it is not exact
+  kTied,     // the first and the last block have one weight
+  kGpt,      // both, and tensors that can be cut
+};
+inline constexpr const char* kModelNames[] = {"", "_calls", "_tied", "_gpt"};
 
 // Two layers with a norm over all ranks between them: calls in forward and backward.
 inline Chain make_calling_chain() {
@@ -58,6 +72,39 @@ inline Chain make_tied_chain(int64_t layers) {
   }
   add("last", std::move(last), ends);
   return chain;
+}
+
+constexpr int64_t kGptTokens = 4, kGptVocabulary = 11;
+
+// A block at least for each stage.
+inline Chain make_chain(Model model, int stages, const TensorPart& part) {
+  const int64_t between = std::max(1, stages - 2);
+  switch (model) {
+    case Model::kCalling:
+      return make_calling_chain();
+    case Model::kTied:
+      return make_tied_chain(std::max(2, stages));
+    case Model::kGpt:
+      return make_gpt({.vocab = kGptVocabulary,
+                       .context = kGptTokens,
+                       .width = 8,
+                       .depth = between,
+                       .heads = 2,
+                       .dropout = 0.1},
+                      {.seed = 5, .tensor = part});
+    default:
+      return make_mlp(
+          {.inputs = 12, .width = 16, .depth = std::max(1, stages - 1), .dropout = 0.2},
+          {.seed = 5});
+  }
+}
+
+inline std::unique_ptr<Dataset> make_data(Model model, int64_t samples) {
+  if (model != Model::kGpt) return make_synthetic({.size = samples, .shape = {12}});
+  return make_token_dataset(synthetic_passages({.passages = samples,
+                                                .length = kGptTokens + 1,
+                                                .vocabulary = kGptVocabulary}),
+                            {.length = kGptTokens});
 }
 
 }  // namespace cohort::threads

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is in the next world of a crew: after a loss, and when a run grows or shrinks.
+#include <algorithm>
+#include <tuple>
+
+#include "cohort/comm/join.h"
+#include "cohort/core/error.h"
+#include "cohort/launch/cores.h"
+#include "cohort/launch/crew.h"
+#include "cohort/launch/preparation.h"
+
+namespace cohort::process {
+namespace {
+
+constexpr size_t kMostClosedStores = 8;
+
+}  // namespace
+
+// Frees those who wait in the store of a world that is over: by its end, or, where
+// someone may still come to it, by a word in it.
+void Crew::close_store() {
+  if (store_ && close_world(world_of(0), *store_, "[elastic] this world is over")) {
+    closed_stores_.push_back(std::move(store_));
+    if (closed_stores_.size() > kMostClosedStores) closed_stores_.pop_front();
+  }
+  store_.reset();
+}
+
+// The next world. Who has no place in it leaves: what waits in its stead is a spare,
+// without the state of a world that is over.
+void Crew::open(const std::vector<int>& seats) {
+  close_store();
+  ++generation_;
+  store_ = next_store_ ? std::move(next_store_) : std::make_unique<StoreServer>();
+  const int size = static_cast<int>(seats.size());
+  plan_.world.local_size = plan_.world.world_size = size;
+  plan_.world.master_port = store_->port();
+  auto before = std::exchange(places_, std::vector<Place>(size));
+  for (int r = 0; r < size; ++r) {
+    if (seats[r] < 0) continue;
+    places_[r] = std::exchange(before[seats[r]], Place{});
+    if (seats[r] != r) processes_.at(places_[r].index)->become(r);
+  }
+  for (const Place& left : before) {
+    if (left.index >= 0) dismiss(left.index, elastic_.detect);
+  }
+  for (int r = 0; r < size; ++r) {
+    if (places_[r].index < 0) fill(r);
+    Member& member = members_.at(places_[r].index);
+    member.reported = false;
+    tell_stop(member);
+    member.link.send(LinkMessage::kWorld, generation_, encode(world_of(r)));
+  }
+  lost_since_.reset();
+  finishing_ = false;
+  spares_at_ = Clock::now() + kSpareDelay;
+}
+
+void Crew::fill(int local_rank) {
+  Place& place = places_[local_rank];
+  place = Place{take_spare(), std::nullopt, false};
+  if (place.index < 0) {
+    place.index = fork(local_rank);
+  } else {
+    processes_.at(place.index)->become(local_rank);
+  }
+  lose_a_spare();
+}
+
+// One that waits already, else one that will: it has a start over a new one.
+int Crew::take_spare() {
+  int found = -1;
+  for (const auto& [index, member] : members_) {
+    const RankProcess& process = *processes_.at(index);
+    if (!process.is_spare() || member.leaving || process.given_up()) continue;
+    if (member.ready) return index;
+    if (found < 0) found = index;
+  }
+  return found;
+}
+
+int Crew::spares() const {
+  return static_cast<int>(
+      std::count_if(members_.begin(), members_.end(), [&](const auto& entry) {
+        const RankProcess& process = *processes_.at(entry.first);
+        return process.is_spare() && !entry.second.leaving && !process.given_up();
+      }));
+}
+
+void Crew::fork_spares() {
+  spares_at_ = Clock::time_point::max();
+  if (!next_store_) next_store_ = std::make_unique<StoreServer>();
+  if (stopping() || finishing_ || spare_deaths_ >= kMostSpareDeaths) return;
+  for (int n = spares(); n < wanted_spares_ + waiting_; ++n) fork(-1);
+}
+
+// Where nobody is replaced, there is one fewer from here on.
+void Crew::lose_a_spare() {
+  if (elastic_.replace) return;
+  int& those = waiting_ > 0 ? waiting_ : wanted_spares_;
+  those = std::max(0, those - 1);
+}
+
+std::vector<bool> Crew::living() const {
+  std::vector<bool> lives;
+  for (const Place& place : places_) lives.push_back(place.index >= 0);
+  return lives;
+}
+
+// Those who live, and spares that wait or are about to be started.
+int Crew::left() const {
+  return static_cast<int>(std::ranges::count(living(), true)) + wanted_spares_ +
+         waiting_;
+}
+
+// Empty: there is not even one team.
+std::vector<int> Crew::seats_after_loss() const {
+  const int each = elastic_.team.ranks();
+  const int teams = static_cast<int>(places_.size()) / each;
+  return seat(living(), elastic_.replace ? teams : std::min(teams, left() / each),
+              elastic_.team);
+}
+
+// Those who make no team are spares from here on. Words that say so.
+std::string Crew::keep_the_rest_waiting(const std::vector<int>& seats) {
+  const auto seated =
+      std::ranges::count_if(seats, [](int place) { return place >= 0; });
+  const auto rest = std::ranges::count(living(), true) - seated;
+  waiting_ += static_cast<int>(rest);
+  return waiting_ == 0 ? "" : text(", ", waiting_, waiting_ == 1 ? " waits" : " wait");
+}
+
+std::string Crew::resize(int ranks) {
+  const int before = static_cast<int>(places_.size());
+  const int most = most_ranks(elastic_);
+  if (ranks < elastic_.min_ranks || ranks > most) {
+    throw ConfigError(text("[resize] ", ranks, " ranks; legal for this run: ",
+                           elastic_.min_ranks, " to ", most));
+  }
+  if (stopping() || finishing_ || !dead_.empty()) {
+    throw ConfigError("[resize] the run is ending; legal: a run that goes on");
+  }
+  waiting_ = ranks % elastic_.team.ranks();
+  spares_at_ = std::min(spares_at_, Clock::now() + kSpareDelay);
+  const std::string rest =
+      waiting_ == 0 ? "" : text("; ", waiting_, waiting_ == 1 ? " waits" : " wait");
+  const int next = ranks - waiting_;
+  if (next == before) return text("the run has ", next, " ranks already", rest);
+  goal_ = next;
+  last_leave_.reset();
+  move_towards_goal(Clock::now());
+  return text("from ", before, " to ", next, " ranks, in generation ", generation_,
+              rest);
+}
+
+// One team leaves at a time, after a step that was committed in the world without the
+// one before it: what each held has found another holder by then.
+void Crew::move_towards_goal(Clock::time_point now) {
+  if (!goal_ || stopping() || finishing_ || !dead_.empty()) return;
+  const int before = static_cast<int>(places_.size());
+  const bool shrinks = *goal_ < before;
+  const bool waits = shrinks && last_leave_ && board_.generation() < generation_ &&
+                     now < *last_leave_ + elastic_.detect;
+  if (waits) return;
+  last_leave_ = now;
+  const int ranks = shrinks ? before - elastic_.team.ranks() : *goal_;
+  if (ranks == *goal_) goal_.reset();
+  prepare_resize(plan_, ranks);
+  const auto asked = std::pair(wanted_spares_, waiting_);
+  open(seat(living(), ranks / elastic_.team.ranks(), elastic_.team));
+  std::tie(wanted_spares_, waiting_) = asked;  // nobody is lost
+  pin_all();
+  note(text("opened generation ", generation_, " with ", ranks, " ranks, not ", before,
+            ", on request"));
+}
+
+void Crew::pin_all() {
+  if (!plan_.options.pin) return;
+  for (const Place& place : places_) {
+    RankProcess& process = *processes_.at(place.index);
+    process.pin(plan_.cores.empty() ? allowed_cores()
+                                    : plan_.cores[process.local_rank()]);
+  }
+}
+
+}  // namespace cohort::process

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+namespace cohort {
+
+// Ranks that hold one copy of a model between them, each a part of the tensors of a
+// stage: a world has nothing but whole teams. Of a model that any number of ranks can
+// hold, each rank is one.
+struct Team {
+  int stages = 1;
+  int parts = 1;
+
+  int ranks() const { return stages * parts; }
+};
+
+// Who takes which place in a world of `teams` teams: by place, the one that it has in
+// the world before, or -1: nobody who lives. `lives`: by place before, of whole teams.
+//
+// Teams that have lost nobody stay as they are, in their order, as far as there is room
+// for them. So whatever else is lost, it was in teams that are broken up, and each
+// share of their state has its second copy in another team. Who is left of those fills
+// what places there are.
+std::vector<int> seat(const std::vector<bool>& lives, int teams, const Team& team);
+
+}  // namespace cohort
