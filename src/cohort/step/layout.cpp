@@ -76,10 +76,15 @@ Layout parse_layout(std::string_view keys, int world) {
     seen.push_back(&key);
     layout.*key.field = parse_value(key, item.substr(equals + 1));
   }
-  if (layout.dp == 0) layout.dp = std::max(1, world / layout.of_a_replica());
-  if (layout.world() != world)
-    throw ConfigError(text("[step] layout ", layout.text(), " is for ", layout.world(),
-                           " ranks; the world has ", world));
+  // Sizes that are far too large must not wrap round.
+  const int64_t replica = int64_t{layout.cp} * layout.tp * layout.pp;
+  if (layout.dp == 0)
+    layout.dp = static_cast<int>(std::max<int64_t>(1, world / replica));
+  if (replica > kMost || layout.dp * replica != world)
+    throw ConfigError(
+        text("[step] layout ", layout.text(), " is for ",
+             replica > kMost ? text("more than ", kMost) : text(layout.dp * replica),
+             " ranks; the world has ", world));
   return layout;
 }
 
