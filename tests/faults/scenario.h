@@ -96,13 +96,18 @@ inline std::vector<Scenario> every_scenario() {
     }
   all.push_back(
       {.ranks = 4, .shard = 3, .parts = 2, .model = Model::kGpt, .short_form = false});
-  all.push_back({.ranks = 4, .stages = 2, .parts = 2, .model = Model::kGpt});
+  all.push_back(
+      {.ranks = 4, .stages = 2, .parts = 2, .model = Model::kGpt, .short_form = false});
   for (const Plot plot : {Plot::kCalm, Plot::kKilled, Plot::kFlipped})
     all.push_back({.plot = plot,
                    .parts = 2,
                    .model = Model::kGpt,
                    .short_form = plot == Plot::kKilled});
-  all.push_back({.plot = Plot::kShrinks, .ranks = 4, .parts = 2, .model = Model::kGpt});
+  all.push_back({.plot = Plot::kShrinks,
+                 .ranks = 4,
+                 .parts = 2,
+                 .model = Model::kGpt,
+                 .short_form = false});
   all.push_back({.plot = Plot::kShrinks,
                  .ranks = 4,
                  .shard = 3,

@@ -36,6 +36,11 @@ class TensorParallel(train_run.TrainTest):
     def recovered(self, run):
         return self.read_until(run, lambda event: event["event"] == "recovered")
 
+    def resize(self, run, ranks):
+        return subprocess.run([train_run.COHORT, "resize", str(run.pid), str(ranks)],
+                              text=True, capture_output=True,
+                              timeout=train_run.DEADLINE_S)
+
     def kill(self, run, rank, step=20, before=()):
         """At that step; `before`: what the run has said."""
         events = [*before, *self.read_steps(run, step)]
@@ -76,6 +81,24 @@ class TensorParallel(train_run.TrainTest):
         self.assertEqual(ended.code, 0, ended.err)
         self.assertEqual(ended.done["weights_hash"], wanted)
 
+    def test_stages_with_parts_leave_and_come_together(self):
+        steps = 2 * STEPS
+        wanted = self.run_to_end(2, "tp=2", "--max-steps", steps)
+        alone = {"elastic.spares": 0, "elastic.replace": "false"}
+        run = self.begin(8, "dp=2,tp=2,pp=2", "--max-steps", steps, "--out", self.root,
+                         keys=alone)
+        self.kill(run, 7)
+        self.assertEqual(self.recovered(run)[-1]["ranks"], 4)
+        self.read_steps(run, STEPS)
+        self.assertEqual(self.resize(run, 8).returncode, 0)
+        self.assertEqual(self.recovered(run)[-1]["ranks"], 8)
+        ended = train_run.finish(run)
+        self.assertEqual(ended.code, 0, ended.err)
+        self.assertEqual(ended.done["weights_hash"], wanted)
+        self.assertIn("with 4 ranks, 3 wait", ended.err)
+        verified = train_run.cohort("history", "verify", self.root / "history.log")
+        self.assertIn(" 0 rollbacks", verified.out)
+
     def test_too_few_end_the_run(self):
         alone = {"elastic.spares": 0, "elastic.replace": "false"}
         saved = {**alone, "checkpoint.dir": self.root, "checkpoint.every_steps": 5}
@@ -94,9 +117,7 @@ class TensorParallel(train_run.TrainTest):
 
         def resize(ranks, step):
             self.read_steps(run, step)
-            return subprocess.run(
-                [train_run.COHORT, "resize", str(run.pid), str(ranks)], text=True,
-                capture_output=True, timeout=train_run.DEADLINE_S)
+            return self.resize(run, ranks)
 
         self.assertIn("legal for this run: 2 to 8", resize(1, 10).stderr)
         self.assertIn("from 2 to 4 ranks, in generation 1; 1 waits", resize(5, 20).stdout)
