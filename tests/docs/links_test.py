@@ -23,6 +23,12 @@ class Links(unittest.TestCase):
     def test_all_lead_somewhere(self):
         self.assertEqual(list(broken(ROOT)), [])
 
+    def test_the_table_of_decisions_has_them_all(self):
+        table = (ROOT / "docs/README.md").read_text()
+        listed = re.findall(r"^\| \[\d{4}\]\(decisions/([^)]+)\)", table, re.M)
+        files = sorted(f.name for f in (ROOT / "docs/decisions").glob("[0-9]*.md"))
+        self.assertEqual(listed, files)
+
     def test_one_that_does_not_is_found(self):
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "README.md"
