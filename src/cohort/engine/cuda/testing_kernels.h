@@ -23,6 +23,7 @@ struct KernelsUnderTest {
   std::string name;
   std::function<std::string()> why_not;  // empty if they can be made
   std::function<std::unique_ptr<StateKernels>()> make;
+  bool has_logits = true;
 };
 inline void PrintTo(const KernelsUnderTest& kernels, std::ostream* out) {
   *out << kernels.name;

@@ -167,7 +167,7 @@ class TextLauncher final : public KernelLauncher {
 
 std::vector<test::KernelsUnderTest> test::kernels_under_test() {
   const auto always = [] { return std::string(); };
-  return {{"Loops", always, make_host_kernels},
+  return {{"Loops", always, make_host_kernels, /*has_logits=*/false},
           {"Text", always,
            [] { return make_device_kernels(std::make_unique<TextLauncher>(1)); }},
           {"Threads", always,
