@@ -80,6 +80,8 @@ class TensorParallel(train_run.TrainTest):
         ended = train_run.finish(run)
         self.assertEqual(ended.code, 0, ended.err)
         self.assertEqual(ended.done["weights_hash"], wanted)
+        self.assertIn("with 2 ranks, 1 waits (restart 1 ", ended.err)
+        self.assertIn("with 2 ranks (restart 2 ", ended.err)
 
     def test_stages_with_parts_leave_and_come_together(self):
         steps = 2 * STEPS
@@ -120,7 +122,7 @@ class TensorParallel(train_run.TrainTest):
             return self.resize(run, ranks)
 
         self.assertIn("legal for this run: 2 to 8", resize(1, 10).stderr)
-        self.assertIn("from 2 to 4 ranks, in generation 1; 1 waits", resize(5, 20).stdout)
+        self.assertIn("from 2 to 4 ranks, in generation 1, 1 waits", resize(5, 20).stdout)
         self.assertEqual(self.recovered(run)[-1]["ranks"], 4)
         step = self.read_until(run, lambda event: event["event"] == "step")[-1]["step"]
         self.assertIn("from 4 to 2 ranks", resize(2, step + 10).stdout)

@@ -200,12 +200,15 @@ void Crew::recover(const std::vector<Failure>& dead) {
                                       elastic_.team.ranks(), " together"));
   }
   faults_.insert(faults_.end(), dead.begin(), dead.end());
-  const std::string rest = keep_the_rest_waiting(seats);
+  keep_the_rest_waiting(seats);
   if (seats.size() != before) prepare_resize(plan_, static_cast<int>(seats.size()));
   open(seats);
   if (seats.size() != before) pin_all();
-  note(text("opened generation ", generation_, " with ", places_.size(), " ranks", rest,
-            " (restart ", budget_.used(), " of ", plan_.options.max_restarts, ")"));
+  // A loss may have done what a shrink was asked for.
+  if (goal_ && static_cast<int>(seats.size()) <= *goal_) goal_.reset();
+  note(text("opened generation ", generation_, " with ", places_.size(), " ranks",
+            words_of_waiting(), " (restart ", budget_.used(), " of ",
+            plan_.options.max_restarts, ")"));
 }
 
 void Crew::give_up(const Failure& cause, const std::string& why) {

@@ -80,7 +80,8 @@ class Crew : public RankGroup {
   std::vector<bool> living() const;
   int left() const;
   std::vector<int> seats_after_loss() const;
-  std::string keep_the_rest_waiting(const std::vector<int>& seats);
+  void keep_the_rest_waiting(const std::vector<int>& seats);
+  std::string words_of_waiting() const;  // ", 2 wait"
   World world_of(int local_rank) const;
   void close_store();
 

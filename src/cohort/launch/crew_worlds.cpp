@@ -121,13 +121,16 @@ std::vector<int> Crew::seats_after_loss() const {
               elastic_.team);
 }
 
-// Those who make no team are spares from here on. Words that say so.
-std::string Crew::keep_the_rest_waiting(const std::vector<int>& seats) {
+// Those who make no team are spares from here on.
+void Crew::keep_the_rest_waiting(const std::vector<int>& seats) {
   const auto seated =
       std::ranges::count_if(seats, [](int place) { return place >= 0; });
-  const auto rest = std::ranges::count(living(), true) - seated;
-  waiting_ += static_cast<int>(rest);
-  return waiting_ == 0 ? "" : text(", ", waiting_, waiting_ == 1 ? " waits" : " wait");
+  waiting_ += static_cast<int>(std::ranges::count(living(), true) - seated);
+}
+
+std::string Crew::words_of_waiting() const {
+  if (waiting_ == 0) return "";
+  return text(", ", waiting_, waiting_ == 1 ? " waits" : " wait");
 }
 
 std::string Crew::resize(int ranks) {
@@ -140,17 +143,19 @@ std::string Crew::resize(int ranks) {
   if (stopping() || finishing_ || !dead_.empty()) {
     throw ConfigError("[resize] the run is ending; legal: a run that goes on");
   }
-  waiting_ = ranks % elastic_.team.ranks();
+  const int rest = ranks % elastic_.team.ranks(), next = ranks - rest;
+  goal_.reset();
+  if (next != before) {
+    goal_ = next;
+    last_leave_.reset();
+    move_towards_goal(Clock::now());
+  }
+  waiting_ = rest;
   spares_at_ = std::min(spares_at_, Clock::now() + kSpareDelay);
-  const std::string rest =
-      waiting_ == 0 ? "" : text("; ", waiting_, waiting_ == 1 ? " waits" : " wait");
-  const int next = ranks - waiting_;
-  if (next == before) return text("the run has ", next, " ranks already", rest);
-  goal_ = next;
-  last_leave_.reset();
-  move_towards_goal(Clock::now());
+  if (next == before)
+    return text("the run has ", next, " ranks already", words_of_waiting());
   return text("from ", before, " to ", next, " ranks, in generation ", generation_,
-              rest);
+              words_of_waiting());
 }
 
 // One team leaves at a time, after a step that was committed in the world without the

@@ -74,6 +74,12 @@ void check_elastic(const LaunchOptions& o) {
   if (o.elastic.min_ranks < 1 || o.elastic.min_ranks > o.ranks) {
     refuse("at least ", o.elastic.min_ranks, " ranks; legal: 1 to ", o.ranks);
   }
+  const Team& team = o.elastic.team;
+  if (team.stages < 1 || team.parts < 1 || o.ranks % team.ranks() != 0 ||
+      o.elastic.min_ranks < team.ranks()) {
+    refuse("teams of ", team.stages, " x ", team.parts, " ranks; legal: a number that ",
+           "divides ", o.ranks, ", and is at most the fewest, ", o.elastic.min_ranks);
+  }
   if (o.elastic.spares < 0 || o.elastic.spares > most) {
     refuse(o.elastic.spares, " spares; legal: 0 to ", most);
   }
