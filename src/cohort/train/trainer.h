@@ -101,7 +101,7 @@ class Trainer {
   void validate(int64_t epoch);
   void prepare_to_speak(const TrainerOptions& here);
   void speak();
-  int64_t next_token(const Continuation& text);
+  std::optional<int64_t> next_token(const Continuation& text);  // none: stop
   void save(const std::string& path);
   int64_t peak_memory() const;
   void tell_flops(DoneEvent& done) const;

@@ -20,22 +20,30 @@ void Trainer::prepare_to_speak(const TrainerOptions& here) {
 
 // The model reads as many tokens as in training, at every layout: values that cross
 // links have one shape, and logits the same bits wherever they are computed.
-int64_t Trainer::next_token(const Continuation& text) {
+std::optional<int64_t> Trainer::next_token(const Continuation& text) {
+  if (options_.membership && options_.membership->is_over())
+    throw CommError("[train] this world is over");
   const Mesh mesh(options_.layout);
   const bool reads = mesh.index(comm_->rank(), kDataAxes) == 0;
   const Batch batch = reads ? text.batch(speech_.context, speech_.context) : Batch();
   const Values logits = runner_->outputs(speech_.forward, batch, *speech_.logits);
-  Tensor token =
-      at::full({1}, logits.empty() ? kNone : text.choose(logits[0]), at::kLong);
-  comm_->all_reduce(token, ReduceOp::kMax).wait();
-  return token.item<int64_t>();
+  const int64_t token = logits.empty() ? kNone : text.choose(logits[0]);
+  Tensor said = at::tensor({token, int64_t{asked_to_stop() != 0}}, at::kLong);
+  comm_->all_reduce(said, ReduceOp::kMax).wait();
+  if (said[1].item<int64_t>() != 0) return std::nullopt;
+  return said[0].item<int64_t>();
 }
 
-// All ranks write the same text; whoever has the last block chooses for all.
+// All ranks write the same text; whoever has the last block chooses for all. A run that
+// is asked to stop leaves it.
 void Trainer::speak() {
   if (!options_.continuation) return;
   Continuation text(*options_.tokenizer, *options_.continuation);
-  while (!text.is_done()) text.add(next_token(text));
+  while (!text.is_done()) {
+    const auto token = next_token(text);
+    if (!token) return;
+    text.add(*token);
+  }
   journal_.continuation({.step = committed_,
                          .prompt = options_.continuation->prompt,
                          .text = text.text(),

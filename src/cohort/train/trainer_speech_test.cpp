@@ -118,7 +118,9 @@ TEST(Speech, ComesAfterEachValidationAndAtTheEnd) {
       EXPECT_FALSE(one.text.empty());
     }
     EXPECT_NE(all[0].text, all[1].text);
-    EXPECT_EQ(said_by_ranks({.prompt = ""}).at(1).prompt, "");
+    const auto unasked = said_by_ranks({.prompt = ""});
+    EXPECT_EQ(unasked.at(1).prompt, "");
+    EXPECT_NE(unasked.at(1).text, all[1].text);
   });
 }
 
