@@ -126,17 +126,23 @@ int run_sample(const SampleArgs& args, std::ostream& out) {
   take_flags(args, saved, model);
   const auto tokenizer =
       open_tokenizer(model.config, tokenizer_file(model.config, saved.path()));
+  const int64_t known = tokenizer->vocabulary().size;
+  if (const int64_t wanted = vocabulary_size(model.config, /*masked=*/false);
+      known != wanted)
+    throw CheckpointError(text("[sample] ", saved.path(), ": its tokenizer has ", known,
+                               " tokens; legal: the ", wanted, " of its model"));
   const Chain chain = load_chain(model, saved);
   const ContinuationOptions options = continuation_options(model.config, args.prompt);
-  Continuation text(*tokenizer, options);
+  Continuation written(*tokenizer, options);
   ShownText shown;
   const auto write = [&](const std::string& more) {
     if (!args.json) out << shown.add(more) << std::flush;
+    if (!out) throw DataError("[sample] stdout takes no more text");
   };
   write(args.prompt);
   const int64_t context = model.recipe->context(model.config);
   choose_threads(model.config, chain, context);
-  const double seconds = write_on(chain, context, text, write);
+  const double seconds = write_on(chain, context, written, write);
   if (args.json)
     out << JsonObject()
                .add("checkpoint", saved.path())
@@ -144,9 +150,10 @@ int run_sample(const SampleArgs& args, std::ostream& out) {
                .add("recipe", model.recipe->name())
                .add("seed", options.choice.seed)
                .add("prompt", args.prompt)
-               .add("text", text.text())
-               .add("tokens", text.tokens())
-               .add("tokens_per_second", static_cast<double>(text.tokens()) / seconds)
+               .add("text", written.text())
+               .add("tokens", written.tokens())
+               .add("tokens_per_second",
+                    static_cast<double>(written.tokens()) / seconds)
                .text();
   out << shown.end() << std::endl;
   return 0;

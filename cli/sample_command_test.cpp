@@ -137,6 +137,13 @@ TEST(ShownText, HasNoControlCharactersButLineEndsAndTabs) {
             "a?[2J\n\tb??\xc3\xa9");
 }
 
+// As one of their bytes some terminals take them for the begin of a command.
+TEST(ShownText, HasNoControlCharactersBehindAscii) {
+  EXPECT_EQ(shown_text("a\xc2\x9b"
+                       "2J\xc2\xa0\xc3\x9b"),
+            "a?2J\xc2\xa0\xc3\x9b");
+}
+
 TEST(ShownText, IsUtf8WhereverItsPiecesEnd) {
   const std::string word = "\xf0\x9f\x98\x80";
   ShownText shown;

@@ -8,9 +8,12 @@ namespace {
 
 constexpr const char* kNoCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
-bool is_control(char letter) {
-  const auto byte = static_cast<unsigned char>(letter);
-  return (byte < 0x20 && letter != '\n' && letter != '\t') || byte == 0x7F;
+// One character: of ASCII, or one of those that begin behind it, U+0080 to U+009F.
+bool is_control(std::string_view character) {
+  const auto byte = static_cast<unsigned char>(character.back());
+  if (character.size() == 2) return character[0] == '\xC2' && byte < 0xA0;
+  if (character.size() != 1 || byte == '\n' || byte == '\t') return false;
+  return byte < 0x20 || byte == 0x7F;
 }
 
 }  // namespace
@@ -24,7 +27,7 @@ std::string ShownText::add(std::string_view more) {
     if (length == 0 && is_utf8_begun(rest)) break;
     if (length == 0)
       shown += kNoCharacter;
-    else if (length == 1 && is_control(rest[0]))
+    else if (is_control(rest.substr(0, length)))
       shown += '?';
     else
       shown += rest.substr(0, length);
