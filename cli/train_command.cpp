@@ -255,8 +255,9 @@ void settle_range(const TrainPlan& plan, int most, LaunchOptions& options) {
 // here, more can from what is saved.
 int code_of_run(const TrainPlan& plan, const LaunchResult& result) {
   const std::string dir = plan.config.get_string("checkpoint.dir");
+  const bool is_loss = result.exit_code > 128 || result.exit_code == kExitLostPeer;
   const auto saved =
-      result.too_few && !dir.empty() ? latest_checkpoint(dir) : std::nullopt;
+      result.too_few && is_loss && !dir.empty() ? latest_checkpoint(dir) : std::nullopt;
   if (saved) {
     std::fprintf(
         stderr, "%s\n",
