@@ -62,8 +62,14 @@ std::vector<KernelTime> kernel_times(c10::DeviceType device,
       device == c10::DeviceType::CUDA ? ActivityType::CUDA : ActivityType::CPU};
   profiler::prepareProfiler(config, activities);
   profiler::enableProfiler(config, activities, {at::RecordScope::FUNCTION});
-  work();
-  const auto result = profiler::disableProfiler();
+  std::unique_ptr<profiler::ProfilerResult> result;
+  try {
+    work();
+  } catch (...) {
+    profiler::disableProfiler();
+    throw;
+  }
+  result = profiler::disableProfiler();
   std::map<std::string, KernelTime> by_name;
   for (const auto& event : result->events()) {
     if (event.deviceType() != device) continue;

@@ -26,8 +26,8 @@ struct SavedModel {
 };
 
 // What the checkpoint says; nothing if it was made before checkpoints did, or of no
-// recipe. ConfigError, with its path, for a recipe or a key that this program does not
-// know.
+// recipe. ConfigError for a recipe that this program does not know; with the path of
+// the checkpoint, for such a key.
 std::optional<SavedModel> saved_model(const Checkpoint& saved);
 
 // The model of that recipe and config, with the weights of a checkpoint.

@@ -81,6 +81,8 @@ std::vector<Place> places_beside(std::vector<Place> places, const Mesh& mesh,
     const int64_t* at = said;
     place.tensor.spec.end = *at++;
     const int64_t dims = *at++;
+    COHORT_CHECK(dims >= 0 && dims <= static_cast<int64_t>(kMostDims), "a part of ",
+                 dims, " dimensions");
     for (auto* list : {&box.cut, &box.from, &box.to}) {
       list->assign(at, at + dims);
       at += dims;

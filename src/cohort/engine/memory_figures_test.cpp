@@ -148,7 +148,7 @@ TEST(RecomputeMemory, IsWhatTheCheckerSays) {
   });
 }
 
-// Of a pipeline each place has as many slices under way as its order says.
+// Each place of a pipeline has as many slices under way as its order says.
 void compare_places(const char* order, Communicator& comm) {
   constexpr int64_t kSlice = 64;
   constexpr int kSlices = 8;
@@ -192,7 +192,7 @@ void compare_places(const char* order, Communicator& comm) {
                order, comm.rank(), measured / 1e6, planned / 1e6,
                static_cast<double>(parts.activations) / 1e6);
   const bool in_parts = std::string_view(order) == "zero-bubble";
-  // Of a backward in two parts all is counted until the second one, which needs less.
+  // All of a backward in two parts is counted until the second, which needs less.
   EXPECT_GT(planned / measured, 0.97) << order << " place " << comm.rank();
   EXPECT_LT(planned / measured, in_parts ? 1.2 : 1.03)
       << order << " place " << comm.rank();

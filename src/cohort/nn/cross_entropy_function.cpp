@@ -2,12 +2,13 @@
 #include "cohort/nn/cross_entropy_function.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "cohort/core/error.h"
-#include "cohort/nn/kept_calls.h"
 #include "cohort/nn/part_calls.h"
 #include "cohort/nn/wide_type.h"
 

@@ -15,7 +15,7 @@ struct TokenChoice {
 };
 
 // The token with that number in its text, counted from 0: it depends on `logits`,
-// choice and number alone. Of equally likely ones the first is taken to be likelier;
+// choice and number alone. The first of equally likely ones is taken to be likelier;
 // what is -infinity is never drawn. DataError if no logit is a number.
 int64_t choose_token(std::span<const double> logits, const TokenChoice& choice,
                      int64_t number);

@@ -22,7 +22,7 @@ struct StepFacts {
   std::vector<bool> trained;           // by bucket: Commit says so
   std::vector<bool> sharded;           // by bucket: cut between steps, dropped by Free
   std::vector<bool> tied;  // by bucket: used at several places along the pipeline
-  // Of tensors; neither replicas, nor the next stage have a rank's.
+  // A rank's parts of tensors are with neither a replica nor the next stage.
   bool parts_alone = false;
 
   // What a Mirror passes on: a share of a sum, or the sum of parts.
