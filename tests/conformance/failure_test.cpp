@@ -26,7 +26,10 @@ TEST_P(FailureTest, AbortReachesAllWithItsReason) {
   test::run_ranks(GetParam(), [](Communicator& comm, Store& store) {
     const int last = comm.size() - 1;
     auto x = at::ones({100});
+    store.set(text("connected/", comm.rank()), "");
     if (comm.rank() == last) {
+      // Who is still connecting would hear of it there.
+      for (int r = 0; r < last; ++r) store.get(text("connected/", r), 20s);
       comm.abort("out of luck");
     } else {
       const auto message =

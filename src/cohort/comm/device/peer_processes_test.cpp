@@ -8,6 +8,7 @@
 #include <chrono>
 #include <thread>
 
+#include "cohort/core/error.h"
 #include "support/ranks.h"
 
 namespace cohort::device_comm {
@@ -27,7 +28,7 @@ TEST(PeerProcesses, WhoIsKilledHasEndedAndIsLostUnlessItHasParted) {
   for (const bool parts : {false, true}) {
     const test::World world{"shm", 3, test::Kind::kProcesses};
     test::run_ranks(world,
-                    [&](Communicator& comm, Store&) {
+                    [&](Communicator& comm, Store& store) {
                       PeerProcesses processes(comm);
                       if (comm.rank() == 1 && parts) processes.part();
                       comm.barrier().wait();
@@ -35,6 +36,9 @@ TEST(PeerProcesses, WhoIsKilledHasEndedAndIsLostUnlessItHasParted) {
                       await_end(processes, 1);
                       EXPECT_EQ(processes.lost(), parts ? -1 : 1);
                       EXPECT_FALSE(processes.has_ended(comm.rank()));
+                      // The other one that is left looks at this process, too.
+                      store.set(text("looked/", comm.rank()), "");
+                      store.get(text("looked/", 2 - comm.rank()), 20s);
                     },
                     /*may_die=*/{1});
   }
