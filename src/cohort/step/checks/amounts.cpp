@@ -23,7 +23,7 @@ class Amounts {
     switch (action.kind) {
       case ActionKind::kReduce:
         return (is_of_shares(action) ? schedule_.share_of(bucket) : numel) *
-               size_of(precision.reduce);
+               size_of(is_of_uses(action) ? sum_type(schedule_) : precision.reduce);
       case ActionKind::kReduceScatter:
       case ActionKind::kReduceUpdate:
         return numel * size_of(precision.reduce);
@@ -41,6 +41,12 @@ class Amounts {
   bool is_of_shares(const Action& action) const {
     const Group* const group = schedule_.group_of(action.lane);
     return group && !group->axes.meets(schedule_.buckets[action.buckets[0]].cut);
+  }
+
+  // Of a tied parameter: they are sums already, and are kept as such.
+  bool is_of_uses(const Action& action) const {
+    const Group* const group = schedule_.group_of(action.lane);
+    return group && !group->places.empty();
   }
 
   const Schedule& schedule_;
