@@ -48,6 +48,12 @@ GeneratorOptions step_options(const Config& config, bool exact) {
     throw ConfigError(
         text("[step] dtype.accumulate=", config.get_string("dtype.accumulate"),
              " with --exact; legal: float32, auto"));
+  if (options.precision.accumulate != at::kFloat &&
+      options.precision.accumulate != compute)
+    throw ConfigError(
+        text("[step] dtype.accumulate=", config.get_string("dtype.accumulate"),
+             " with precision=", config.get_string("precision"),
+             "; legal: float32, auto, or the type of the precision"));
   return options;
 }
 
