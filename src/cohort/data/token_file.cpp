@@ -63,7 +63,8 @@ int64_t tokens_behind_header(const std::string& path, const void* pages,
 }  // namespace
 
 TokenFile::TokenFile(const std::string& path) : path_(path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A pipe would be waited for.
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   bytes_ = require_tokens(path, file);
   if (bytes_ == 0) return;
   void* const pages = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ,

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <vector>
@@ -83,6 +84,9 @@ TEST_F(TokenFiles, ThatAreDamagedAreRefusedWithThePlace) {
   write_file(path_, read_file(path_).substr(0, 100));
   EXPECT_THAT(refusal(), HasSubstr("ends at byte 100, within its header"));
   path_ = folder_.path();
+  EXPECT_THAT(refusal(), HasSubstr("is no regular file"));
+  path_ = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_THAT(refusal(), HasSubstr("is no regular file"));
 }
 
