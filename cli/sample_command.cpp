@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -30,10 +31,15 @@ std::string checkpoint_at(const std::string& path) {
   std::error_code ignored;
   if (fs::exists(path + "/manifest.json", ignored)) return path;
   const auto newest = latest_checkpoint(path);
-  if (newest) return *newest;
-  throw CheckpointError(text("[sample] ", path,
-                             ": is no checkpoint, nor has it one that can be used; "
-                             "legal: a checkpoint, or a folder of them"));
+  const auto all = list_checkpoints(path);
+  if (!newest && !all.empty()) throw CheckpointError(all.back().trouble);
+  if (!newest)
+    throw CheckpointError(text("[sample] ", path,
+                               ": is no checkpoint, nor has it one; legal: a "
+                               "checkpoint, or a folder of them"));
+  for (auto info = all.rbegin(); info != all.rend() && info->path != *newest; ++info)
+    std::fprintf(stderr, "%s\n", text("passed over: ", info->trouble).c_str());
+  return *newest;
 }
 
 // As the checkpoint says, or who asks.
