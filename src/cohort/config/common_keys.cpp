@@ -137,7 +137,8 @@ void add_data_and_model(Keys& keys) {
       .add_bool("data.synthetic", false, "made-up samples of the same shape")
       .add_int("model.width", 0, "0: the recipe's own",
                {.lowest = 0, .highest = 1 << 20})
-      .add_int("model.depth", 0, "0: the recipe's own", {.lowest = 0})
+      .add_int("model.depth", 0, "0: the recipe's own",
+               {.lowest = 0, .highest = 100'000})
       .add_float("model.dropout", -1, "share of values dropped; -1: the recipe's own",
                  {.lowest = -1, .highest = 1, .below_highest = true})
       .add_bool("model.sequence_parallel", true,
