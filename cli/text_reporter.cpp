@@ -176,11 +176,11 @@ void TextReporter::done(const DoneEvent& event) {
       text(event.stop_signal ? "stopped after " : "done: ", event.steps, " steps");
   if (event.loss) line += text(", loss ", format_fixed(*event.loss, 4));
   line += metrics_text(event.accuracy, std::nullopt);
-  const bool made_steps = event.step_ms > 0;
-  print_result(made_steps ? text(line, ", ", format_fixed(event.samples_per_second, 1),
-                                 " samples/s, ", speed_text(event),
-                                 format_fixed(event.step_ms, 2), " ms a step")
-                          : text(line, "; there was none left to make"));
+  const bool made_steps = event.first_step_s > 0;
+  if (event.step_ms > 0)  // the first is not counted
+    line += text(", ", format_fixed(event.samples_per_second, 1), " samples/s, ",
+                 speed_text(event), format_fixed(event.step_ms, 2), " ms a step");
+  print_result(made_steps ? line : line + "; there was none left to make");
   print_result(text(made_steps ? text("first step after ",
                                       format_fixed(event.first_step_s, 2), " s, ")
                                : "",
