@@ -108,15 +108,18 @@ INSTANTIATE_TEST_SUITE_P(ShardLevels, MemoryFigures,
                          testing::Combine(testing::Values(0, 1, 2, 3),
                                           testing::Bool()));
 
+// Samples of one class.
+Batch labelled(at::IntArrayRef shape) {
+  Batch batch = Batch::of(
+      {{"input", at::ones(shape)}, {"target", at::zeros({shape[0]}, at::kLong)}});
+  for (int64_t i = 0; i < shape[0]; ++i) batch.ids.push_back(i);
+  return batch;
+}
+
 // An MLP keeps much between forward and backward: masks and inputs of its layers.
 double activations_of(const char* recompute, Communicator& comm) {
   constexpr int64_t kMany = 256;
-  const auto images = [](int64_t count) {
-    Batch batch = Batch::of(
-        {{"input", at::ones({count, 512})}, {"target", at::zeros({count}, at::kLong)}});
-    for (int64_t i = 0; i < count; ++i) batch.ids.push_back(i);
-    return batch;
-  };
+  const auto images = [](int64_t count) { return labelled({count, 512}); };
   Chain chain = make_mlp({.inputs = 512, .width = 512, .depth = 12}, {});
   const auto rule = make_update_rule({.name = "sgd"});
   auto specs = specs_of(chain);
@@ -152,12 +155,7 @@ TEST(RecomputeMemory, IsWhatTheCheckerSays) {
 void compare_places(const char* order, Communicator& comm) {
   constexpr int64_t kSlice = 64;
   constexpr int kSlices = 8;
-  const auto rows = [](int64_t count) {
-    Batch batch = Batch::of(
-        {{"input", at::ones({count, 256})}, {"target", at::zeros({count}, at::kLong)}});
-    for (int64_t i = 0; i < count; ++i) batch.ids.push_back(i);
-    return batch;
-  };
+  const auto rows = [](int64_t count) { return labelled({count, 256}); };
   Chain chain = make_mlp({.inputs = 256, .width = 256, .depth = 8}, {});
   const auto rule = make_update_rule({.name = "sgd"});
   auto specs = specs_of(chain);
@@ -209,12 +207,7 @@ TEST(PipelineMemory, OfEachPlaceIsWhatTheCheckerSays) {
 // large as itself.
 void compare_uneven_blocks(int shard, bool elastic, Communicator& comm) {
   constexpr int64_t kSlice = 8;
-  const auto images = [](int64_t count) {
-    Batch batch = Batch::of({{"input", at::ones({count, 1, 28, 28})},
-                             {"target", at::zeros({count}, at::kLong)}});
-    for (int64_t i = 0; i < count; ++i) batch.ids.push_back(i);
-    return batch;
-  };
+  const auto images = [](int64_t count) { return labelled({count, 1, 28, 28}); };
   Chain chain = make_cnn({}, {});
   const auto rule = make_update_rule({.name = "sgd"});
   auto specs = specs_of(chain);
