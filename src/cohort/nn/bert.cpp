@@ -145,21 +145,11 @@ class BertHead final : public LanguageHead {
                        all_equal_to(0), layers.tensor)),
         head_(tensors_, weight_, bias_, head_form(model), layers.tensor) {}
 
-  Values forward(const Values& inputs, Context& context) override {
-    return head_(transformed(inputs.at(0), context), inputs.at(1), context);
-  }
-  Tensor logits_at(const Tensor& input, const Tensor& places,
-                   Context& context) const override {
-    return head_.logits_at(transformed(input, context), places, context);
-  }
-  std::vector<BlockCall> logit_calls(int64_t places) const override {
-    return head_.logit_calls(places);
-  }
-
  private:
-  Tensor transformed(const Tensor& input, Context& context) const {
+  Tensor before_head(const Tensor& input, Context& context) const override {
     return norm_(at::gelu(dense_(input, context)), context);
   }
+  const VocabularyHead& head() const override { return head_; }
 
   Projection dense_;
   LayerNorm norm_;

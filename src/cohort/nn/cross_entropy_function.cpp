@@ -2,13 +2,12 @@
 #include "cohort/nn/cross_entropy_function.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/ivalue.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "cohort/core/error.h"
+#include "cohort/nn/kept.h"
 #include "cohort/nn/part_calls.h"
 #include "cohort/nn/wide_type.h"
 
@@ -65,10 +64,8 @@ RowNumbers numbers_of(const Tensor& logits, int64_t columns, const Tensor& place
   return numbers;
 }
 
-// What a backward needs that is no tensor of the graph.
-struct KeptLogitKernels final : torch::CustomClassHolder {
-  KeptLogitKernels(LogitKernels* kernels, int64_t columns)
-      : kernels(kernels), columns(columns) {}
+// What turns logits into their gradient; null: operations of LibTorch.
+struct LossBackward {
   LogitKernels* kernels;
   int64_t columns;
 };
@@ -96,8 +93,7 @@ struct TokenLossFunction : torch::autograd::Function<TokenLossFunction> {
     if (ranks > 1) numbers = joined_numbers(numbers, ranks, *calls);
     const Tensor losses = numbers.log_sum.sub(numbers.target).mul_(counted);
     context->save_for_backward({logits, places, counted, numbers.log_sum});
-    context->saved_data["kernels"] = c10::IValue::make_capsule(
-        c10::make_intrusive<KeptLogitKernels>(kernels, columns.count));
+    keep(*context, "with", LossBackward{kernels, columns.count});
     const Tensor count = counted.sum(at::kDouble);
     context->mark_non_differentiable({count});
     return {losses.sum().to(wide_type(logits)), count};
@@ -107,8 +103,7 @@ struct TokenLossFunction : torch::autograd::Function<TokenLossFunction> {
     const auto saved = context->get_saved_variables();
     const Tensor logits = saved[0].variable_data();  // no longer the graph's
     const Tensor factor = grads[0].to(at::kDouble);
-    const auto kept = context->saved_data["kernels"].toCapsule();
-    const auto& with = static_cast<const KeptLogitKernels&>(*kept);
+    const auto& with = kept<LossBackward>(*context, "with");
     if (with.kernels)
       with.kernels->turn_into_gradient(logits, with.columns, saved[1], saved[3],
                                        saved[2], factor);

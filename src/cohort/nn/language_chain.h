@@ -29,18 +29,12 @@ class NormHead : public LanguageHead {
                               {model.vocab, model.width}, layers),
               {}, head_form(model), layers.tensor) {}
 
-  Values forward(const Values& inputs, Context& context) override {
-    return head_(norm_(inputs.at(0), context), inputs.at(1), context);
-  }
-  Tensor logits_at(const Tensor& input, const Tensor& places,
-                   Context& context) const override {
-    return head_.logits_at(norm_(input, context), places, context);
-  }
-  std::vector<BlockCall> logit_calls(int64_t places) const override {
-    return head_.logit_calls(places);
-  }
-
  private:
+  Tensor before_head(const Tensor& input, Context& context) const final {
+    return norm_(input, context);
+  }
+  const VocabularyHead& head() const final { return head_; }
+
   Norm norm_;
   VocabularyHead head_;
 };

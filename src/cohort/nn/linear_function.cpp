@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/nn/linear_function.h"
 
-#include <ATen/core/ivalue.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/nn/kept.h"
 
 namespace cohort {
 namespace {
@@ -16,10 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Cells, in the form in which autograd keeps what is no tensor.
-struct LinearCells final : torch::CustomClassHolder {
-  LinearCells(GradCell weight, GradCell bias, WeightOrder order)
-      : weight(std::move(weight)), bias(std::move(bias)), order(order) {}
+struct LinearCells {
   GradCell weight, bias;
   WeightOrder order;
 };
@@ -38,7 +34,7 @@ GradTarget target_in(const GradCell& cell, const Tensor& grad) {
   return *cell;
 }
 
-// Of weights of `rows` times `columns`, both by samples.
+// That of weights of `rows` times `columns`, both by samples.
 Tensor weight_gradient(const Tensor& rows, const Tensor& columns, GradTarget target) {
   if (!target.view.defined()) return rows.t().mm(columns);
   if (target.accumulate)
@@ -71,16 +67,14 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
                         const GradCell& weight_cell, const GradCell& bias_cell,
                         WeightOrder order) {
     context->save_for_backward({input, weight});
-    context->saved_data["cells"] = c10::IValue::make_capsule(
-        c10::make_intrusive<LinearCells>(weight_cell, bias_cell, order));
+    keep(*context, "cells", LinearCells{weight_cell, bias_cell, order});
     context->saved_data["bias"] = bias.has_value();
     return product(input, weight, bias, order);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
-    const auto kept = context->saved_data["cells"].toCapsule();
-    const auto& cells = static_cast<const LinearCells&>(*kept);
+    const auto& cells = kept<LinearCells>(*context, "cells");
     // Rows of any leading dimensions are samples alike.
     const Tensor grad = grads[0].reshape({-1, grads[0].size(-1)});
     const Tensor input = saved[0].reshape({-1, saved[0].size(-1)});

@@ -49,13 +49,24 @@ class VocabularyHead {
 // the loss; a block that stands in its place (logits_block.h) asks it for logits.
 class LanguageHead : public LayerBlock {
  public:
+  Values forward(const Values& inputs, Context& context) final {
+    return head()(before_head(inputs.at(0), context), inputs.at(1), context);
+  }
   // As of VocabularyHead.
-  virtual Tensor logits_at(const Tensor& input, const Tensor& places,
-                           Context& context) const = 0;
-  virtual std::vector<BlockCall> logit_calls(int64_t places) const = 0;
+  Tensor logits_at(const Tensor& input, const Tensor& places, Context& context) const {
+    return head().logits_at(before_head(input, context), places, context);
+  }
+  std::vector<BlockCall> logit_calls(int64_t places) const {
+    return head().logit_calls(places);
+  }
 
  protected:
   LanguageHead() : LayerBlock("head", {"target"}) {}
+
+ private:
+  // What the block computes before the logits.
+  virtual Tensor before_head(const Tensor& input, Context& context) const = 0;
+  virtual const VocabularyHead& head() const = 0;
 };
 
 // The weights of a head: those of the embedding that is given, or if it is not tied its
