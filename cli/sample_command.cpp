@@ -30,15 +30,15 @@ namespace fs = std::filesystem;
 std::string checkpoint_at(const std::string& path) {
   std::error_code ignored;
   if (fs::exists(path + "/manifest.json", ignored)) return path;
-  const auto newest = latest_checkpoint(path);
-  const auto all = list_checkpoints(path);
-  if (!newest && !all.empty()) throw CheckpointError(all.back().trouble);
+  std::vector<std::string> troubles;
+  const auto newest = latest_checkpoint(path, &troubles);
+  if (!newest && !troubles.empty()) throw CheckpointError(troubles.front());
   if (!newest)
     throw CheckpointError(text("[sample] ", path,
                                ": is no checkpoint, nor has it one; legal: a "
                                "checkpoint, or a folder of them"));
-  for (auto info = all.rbegin(); info != all.rend() && info->path != *newest; ++info)
-    std::fprintf(stderr, "%s\n", text("passed over: ", info->trouble).c_str());
+  for (const auto& trouble : troubles)
+    std::fprintf(stderr, "%s\n", text("passed over: ", trouble).c_str());
   return *newest;
 }
 

@@ -87,7 +87,9 @@ struct CheckpointInfo {
 // none.
 std::vector<CheckpointInfo> list_checkpoints(const std::string& root);
 
-// The newest that can be used.
-std::optional<std::string> latest_checkpoint(const std::string& root);
+// The newest that can be used. `troubles`, if given: why newer ones cannot, the newest
+// first.
+std::optional<std::string> latest_checkpoint(
+    const std::string& root, std::vector<std::string>* troubles = nullptr);
 
 }  // namespace cohort

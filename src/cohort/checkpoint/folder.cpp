@@ -66,11 +66,13 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& root) {
   return found;
 }
 
-std::optional<std::string> latest_checkpoint(const std::string& root) {
+std::optional<std::string> latest_checkpoint(const std::string& root,
+                                             std::vector<std::string>* troubles) {
   auto found = by_step(root);
   for (auto info = found.rbegin(); info != found.rend(); ++info) {
     look_into(*info);
     if (info->trouble.empty()) return info->path;
+    if (troubles) troubles->push_back(info->trouble);
   }
   return std::nullopt;
 }

@@ -216,9 +216,10 @@ TensorSource open_tensors(const std::string& path, const std::string& key) {
     if (fs::exists(path + "/" + kHubIndex)) return from_hub_index(path);
     if (fs::exists(path + "/" + kHubFile))
       return from_file(TensorForm::kHuggingFace, path, path + "/" + kHubFile);
-    if (const auto newest = latest_checkpoint(path)) return from_checkpoint(*newest);
-    const auto damaged = list_checkpoints(path);
-    if (!damaged.empty()) throw CheckpointError(damaged.back().trouble);
+    std::vector<std::string> troubles;
+    if (const auto newest = latest_checkpoint(path, &troubles))
+      return from_checkpoint(*newest);
+    if (!troubles.empty()) throw CheckpointError(troubles.front());
     fail_source(
         path, text("has no checkpoint; legal: a folder with step-..., manifest.json, ",
                    kHubFile, " or ", kHubIndex));
