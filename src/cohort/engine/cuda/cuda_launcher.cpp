@@ -61,10 +61,9 @@ class CudaLauncher final : public KernelLauncher {
     C10_CUDA_CHECK(cudaLibraryLoadData(&library, code.data(), nullptr, nullptr, 0,
                                        nullptr, nullptr, 0));
     const int first = static_cast<int>(kernels_.size());
-    for (size_t i = 0; i < program.kernels.size(); ++i) {
+    for (const auto& spec : program.kernels) {
       cudaKernel_t kernel = nullptr;
-      C10_CUDA_CHECK(cudaLibraryGetKernel(&kernel, library,
-                                          kernel_name(static_cast<int>(i)).c_str()));
+      C10_CUDA_CHECK(cudaLibraryGetKernel(&kernel, library, kernel_name(spec).c_str()));
       // Brings it onto the device now: a first launch may be one that is captured.
       cudaFuncAttributes attributes{};
       C10_CUDA_CHECK(

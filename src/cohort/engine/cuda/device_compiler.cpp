@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <cctype>
 #include <cstring>
 #include <sstream>
 #include <utility>
@@ -70,16 +71,27 @@ void write_cached(const std::filesystem::path& path, const std::string& code) {
 
 }  // namespace
 
-std::string kernel_name(int index) { return text("kernel_", index); }
+std::string kernel_name(const KernelSpec& kernel) {
+  std::string name = "cohort";
+  bool is_new_word = true;
+  for (const char c : kernel.function) {
+    if (!std::isalnum(static_cast<unsigned char>(c))) {
+      is_new_word = true;
+      continue;
+    }
+    if (std::exchange(is_new_word, false)) name += '_';
+    name += c;
+  }
+  return name;
+}
 
 std::string text_of(const KernelProgram& program) {
   std::string all = text("#include \"cohort/engine/cuda/kernels/", program.file,
                          ".cuh\"\nnamespace cohort::kernels {\n");
-  for (size_t i = 0; i < program.kernels.size(); ++i)
+  for (const auto& kernel : program.kernels)
     all += text("extern \"C\" __global__ void __launch_bounds__(kThreads) ",
-                kernel_name(static_cast<int>(i)), "(const __grid_constant__ ",
-                program.kernels[i].arguments, " arguments) { ",
-                program.kernels[i].function, "(arguments); }\n");
+                kernel_name(kernel), "(const __grid_constant__ ", kernel.arguments,
+                " arguments) { ", kernel.function, "(arguments); }\n");
   return all + "}\n";
 }
 

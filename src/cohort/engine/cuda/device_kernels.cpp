@@ -7,6 +7,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/mix.h"
 #include "cohort/engine/cuda/device_logits.h"
+#include "cohort/engine/cuda/kernel_types.h"
 #include "cohort/engine/cuda/share_update.h"
 
 namespace cohort {
@@ -37,15 +38,8 @@ enum OtherKernel {
   kElements,  // by log2 of their bytes
 };
 
-int dtype_index(at::ScalarType dtype) {
-  if (dtype == at::kFloat) return 0;
-  COHORT_CHECK(dtype == at::kBFloat16 || dtype == at::kHalf, "no kernels of dtype ",
-               c10::toString(dtype));
-  return dtype == at::kBFloat16 ? 1 : 2;
-}
-
 int typed_kernel(TypedKernel kernel, at::ScalarType dtype) {
-  return dtype_index(dtype) * kTypedKernels + kernel;
+  return kernel_type(dtype) * kTypedKernels + kernel;
 }
 
 // Every thread has a pack of elements, or more.
@@ -252,7 +246,7 @@ KernelProgram sum_program() {
   const auto add = [&](std::string function, const char* arguments) {
     program.kernels.push_back({std::move(function), arguments});
   };
-  for (const char* type : {"float", "Bfloat16", "Half"}) {
+  for (const char* type : kKernelTypes) {
     add(text("sum_inputs<", type, ", false>"), "SumArguments");
     add(text("sum_inputs<", type, ", true>"), "SumArguments");
     add(text("narrow<", type, ">"), "NarrowArguments");

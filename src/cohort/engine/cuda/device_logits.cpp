@@ -2,24 +2,18 @@
 #include "cohort/engine/cuda/device_logits.h"
 
 #include "cohort/core/error.h"
+#include "cohort/engine/cuda/kernel_types.h"
 
 namespace cohort {
 namespace {
 
 constexpr int kLogitWays = 2;  // of each dtype: forward, backward
 
-int index_of_type(at::ScalarType dtype) {
-  if (dtype == at::kFloat) return 0;
-  COHORT_CHECK(dtype == at::kBFloat16 || dtype == at::kHalf,
-               "no kernels for logits of ", c10::toString(dtype));
-  return dtype == at::kBFloat16 ? 1 : 2;
-}
-
 }  // namespace
 
 KernelProgram logit_program() {
   KernelProgram program{"logits", {}};
-  for (const char* type : {"float", "Bfloat16", "Half"})
+  for (const char* type : kKernelTypes)
     for (const char* way : {"row_numbers", "turn_into_gradient"})
       program.kernels.push_back({text(way, "<", type, ">"), "LogitArguments"});
   return program;
@@ -73,7 +67,7 @@ void DeviceLogits::turn_into_gradient(const Tensor& logits, int64_t columns,
 void DeviceLogits::launch(int way, const Tensor& logits,
                           const kernels::LogitArguments& arguments) {
   if (first_ < 0) first_ = launcher_.load(logit_program());
-  launcher_.launch(first_ + index_of_type(logits.scalar_type()) * kLogitWays + way,
+  launcher_.launch(first_ + kernel_type(logits.scalar_type()) * kLogitWays + way,
                    arguments.rows, &arguments);
 }
 

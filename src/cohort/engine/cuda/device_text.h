@@ -22,13 +22,14 @@ struct KernelSpec {
   std::string arguments;  // "UpdateArguments"
 };
 
-// What is compiled at once. Its kernels are called kernel_0, kernel_1 and so on.
+// What is compiled at once.
 struct KernelProgram {
   std::string file;  // "updates": that in kernels/
   std::vector<KernelSpec> kernels;
 };
 
-std::string kernel_name(int index);
+// What profilers show of it: "cohort_update_AdamW_float_Bfloat16".
+std::string kernel_name(const KernelSpec& kernel);
 std::string text_of(const KernelProgram& program);
 
 }  // namespace cohort

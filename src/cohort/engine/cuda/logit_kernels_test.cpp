@@ -2,8 +2,11 @@
 #include "cohort/step/logit_kernels.h"
 
 #include <cmath>
+#include <set>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/cuda/device_kernels.h"
+#include "cohort/engine/cuda/device_logits.h"
 #include "cohort/engine/cuda/testing_kernels.h"
 
 namespace cohort {
@@ -127,6 +130,20 @@ std::vector<test::KernelsUnderTest> with_logits() {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, LogitKernelsTest, testing::ValuesIn(with_logits()),
                          test::kernels_name);
+
+TEST(KernelNames, AreThoseOfTheirFunctions) {
+  EXPECT_EQ(kernel_name({"update<AdamW, float, Bfloat16>", "UpdateArguments"}),
+            "cohort_update_AdamW_float_Bfloat16");
+  EXPECT_EQ(kernel_name({"vote", "VoteArguments"}), "cohort_vote");
+  std::set<std::string> names;
+  size_t kernels = 0;
+  for (const auto& program : {sum_program(), logit_program()})
+    for (const auto& kernel : program.kernels) {
+      names.insert(kernel_name(kernel));
+      ++kernels;
+    }
+  EXPECT_EQ(names.size(), kernels);
+}
 
 }  // namespace
 }  // namespace cohort
