@@ -59,8 +59,8 @@ struct OracleOptions {
   DecayOptions decay;
   double clip = 0;
   double rate = 0.01;
-  // Of a tensor's largest element: in float64, where layouts that are right agree to
-  // the last digits.
+  // A share of a tensor's largest element: in float64, where layouts that are right
+  // agree to the last digits.
   double bound = 1e-9;
   // Float32, in the order that --exact adds in: every bit is the same, with the same
   // tensor parallelism on both sides.

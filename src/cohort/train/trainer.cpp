@@ -268,10 +268,14 @@ bool Trainer::may_run_ahead() const {
          !must_compare(next) && !options_.keep.is_due(next) && !must_validate(next);
 }
 
-void Trainer::step() {
-  // A world of one waits for nobody who could tell it.
+// A world of one waits for nobody who could tell it.
+void Trainer::require_world() const {
   if (options_.membership && options_.membership->is_over())
     throw CommError("[train] this world is over");
+}
+
+void Trainer::step() {
+  require_world();
   const bool under_way = std::exchange(pace_.is_ahead, false);
   if (!under_way) {
     pace_.turned = std::chrono::steady_clock::now();

@@ -94,6 +94,7 @@ class Trainer {
   void look_for_slow_rank();
   bool must_validate(int64_t step) const;
   int asked_to_stop() const;
+  void require_world() const;  // CommError if it is over
   void start(int64_t step);
   bool may_run_ahead() const;
   void step();

@@ -21,8 +21,7 @@ void Trainer::prepare_to_speak(const TrainerOptions& here) {
 // The model reads as many tokens as in training, at every layout: values that cross
 // links have one shape, and logits the same bits wherever they are computed.
 std::optional<int64_t> Trainer::next_token(const Continuation& text) {
-  if (options_.membership && options_.membership->is_over())
-    throw CommError("[train] this world is over");
+  require_world();
   const Mesh mesh(options_.layout);
   const bool reads = mesh.index(comm_->rank(), kDataAxes) == 0;
   const Batch batch = reads ? text.batch(speech_.context, speech_.context) : Batch();

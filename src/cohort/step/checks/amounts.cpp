@@ -43,7 +43,7 @@ class Amounts {
     return group && !group->axes.meets(schedule_.buckets[action.buckets[0]].cut);
   }
 
-  // Of a tied parameter: they are sums already, and are kept as such.
+  // Uses of a tied parameter are sums already, and are kept as such.
   bool is_of_uses(const Action& action) const {
     const Group* const group = schedule_.group_of(action.lane);
     return group && !group->places.empty();
