@@ -85,6 +85,34 @@ class SharedGpu(train_run.TrainTest):
                 self.assertEqual(end.done["steps"], 400)
                 self.assertEqual(end.done["weights_hash"], alone)
 
+    def test_so_it_is_where_ranks_hold_parts_of_tensors(self):
+        keys = {"batch": 16, "slices": 2}
+        alone = self.gpt(2, "tp=2", keys).done["weights_hash"]
+        for backend in ("shm", "nccl"):
+            with self.subTest(backend=backend):
+                run = self.start_gpt(4, "dp=2,tp=2", keys, backend)
+                pids = {}
+                for victim, step in ((3, 30), (0, 60)):
+                    pids.update(train_run.pids_of(self.read_steps(run, step)))
+                    os.kill(pids[victim], signal.SIGKILL)
+                end = train_run.finish(run)
+                self.assertEqual(end.code, 0, end.err)
+                self.assertEqual(end.done["weights_hash"], alone)
+
+    def start_gpt(self, ranks, layout, keys, backend="shm"):
+        keys = {**keys, "log.every_steps": 1, "valid.every_epochs": 0,
+                "comm.nccl_share_gpu": "true" if backend == "nccl" else "false"}
+        run = train_run.start("train", "gpt-tiny", "--device", "cuda", "--exact", "-n", ranks,
+                              "--backend", backend, "--layout", layout, "--max-steps", 100,
+                              "--json", *train_run.assignments(keys))
+        self.addCleanup(run.kill)
+        return run
+
+    def gpt(self, *args):
+        run = train_run.finish(self.start_gpt(*args))
+        self.assertEqual(run.code, 0, run.err)
+        return run
+
     def test_steps_without_exact_sums_are_near(self):
         losses = []
         for ranks in (1, 2):
