@@ -12,7 +12,10 @@ struct LaunchArgs {
   std::string nodes = "1";           // --nnodes: N or MIN:MAX
   std::string rdzv;                  // --rdzv HOST:PORT
   std::string rdzv_token;            // --rdzv-token FILE
-  int max_restarts = 0;              // --max-restarts
+  int max_restarts = -1;             // --max-restarts; -1: 0, or 100 in an elastic run
+  bool elastic = false;              // --elastic
+  int spares = 1;                    // --spares
+  double detect_s = 5;               // --detect
   double grace_s = 3;                // --grace
   double join_timeout_s = 300;       // --join-timeout
   double stopped_limit_s = 30;       // --stopped-limit
@@ -23,6 +26,9 @@ struct LaunchArgs {
   bool json = false;                 // --json
   std::vector<std::string> program;  // behind --
 };
+
+// Of a run whose ranks are replaced, unless --max-restarts says otherwise.
+inline constexpr int kElasticRestarts = 100;
 
 // Ranks on this node: a positive number, or "auto". ConfigError otherwise.
 int parse_ranks(const std::string& ranks);
@@ -46,6 +52,7 @@ what torchrun exports. Returns the first failed program's own code, or 128 + sig
 Examples:
   cohort launch -n 2 -- ./my_program --epochs 3
   cohort launch -n 2 -- python3 train_ddp.py
+  cohort launch --elastic -n 2 -- ./my_program       ranks are replaced (cohort::ElasticRun)
   cohort launch -n 4 --nnodes 2 --rdzv node0:29400 --rdzv-token ~/.rdzv -- ./my_program
 On several hosts the agents share a secret, in a file that you alone can read:
   (umask 077; head -c 32 /dev/urandom | base64 > ~/.rdzv)

@@ -10,9 +10,9 @@
 #include <cstdio>
 #include <sstream>
 
-#include "cohort/comm/session.h"
 #include "cohort/core/error.h"
 #include "cohort/elastic/membership.h"
+#include "cohort/session.h"
 
 namespace cohort::test {
 namespace {
@@ -57,7 +57,8 @@ class Rank {
  private:
   void live(const World& world) {
     suffer("rejoin", world, world.generation == 1);
-    if (fault_.kind == "absent" && world.rank != fault_.rank) ::signal(SIGTERM, SIG_IGN);
+    if (fault_.kind == "absent" && world.rank != fault_.rank)
+      ::signal(SIGTERM, SIG_IGN);
     say(text("joins ", world.rank));
     suffer("absent", world, world.generation == 0);
     Session session(world, options_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/elastic/membership.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -43,6 +44,7 @@ std::unique_ptr<Membership> Membership::from_env() {
   const char* fd = std::getenv("COHORT_AGENT_FD");
   if (!fd || !*fd) return nullptr;
   AgentLink link{UniqueFd(std::atoi(fd))};
+  ::fcntl(link.fd(), F_SETFD, FD_CLOEXEC);  // it came through an exec, perhaps
   ::unsetenv("COHORT_AGENT_FD");
   std::optional<World> first;
   if (!std::getenv("COHORT_SPARE")) first = world_from_env();
@@ -183,6 +185,14 @@ void Membership::enter(const World& world) {
 bool Membership::is_over() const {
   std::lock_guard lock(mutex_);
   return doomed();
+}
+
+std::optional<World> Membership::world_after(const std::string& why) {
+  try {
+    return next_world(why);
+  } catch (const Dismissed&) {
+    return std::nullopt;
+  }
 }
 
 World Membership::next_world(const std::string& why, std::chrono::milliseconds limit) {

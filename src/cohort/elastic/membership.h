@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/world.h"
+#include "cohort/communicator.h"
 #include "cohort/elastic/agent_link.h"
 #include "cohort/elastic/board.h"
 
@@ -79,6 +79,9 @@ class Membership {
   // nothing for `limit`.
   World next_world(const std::string& why,
                    std::chrono::milliseconds limit = std::chrono::seconds(120));
+
+  // The same; nothing where the run goes on, or has ended, without this rank.
+  std::optional<World> world_after(const std::string& why);
 
   // Rank 0's, when all is done but to say so: afterwards the agent opens no world,
   // unless this rank dies, and whoever loses the last one is dismissed. CommError if

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/engine/replicas.h"
 #include "cohort/step/state_piece.h"
 

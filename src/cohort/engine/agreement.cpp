@@ -29,4 +29,11 @@ void require_equal(Communicator& comm, uint64_t hash, std::string_view what) {
                          comm.rank(), " of ", comm.size(), " has ", hex16(hash), ")"));
 }
 
+void take_values(Communicator& comm, const Tensor& tensor, int root) {
+  Tensor here = tensor.detach().cpu();
+  const Tensor before = tensor.is_cpu() ? Tensor() : here.clone();
+  comm.broadcast(here, root).wait();
+  if (!tensor.is_cpu() && !at::equal(here, before)) tensor.detach().copy_(here);
+}
+
 }  // namespace cohort

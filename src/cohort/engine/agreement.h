@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 namespace cohort {
 
@@ -15,5 +15,9 @@ std::vector<uint64_t> gather_numbers(Communicator& comm, uint64_t mine);
 // Collective. Throws ConfigError on every rank unless all pass the same `hash`; the
 // message names `what` and the ranks that differ from rank 0.
 void require_equal(Communicator& comm, uint64_t hash, std::string_view what);
+
+// Collective: the values of rank `root`, in memory of any device. What has them already
+// does not count as changed.
+void take_values(Communicator& comm, const Tensor& tensor, int root);
 
 }  // namespace cohort

@@ -23,12 +23,6 @@ uint64_t hash_of(const std::vector<NamedTensor>& parameters) {
   return hasher.digest();
 }
 
-void take_from_first(const Tensor& tensor, Communicator& comm) {
-  Tensor here = tensor.detach().cpu();
-  comm.broadcast(here, 0).wait();
-  if (!tensor.is_cpu()) tensor.detach().copy_(here);
-}
-
 }  // namespace
 
 // Tells the wrapper that autograd has put a gradient into parameter.grad().
@@ -54,8 +48,8 @@ ModuleBackward::ModuleBackward(torch::nn::Module& module, Communicator& comm,
         text("[engine] ", who_, ": the module has no parameter to train"));
   require_equal(comm_, hash_of(parameters_), "model (names, shapes and dtypes)");
   for (const auto& item : module.named_parameters())
-    take_from_first(item.value(), comm_);
-  for (const auto& item : module.named_buffers()) take_from_first(item.value(), comm_);
+    take_values(comm_, item.value(), 0);
+  for (const auto& item : module.named_buffers()) take_values(comm_, item.value(), 0);
   has_gradient_.assign(parameters_.size(), false);
   for (size_t i = 0; i < parameters_.size(); ++i)
     torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i].tensor,

@@ -10,8 +10,8 @@
 
 namespace cohort {
 
-// Ranks that die or freeze are replaced while the others live on. For bodies on one
-// node that use Membership (elastic/membership.h).
+// Ranks that die or freeze are replaced while the others live on. For bodies, and
+// programs, on one node that use Membership (elastic/membership.h).
 struct ElasticOptions {
   bool on = false;
   int spares = 1;  // processes forked ahead: they run the body, and wait

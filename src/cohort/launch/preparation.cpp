@@ -66,9 +66,7 @@ void check_elastic(const LaunchOptions& o) {
     throw ConfigError(text("[launch] elastic: ", what...));
   };
   if (!o.elastic.on) return;
-  if (!o.body || !o.rdzv.empty()) {
-    refuse("a program, or several nodes; legal: recipes and bodies on one node");
-  }
+  if (!o.rdzv.empty()) refuse("several nodes; legal: ranks of one node");
   const int most = most_ranks(o.elastic);
   if (o.ranks > most) refuse(o.ranks, " ranks; legal: up to ", most);
   if (o.elastic.min_ranks < 1 || o.elastic.min_ranks > o.ranks) {

@@ -187,7 +187,7 @@ class ZygoteProcess {
     for (size_t i = 0; i < fds.size() && i < 3; ++i) {
       ::dup2(fds[i].get(), static_cast<int>(i));
     }
-    // The link to the agent stays; whoever executes something else does without.
+    // The link to the agent stays, also in a program that is executed.
     const int link = fds.size() > 3 ? fds[3].release() : -1;
     fds.clear();
     socket_.reset();
@@ -200,7 +200,10 @@ class ZygoteProcess {
       const size_t equals = variable.find('=');
       ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
     }
-    if (link >= 0) ::setenv("COHORT_AGENT_FD", std::to_string(link).c_str(), 1);
+    if (link >= 0) {
+      ::fcntl(link, F_SETFD, 0);
+      ::setenv("COHORT_AGENT_FD", std::to_string(link).c_str(), 1);
+    }
     pin_process(::getpid(), spawn.cores);
     ::sigaction(SIGPIPE, &options_.on_pipe, nullptr);
     ::sigprocmask(SIG_SETMASK, &options_.mask, nullptr);

@@ -71,11 +71,7 @@ void RankLoop::leave(Communicator& comm) {
 // in the last one has the run's state.
 std::optional<World> RankLoop::next_world(const std::string& why) {
   if (ties_.comm) ties_.comm->abort(why);
-  try {
-    return membership_->next_world(why);
-  } catch (const Dismissed&) {
-    return std::nullopt;
-  }
+  return membership_->world_after(why);
 }
 
 }  // namespace cohort

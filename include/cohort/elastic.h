@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cohort/session.h"
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace [[gnu::visibility("default")]] cohort {
+
+// A training loop of one's own that outlives its ranks: whoever dies or freezes is
+// replaced, the others keep their processes and their state, and who is new is given
+// it.
+//
+//   cohort::ElasticRun run(*model, optimizer);
+//   run.train([&](cohort::Communicator& comm) {
+//     cohort::DataParallel parallel(*model, comm);
+//     while (run.steps() < 1000) {
+//       ... the samples of step run.steps(), of them the share of comm.rank() ...
+//       parallel.backward(loss, count);
+//       optimizer.step();
+//       run.commit();  // right after the update
+//     }
+//   });
+//
+//   cohort launch --elastic -n 2 -- ./my_program
+//
+// The function is called in each world (communicator) that the run has: first with all
+// ranks, and again after each loss. It goes on from steps(), which is then the same on
+// all ranks, and so are module, optimizer and what else is kept. A step that was not
+// committed by anybody is made again. What a step computes must follow from steps() and
+// the state: draw random numbers after torch::manual_seed(...) of the step, not on from
+// the last ones. Then a run that was disturbed, with as many ranks, ends with the
+// weights of one that was not.
+//
+// Under another launcher, or without --elastic, it is called once, and a lost rank ends
+// the run, as everywhere.
+//
+// Failure: CommError, thrown through the function by any call of the library, is what
+// it waits for: do not catch it. ConfigError if weights were changed in a step that
+// nobody has committed: then there is no state to go on from. All else that the
+// function throws is thrown on. Use it from one thread; module and optimizer must
+// outlive it.
+class ElasticRun {
+ public:
+  // Finds the launcher in the environment. To be made once in a process.
+  ElasticRun(torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+             const ConnectOptions& options = {});
+  ~ElasticRun();
+  ElasticRun(const ElasticRun&) = delete;
+  ElasticRun& operator=(const ElasticRun&) = delete;
+
+  // Further state: `save` gives it as bytes, `load` takes it from another rank. Before
+  // train(), in the same order on every rank.
+  void keep(std::function<std::string()> save,
+            std::function<void(const std::string&)> load);
+
+  // False if the run ended without this process: it was a spare that nobody needed, or
+  // the run went on with fewer ranks. Then this one has no result, and ends.
+  bool train(const std::function<void(Communicator& comm)>& body);
+
+  // Steps that were committed, of the run, not of this process.
+  int64_t steps() const;
+  // The update of step steps() is done here. Does not communicate.
+  void commit();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gnu::visibility("default")]]cohort

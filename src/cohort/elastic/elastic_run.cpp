@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "cohort/comm/world.h"
+#include "cohort/core/error.h"
+#include "cohort/core/processor.h"
+#include "cohort/elastic.h"
+#include "cohort/elastic/membership.h"
+#include "cohort/elastic/watched_store.h"
+#include "cohort/engine/agreement.h"
+#include "cohort/engine/optimizer_bytes.h"
+
+namespace cohort {
+namespace {
+
+std::string broadcast_bytes(std::string bytes, int root, Communicator& comm) {
+  Tensor size = at::full({1}, static_cast<int64_t>(bytes.size()), at::kLong);
+  comm.broadcast(size, root).wait();
+  bytes.resize(static_cast<size_t>(size.item<int64_t>()));
+  Tensor all =
+      at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())}, at::kByte);
+  comm.broadcast(all, root).wait();
+  return bytes;
+}
+
+constexpr int64_t kNoState = -1, kSpoilt = -2;
+
+}  // namespace
+
+class ElasticRun::Impl {
+ public:
+  Impl(torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+       const ConnectOptions& options)
+      : module_(module), options_(options), membership_(Membership::from_env()) {
+    describe_processor();
+    settle_vector_math();
+    kept_.push_back(bytes_of(optimizer));
+  }
+
+  void keep(SavedBytes more) { kept_.push_back(std::move(more)); }
+
+  bool train(const std::function<void(Communicator&)>& body) {
+    auto world =
+        membership_ ? membership_->first_world() : std::optional(world_from_env());
+    while (world) {
+      try {
+        live(*world, body);
+        return true;
+      } catch (const CommError& error) {
+        if (!membership_) throw;
+        world = membership_->world_after(error.what());
+      }
+    }
+    return false;
+  }
+
+  int64_t steps() const { return steps_; }
+
+  void commit() {
+    ++steps_;
+    note_state();
+    if (membership_) membership_->committed(steps_);
+  }
+
+ private:
+  void live(const World& world, const std::function<void(Communicator&)>& body) {
+    const auto store = join(world, options_);
+    std::optional<WatchedStore> watched;
+    if (membership_) watched.emplace(*store, *membership_);
+    const auto comm =
+        connect(world, watched ? static_cast<Store&>(*watched) : *store, options_);
+    std::optional<Membership::Watch> watch;
+    if (membership_) watch.emplace(membership_->watch(*comm));
+    try {
+      agree_on_state(*comm);
+      body(*comm);
+      leave(world, *comm);
+    } catch (const CommError& error) {
+      comm->abort(error.what());  // peers that wait for this rank hear of it
+      throw;
+    }
+  }
+
+  // Nobody leaves while others may still need its state, or look at its memory.
+  void leave(const World& world, Communicator& comm) {
+    if (membership_ && world.rank == 0) membership_->finish();
+    try {
+      comm.barrier().wait();
+    } catch (const CommError&) {
+      if (!membership_ || !membership_->finished()) throw;
+    }
+  }
+
+  // All go on from the furthest step that any rank has whole.
+  void agree_on_state(Communicator& comm) {
+    Tensor all = at::empty({comm.size()}, at::kLong);
+    comm.all_gather(all, at::full({1}, steps_here(), at::kLong)).wait();
+    const std::vector<int64_t> have(all.data_ptr<int64_t>(),
+                                    all.data_ptr<int64_t>() + comm.size());
+    const auto most = std::max_element(have.begin(), have.end());
+    const bool is_spoilt = std::count(have.begin(), have.end(), kSpoilt) > 0;
+    if (*most < 0 && is_spoilt)
+      throw ConfigError(
+          text("[elastic] step ", steps_ + 1,
+               ": no rank has the weights before it, and none has committed "
+               "it; legal: commit() right after the update"));
+    const bool all_have_it =
+        *most >= 0 && std::count(have.begin(), have.end(), *most) ==
+                          static_cast<int64_t>(have.size());
+    if (all_have_it)
+      restore_buffers();
+    else
+      take_state(static_cast<int>(most - have.begin()), comm);
+  }
+
+  int64_t steps_here() const {
+    if (!has_state_) return kNoState;
+    return versions() == versions_ ? steps_ : kSpoilt;
+  }
+
+  void take_state(int root, Communicator& comm) {
+    if (comm.rank() == root && has_state_) restore_buffers();
+    for (const auto& parameter : module_.parameters())
+      take_values(comm, parameter, root);
+    for (const auto& buffer : module_.buffers()) take_values(comm, buffer, root);
+    for (const auto& part : kept_) {
+      const bool gives = comm.rank() == root;
+      const std::string bytes = broadcast_bytes(gives ? part.save() : "", root, comm);
+      if (!gives) part.load(bytes);
+    }
+    Tensor steps = at::full({1}, steps_, at::kLong);
+    comm.broadcast(steps, root).wait();
+    steps_ = steps.item<int64_t>();
+    note_state();
+  }
+
+  // A forward changes buffers before its step counts.
+  void restore_buffers() {
+    const auto buffers = module_.buffers();
+    for (size_t i = 0; i < buffers.size(); ++i) buffers[i].detach().copy_(buffers_[i]);
+  }
+
+  void note_state() {
+    has_state_ = true;
+    versions_ = versions();
+    buffers_.clear();
+    for (const auto& buffer : module_.buffers())
+      buffers_.push_back(buffer.detach().clone());
+  }
+
+  // Whoever changes a parameter in place counts it up.
+  std::vector<uint32_t> versions() const {
+    std::vector<uint32_t> all;
+    for (const auto& parameter : module_.parameters())
+      all.push_back(static_cast<uint32_t>(parameter._version()));
+    return all;
+  }
+
+  torch::nn::Module& module_;
+  ConnectOptions options_;
+  std::unique_ptr<Membership> membership_;  // null: one world is all there is
+  std::vector<SavedBytes> kept_;
+  int64_t steps_ = 0;
+  // As they were when the last step was committed.
+  bool has_state_ = false;
+  std::vector<uint32_t> versions_;
+  std::vector<Tensor> buffers_;
+};
+
+ElasticRun::ElasticRun(torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+                       const ConnectOptions& options)
+    : impl_(std::make_unique<Impl>(module, optimizer, options)) {}
+
+ElasticRun::~ElasticRun() = default;
+
+void ElasticRun::keep(std::function<std::string()> save,
+                      std::function<void(const std::string&)> load) {
+  impl_->keep({std::move(save), std::move(load)});
+}
+
+bool ElasticRun::train(const std::function<void(Communicator&)>& body) {
+  return impl_->train(body);
+}
+
+int64_t ElasticRun::steps() const { return impl_->steps(); }
+
+void ElasticRun::commit() { impl_->commit(); }
+
+}  // namespace cohort

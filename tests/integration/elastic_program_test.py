@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A program with a loop of its own (examples/elastic.cpp) under `cohort launch --elastic`:
+however often its ranks are killed or stopped, it ends with the weights of a run that nobody
+disturbed.
+
+COHORT_KILLS: how many (6)."""
+import os
+import random
+import signal
+import unittest
+from pathlib import Path
+
+import train_run
+
+PROGRAM = str(Path(train_run.COHORT).with_name("elastic"))
+KILLS = int(os.environ.get("COHORT_KILLS", "6"))
+EPOCHS = 4 * KILLS  # of 16 steps, some milliseconds each
+
+
+def start(*flags, ranks=2):
+    return train_run.start("launch", *flags, "-n", ranks, "--threads", 1, "--", PROGRAM, EPOCHS)
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])
+
+
+def ranks_of(agent):
+    """Processes of the program whose grandparent is the agent: ranks and spares."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            pid = int(entry.name)
+            if os.readlink(entry / "exe") == PROGRAM and parent_of(parent_of(pid)) == agent:
+                found.append(pid)
+        except (OSError, ValueError):
+            pass
+    return found
+
+
+class ElasticProgram(unittest.TestCase):
+    def weights(self, run):
+        self.assertEqual(run.code, 0, run.err)
+        # Every rank says it, the others behind a prefix.
+        said = {line.split("weights ")[1] for line in run.out.splitlines() if "weights" in line}
+        self.assertEqual(len(said), 1, run.out)
+        return said.pop()
+
+    def disturbed(self, seed, how=signal.SIGKILL, kills=KILLS, ranks=2):
+        choose = random.Random(seed)
+        run = start("--elastic", "--detect", "1", ranks=ranks)
+        self.addCleanup(run.kill)
+        done, last = 0, 0
+        while done < kills:
+            line = run.stdout.readline()
+            self.assertTrue(line, f"it ended after {done} of {kills} faults")
+            if "step" not in line:
+                continue
+            step = int(line.split("step ")[1].split(":")[0])
+            if step <= last:  # of another rank, or told before the fault
+                continue
+            last = step
+            alive = ranks_of(run.pid)
+            if alive:
+                os.kill(choose.choice(alive), how)
+                done += 1
+        return train_run.finish(run)
+
+    def test_weights_are_those_of_a_run_that_nobody_disturbed(self):
+        alone = self.weights(train_run.finish(start()))
+        self.assertEqual(self.weights(self.disturbed(seed=1)), alone)
+        self.assertEqual(self.weights(train_run.finish(start("--elastic"))), alone)
+
+    def test_so_they_are_after_a_rank_has_frozen(self):
+        alone = self.weights(train_run.finish(start()))
+        self.assertEqual(self.weights(self.disturbed(2, signal.SIGSTOP, kills=1)), alone)
+
+    def test_without_an_agent_that_replaces_a_loss_ends_the_run(self):
+        run = start()
+        self.addCleanup(run.kill)
+        run.stdout.readline()
+        os.kill(ranks_of(run.pid)[0], signal.SIGKILL)
+        self.assertEqual(train_run.finish(run).code, 128 + signal.SIGKILL)
+
+    def test_several_nodes_are_refused(self):
+        run = train_run.cohort("launch", "--elastic", "--nnodes", 2, "--rdzv", "127.0.0.1:1",
+                               "--", PROGRAM)
+        self.assertEqual(run.code, 2)
+        self.assertIn("several nodes", run.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
