@@ -12,6 +12,7 @@
 #include "cohort/core/format.h"
 #include "cohort/core/nearest.h"
 #include "cohort/nn/first_value.h"
+#include "cohort/step/chain_specs.h"
 #include "cohort/step/piece_overlap.h"
 
 namespace cohort {
@@ -39,7 +40,7 @@ std::vector<std::string> names_without(const Some& tensors, const Others& others
 ModelState state_of(const Chain& chain) {
   ModelState state;
   const auto parameters = chain.parameters();
-  const auto specs = chain.parameter_specs();
+  const auto specs = parameter_specs(chain);
   for (size_t i = 0; i < parameters.size(); ++i)
     state[parameters[i].name] = {parameters[i].tensor.detach(), specs[i]};
   for (const auto& [name, tensor] : chain.buffers())

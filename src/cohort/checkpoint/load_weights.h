@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cohort/step/block.h"
+#include "cohort/block.h"
 
 namespace cohort {
 

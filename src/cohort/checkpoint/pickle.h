@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 
@@ -27,8 +27,8 @@ struct PickleValue {
   };
   Kind kind = Kind::kOther;
   int64_t number = 0;
-  // For kText and kGlobal. Shared, as Python shares it: a pickle may name one text again
-  // and again for two bytes each.
+  // For kText and kGlobal. Shared, as Python shares it: a pickle may name one text
+  // again and again for two bytes each.
   std::shared_ptr<const std::string> letters;
   std::shared_ptr<struct PickleItems> items;  // shared as well
   Tensor tensor;

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "cohort/checkpoint/safetensors_header.h"
-#include "cohort/core/tensor.h"
 #include "cohort/core/unique_fd.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -17,7 +17,7 @@
 #include "cohort/core/file.h"
 #include "cohort/core/hash.h"
 #include "cohort/core/parse.h"
-#include "cohort/core/version.h"
+#include "cohort/version.h"
 
 namespace cohort {
 namespace {

@@ -12,7 +12,7 @@
 #include "cohort/checkpoint/disk.h"
 #include "cohort/checkpoint/manifest.h"
 #include "cohort/checkpoint/retention.h"
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 namespace cohort {
 

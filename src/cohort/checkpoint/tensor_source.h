@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/checkpoint/manifest.h"
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

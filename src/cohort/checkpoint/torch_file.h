@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/engine/sharded.h"
+#include "cohort/sharded.h"
 
 #include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
 
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/engine/module_backward.h"
 #include "cohort/engine/norm.h"
+#include "cohort/engine/state_view.h"
 #include "cohort/engine/tensor_totals.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/step/generator.h"
@@ -67,7 +69,8 @@ Schedule schedule_of(const Chain& chain, int ranks, const ShardedOptions& option
 class Sharded::Impl {
  public:
   Impl(torch::nn::Module& module, Communicator& comm, const ShardedOptions& options)
-      : comm_(comm),
+      : module_(module),
+        comm_(comm),
         options_(options),
         backward_(module, comm, "Sharded", [this](size_t i) { on_gradient(i); }),
         chain_(chain_of(backward_.parameters())),
@@ -117,6 +120,20 @@ class Sharded::Impl {
 
   const std::vector<std::string>& unused() const { return unused_; }
 
+  std::vector<StatePiece> pieces(Holding which) {
+    const RankGroups groups = RankGroups::of(comm_);
+    return StateView(chain_, schedule_, groups, *rule_, state_, /*at_once=*/false)
+        .pieces(which);
+  }
+
+  const torch::nn::Module& module() const { return module_; }
+  int64_t updates() const { return steps_; }
+  void set_updates(int64_t updates) { steps_ = updates; }
+
+  void publish() {
+    for (auto& bucket : state_.buckets()) share(bucket);
+  }
+
  private:
   // Places are in the order of the parameters: both follow the chain.
   void on_gradient(size_t index) { reducer_.arrived(state_.places()[index].bucket); }
@@ -153,10 +170,16 @@ class Sharded::Impl {
     BucketState& bucket = state_.buckets()[index];
     update_range(*rule_, bucket.ranges, bucket, bucket.begin, bucket.count,
                  gradients_.sum(index).const_data_ptr<float>(), totals_, scalars);
+    share(bucket);
+  }
+
+  // Each rank has changed its own part of the weights.
+  void share(BucketState& bucket) {
     if (schedule_.shard > 0)
       comm_.all_gather(bucket.whole, bucket.master.clone()).wait();
   }
 
+  torch::nn::Module& module_;
   Communicator& comm_;
   ShardedOptions options_;
   ModuleBackward backward_;
@@ -193,5 +216,27 @@ void Sharded::accumulate(const WeightedLoss& loss) { impl_->accumulate(loss); }
 void Sharded::step(double rate) { impl_->step(rate); }
 
 const std::vector<std::string>& Sharded::unused() const { return impl_->unused(); }
+
+std::vector<StatePiece> Sharded::pieces(bool owned) const {
+  return impl_->pieces(owned ? Holding::kOwned : Holding::kHeld);
+}
+
+std::vector<NamedTensor> Sharded::frozen() const {
+  std::vector<NamedTensor> all;
+  for (const auto& item : impl_->module().named_parameters())
+    if (!item.value().requires_grad()) all.push_back({item.key(), item.value()});
+  return all;
+}
+
+std::vector<NamedTensor> Sharded::buffers() const {
+  std::vector<NamedTensor> all;
+  for (const auto& item : impl_->module().named_buffers())
+    all.push_back({item.key(), item.value()});
+  return all;
+}
+
+int64_t Sharded::updates() const { return impl_->updates(); }
+void Sharded::set_updates(int64_t updates) { impl_->set_updates(updates); }
+void Sharded::publish() { impl_->publish(); }
 
 }  // namespace cohort
