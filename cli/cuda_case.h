@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "cli/bench_train.h"
+#include "cohort/block.h"
 #include "cohort/data/dataset.h"
-#include "cohort/optim/update_rule.h"
-#include "cohort/step/block.h"
 #include "cohort/step/generator.h"
+#include "cohort/update_rule.h"
 
 namespace cohort::cli {
 

@@ -111,7 +111,8 @@ void add_data(CLI::App& app, DataArgs& args, Command& command) {
   for (auto* action : {make, info}) action->footer(kDataHelp);
 }
 
-void add_sample(CLI::App& app, SampleArgs& args, Command& command) {
+void add_sample(CLI::App& app, SampleArgs& args, const RecipeList& recipes,
+                Command& command) {
   auto* sub = app.add_subcommand(
       "sample", "Continue a text by the language model of a checkpoint");
   sub->add_option("CHECKPOINT", args.path, "A checkpoint, or a folder of them")
@@ -130,16 +131,18 @@ void add_sample(CLI::App& app, SampleArgs& args, Command& command) {
   sub->add_option("--config", args.config, "YAML file of keys");
   sub->add_flag("--json", args.json, "One JSON object");
   sub->footer(kSampleHelp);
-  sub->callback([&] { command = [&] { return run_sample(args, std::cout); }; });
+  sub->callback(
+      [&] { command = [&] { return run_sample(args, recipes, std::cout); }; });
 }
 
 }  // namespace
 
-void add_file_commands(CLI::App& app, FileArgs& args, Command& command) {
+void add_file_commands(CLI::App& app, FileArgs& args, const RecipeList& recipes,
+                       Command& command) {
   add_checkpoint(app, args.checkpoint, command);
   add_history(app, args.history, command);
   add_data(app, args.data, command);
-  add_sample(app, args.sample, command);
+  add_sample(app, args.sample, recipes, command);
 }
 
 }  // namespace cohort::cli

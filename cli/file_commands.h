@@ -17,7 +17,9 @@ struct FileArgs {
   SampleArgs sample;
 };
 
-// Borrows `args` and `command`: one of those commands, if it is given, is put there.
-void add_file_commands(CLI::App& app, FileArgs& args, Command& command);
+// Borrows `args`, `recipes` and `command`: one of those commands, if it is given, is
+// put there.
+void add_file_commands(CLI::App& app, FileArgs& args, const RecipeList& recipes,
+                       Command& command);
 
 }  // namespace cohort::cli

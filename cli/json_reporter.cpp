@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "cohort/core/json.h"
-#include "cohort/core/version.h"
+#include "cohort/version.h"
 
 namespace cohort::cli {
 namespace {

@@ -4,10 +4,10 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/config/config.h"
+#include "cohort/config.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/block_count.h"
-#include "recipes/recipe.h"
+#include "cohort/recipe.h"
 
 namespace cohort::cli {
 

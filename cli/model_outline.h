@@ -4,10 +4,10 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/config/config.h"
+#include "cohort/config.h"
+#include "cohort/recipe.h"
 #include "cohort/step/layout.h"
 #include "cohort/step/tensor_spec.h"
-#include "recipes/recipe.h"
 
 namespace cohort::cli {
 

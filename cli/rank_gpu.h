@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/world.h"
+#include "cohort/communicator.h"
 
 namespace cohort::cli {
 

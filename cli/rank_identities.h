@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/train/reporter.h"
 
 namespace cohort::cli {

@@ -18,6 +18,7 @@
 #include "cohort/core/json.h"
 #include "cohort/engine/block_runner.h"
 #include "cohort/nn/logits_block.h"
+#include "cohort/step/chain_specs.h"
 #include "cohort/train/compute_threads.h"
 #include "recipes/saved_model.h"
 #include "recipes/text_data.h"
@@ -43,8 +44,9 @@ std::string checkpoint_at(const std::string& path) {
 }
 
 // As the checkpoint says, or who asks.
-SavedModel model_of(const SampleArgs& args, const Checkpoint& saved) {
-  auto said = saved_model(saved);
+SavedModel model_of(const SampleArgs& args, const RecipeList& recipes,
+                    const Checkpoint& saved) {
+  auto said = saved_model(recipes, saved);
   if (said && !args.recipe.empty() && args.recipe != said->recipe->name())
     throw ConfigError(text("[sample] --recipe ", args.recipe, ": ", saved.path(),
                            " is of recipe ", said->recipe->name(),
@@ -54,16 +56,17 @@ SavedModel model_of(const SampleArgs& args, const Checkpoint& saved) {
                            ": does not say of which model it is; legal: --recipe R, "
                            "with the --set or --config of the run that saved it"));
   if (said) return *std::move(said);
-  const Recipe& recipe = find_recipe(args.recipe);
+  const Recipe& recipe = recipes.find(args.recipe);
   return {&recipe, recipe.defaults()};
 }
 
-void take_flags(const SampleArgs& args, const Checkpoint& saved, SavedModel& model) {
+void take_flags(const SampleArgs& args, const RecipeList& recipes,
+                const Checkpoint& saved, SavedModel& model) {
   Config& config = model.config;
   const uint64_t seed = saved.manifest().run.seed;
   config.set("seed", std::to_string(seed & INT64_MAX), "the checkpoint");
   take_settings(args.config, args.set, config);
-  require_continuation("[sample] " + saved.path(), *model.recipe, config);
+  recipes.require_continuation("[sample] " + saved.path(), *model.recipe, config);
   if (args.seed) config.set("seed", *args.seed, "--seed");
   if (args.tokens) config.set("sample.tokens", *args.tokens, "--tokens");
   if (args.temperature)
@@ -93,7 +96,7 @@ void choose_threads(const Config& config, const Chain& chain, int64_t context) {
   if (asked > 0) return at::set_num_threads(asked);
   if (given && *given) return;
   double weights = 0;
-  for (const auto& spec : chain.parameter_specs())
+  for (const auto& spec : parameter_specs(chain))
     weights += static_cast<double>(spec.numel());
   const double flops = 2 * weights * static_cast<double>(context);
   at::set_num_threads(compute_threads(flops, at::get_num_threads()));
@@ -126,10 +129,10 @@ double write_on(const Chain& chain, int64_t context, Continuation& text,
 
 }  // namespace
 
-int run_sample(const SampleArgs& args, std::ostream& out) {
+int run_sample(const SampleArgs& args, const RecipeList& recipes, std::ostream& out) {
   Checkpoint saved(checkpoint_at(args.path));
-  SavedModel model = model_of(args, saved);
-  take_flags(args, saved, model);
+  SavedModel model = model_of(args, recipes, saved);
+  take_flags(args, recipes, saved, model);
   const auto tokenizer =
       open_tokenizer(model.config, tokenizer_file(model.config, saved.path()));
   const int64_t known = tokenizer->vocabulary().size;

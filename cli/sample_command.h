@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "recipes/recipe_list.h"
+
 namespace cohort::cli {
 
 // The flags of `cohort sample`, as given.
@@ -23,7 +25,7 @@ struct SampleArgs {
 // Continues a text by the model of a checkpoint, in this process, and writes it to
 // `out` token by token. Returns the exit code. ConfigError for what cannot be
 // continued, CheckpointError for what cannot be loaded.
-int run_sample(const SampleArgs& args, std::ostream& out);
+int run_sample(const SampleArgs& args, const RecipeList& recipes, std::ostream& out);
 
 inline constexpr const char* kSampleHelp =
     R"(

@@ -15,6 +15,7 @@
 #include "cohort/core/testing_error.h"
 #include "cohort/core/testing_folder.h"
 #include "recipes/saved_model.h"
+#include "recipes/testing_recipes.h"
 
 namespace cohort::cli {
 namespace {
@@ -29,7 +30,7 @@ class SampleCommand : public testing::Test {
   // A small model's first weights; `says`: of which model they are.
   std::string save(const std::string& name, int64_t step, bool says = true,
                    std::vector<std::string> set = {}) {
-    const Recipe& recipe = find_recipe(name);
+    const Recipe& recipe = test::find_recipe(name);
     Config config = recipe.defaults();
     set.insert(set.end(),
                {"model.width=16", "model.depth=1", "model.heads=2", "model.context=8"});
@@ -46,7 +47,7 @@ class SampleCommand : public testing::Test {
 
   static std::string said(const SampleArgs& args) {
     std::ostringstream out;
-    EXPECT_EQ(run_sample(args, out), 0);
+    EXPECT_EQ(run_sample(args, test::recipes(), out), 0);
     return out.str();
   }
   template <typename Kind = ConfigError>

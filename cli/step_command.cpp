@@ -93,8 +93,8 @@ std::vector<BlockMeasure> measure(const StepSetting& setting, const Chain& chain
   return measures;
 }
 
-void make_step(const StepArgs& args, StepView& view) {
-  const StepSetting setting = setting_of(args);
+void make_step(const StepArgs& args, const RecipeList& recipes, StepView& view) {
+  const StepSetting setting = setting_of(args, recipes);
   const Chain chain = setting.make_chain(/*rank=*/0);
   const std::vector<BlockSpec> specs = specs_of(chain);
   const auto measures = measure(setting, chain);
@@ -172,13 +172,13 @@ void take_costs(const std::string& file, StepView& view) {
 
 }  // namespace
 
-StepView view_step(const StepArgs& args) {
+StepView view_step(const StepArgs& args, const RecipeList& recipes) {
   if (args.recipe.empty() == args.from.empty())
     throw ConfigError(
         "[step] legal: cohort step RECIPE, or cohort step --from F.csv, and not both");
   StepView view;
   if (args.from.empty())
-    make_step(args, view);
+    make_step(args, recipes, view);
   else
     read_step(args, view);
   complete(args, view);
@@ -198,9 +198,9 @@ void complete(const StepArgs& args, StepView& view) {
   view.simulation = simulate(view.schedule, view.costs);
 }
 
-int run_step(const StepArgs& args, std::ostream& out) {
-  if (args.measure > 0) return measure_step(args, &show_measured);
-  show(args, view_step(args), out);
+int run_step(const StepArgs& args, const RecipeList& recipes, std::ostream& out) {
+  if (args.measure > 0) return measure_step(args, recipes, &show_measured);
+  show(args, view_step(args, recipes), out);
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "cohort/step/cost_table.h"
 #include "cohort/step/schedule.h"
 #include "cohort/step/simulator.h"
+#include "recipes/recipe_list.h"
 
 namespace cohort::cli {
 
@@ -50,7 +51,7 @@ void complete(const StepArgs& args, StepView& view);
 
 // Generates or reads a step, checks it, and foretells what it costs. Needs no data and
 // starts no rank. ConfigError when it is refused.
-StepView view_step(const StepArgs& args);
+StepView view_step(const StepArgs& args, const RecipeList& recipes);
 
 std::string format_step(const StepView& view);
 std::string step_json(const StepView& view);
@@ -60,7 +61,7 @@ std::string format_measured(const StepView& view);
 
 // Shows the step and writes the files that were asked for. Returns the exit code. With
 // args.measure it starts ranks, so it must be the first thing a process does.
-int run_step(const StepArgs& args, std::ostream& out);
+int run_step(const StepArgs& args, const RecipeList& recipes, std::ostream& out);
 
 // What --help adds to the list of flags, below the recipes.
 inline constexpr const char* kStepHelp =

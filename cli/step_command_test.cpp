@@ -9,6 +9,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/core/testing_folder.h"
+#include "recipes/testing_recipes.h"
 
 namespace cohort::cli {
 namespace {
@@ -22,14 +23,14 @@ class StepCommand : public testing::Test {
 
   std::string shown(const StepArgs& args) const {
     std::ostringstream out;
-    EXPECT_EQ(run_step(args, out), 0);
+    EXPECT_EQ(run_step(args, test::recipes(), out), 0);
     return out.str();
   }
 
   std::string refusal(const StepArgs& args) const {
     std::ostringstream out;
     try {
-      run_step(args, out);
+      run_step(args, test::recipes(), out);
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -135,7 +136,7 @@ TEST_F(StepCommand, CostsFromAFileServeAnotherBatch) {
   args.costs = args.costs_out;
   args.costs_out.clear();
   args.set.push_back("batch=24");
-  const StepView view = view_step(args);
+  const StepView view = view_step(args, test::recipes());
   EXPECT_EQ(view.costs_from, args.costs);
   EXPECT_EQ(view.costs.samples, 6);
   args.recipe = "fashion-mnist";
@@ -150,14 +151,14 @@ TEST_F(StepCommand, ATableOfLinksAloneReplacesTheGuess) {
   const auto costs_with = [&](const std::string& rows) {
     write_file_atomically(args.costs,
                           "what,name,fixed_us,per_sample_us,gb_per_s,hidden\n" + rows);
-    return view_step(args).costs;
+    return view_step(args, test::recipes()).costs;
   };
   const CostTable costs = costs_with("ranks_per_node,2,,,,\nlink,dp@nodes,70,,,\n");
   EXPECT_EQ(costs.links.size(), 1u);
   EXPECT_EQ(costs.ranks_per_node, 2);
   EXPECT_FALSE(costs.blocks.empty());
   EXPECT_GT(costs.update.latency, 0);
-  EXPECT_EQ(view_step(args).costs_from,
+  EXPECT_EQ(view_step(args, test::recipes()).costs_from,
             "links of " + args.costs +
                 "; else blocks run here on a few samples, in float32 with 1 thread");
   write_file_atomically(
@@ -169,7 +170,7 @@ TEST_F(StepCommand, ATableOfLinksAloneReplacesTheGuess) {
 TEST_F(StepCommand, PublishedLinksReplaceTheGuessAndSayThatNothingWasRun) {
   StepArgs args = small_mlp();
   args.links = "nvlink4-ndr";
-  const StepView view = view_step(args);
+  const StepView view = view_step(args, test::recipes());
   EXPECT_THAT(view.costs_from,
               AllOf(HasSubstr("links published: NVLink 4"), HasSubstr("; not run"),
                     Not(HasSubstr("guessed"))));
@@ -199,9 +200,9 @@ TEST_F(StepCommand, RefusesInOneLine) {
 // Twice the samples: twice the activations, and about as much state.
 TEST_F(StepCommand, ActivationsGrowWithTheBatch) {
   StepArgs args = small_mlp();
-  const MemoryParts once = view_step(args).report.largest().parts;
+  const MemoryParts once = view_step(args, test::recipes()).report.largest().parts;
   args.set.push_back("batch=24");
-  const MemoryParts twice = view_step(args).report.largest().parts;
+  const MemoryParts twice = view_step(args, test::recipes()).report.largest().parts;
   EXPECT_EQ(once.state, twice.state);
   EXPECT_NEAR(static_cast<double>(twice.activations),
               2 * static_cast<double>(once.activations),

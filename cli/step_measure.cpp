@@ -298,10 +298,11 @@ int measure_rank(const StepArgs& args, StepSetting setting,
 
 }  // namespace
 
-int measure_step(const StepArgs& args, void (*show)(const StepArgs&, const StepView&)) {
+int measure_step(const StepArgs& args, const RecipeList& recipes,
+                 void (*show)(const StepArgs&, const StepView&)) {
   if (args.recipe.empty() || !args.from.empty())
     throw ConfigError("[step] --measure runs a recipe; legal: cohort step RECIPE");
-  const StepSetting setting = setting_of(args);
+  const StepSetting setting = setting_of(args, recipes);
   batches_of(args, setting);
   find_backend(args.backend, World{});
   if (!args.costs.empty()) costs_from_csv(read_file(args.costs, ErrorKind::kConfig));

@@ -11,6 +11,7 @@ namespace cohort::cli {
 // Steps come in two kinds, by turns. For costs, communication is waited for where it is
 // started, at the batch sizes of args.costs_at; for times, the step runs as it does in
 // training. All are run by one executor, so that memory and caches are the same.
-int measure_step(const StepArgs& args, void (*show)(const StepArgs&, const StepView&));
+int measure_step(const StepArgs& args, const RecipeList& recipes,
+                 void (*show)(const StepArgs&, const StepView&));
 
 }  // namespace cohort::cli

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cohort/config/config.h"
+#include "cohort/config.h"
 #include "cohort/engine/step_runner.h"
-#include "cohort/nn/layers.h"
-#include "cohort/optim/update_rule.h"
+#include "cohort/layers.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
+#include "cohort/update_rule.h"
 
 namespace cohort::cli {
 

@@ -43,8 +43,8 @@ Chain StepSetting::make_chain(int rank) const {
   return recipe->make_chain(config, tensor_part(config, layout, rank));
 }
 
-StepSetting setting_of(const StepArgs& args) {
-  const Recipe& recipe = find_recipe(args.recipe);
+StepSetting setting_of(const StepArgs& args, const RecipeList& recipes) {
+  const Recipe& recipe = recipes.find(args.recipe);
   StepSetting setting{.recipe = &recipe, .config = resolve(recipe, args)};
   setting.layout = parse_layout(args.layout, parse_ranks(args.ranks));
   setting.options = options_of(setting.config, setting.layout, args.exact);

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "cli/step_command.h"
-#include "cohort/config/config.h"
+#include "cohort/config.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
-#include "recipes/recipe.h"
+#include "recipes/recipe_list.h"
 
 namespace cohort::cli {
 
@@ -30,7 +30,7 @@ struct StepSetting {
 };
 
 // ConfigError for what no step can be made of.
-StepSetting setting_of(const StepArgs& args);
+StepSetting setting_of(const StepArgs& args, const RecipeList& recipes);
 
 // The step at a batch, from what blocks need.
 Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,

@@ -11,8 +11,8 @@
 #include "cli/shown_text.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
-#include "cohort/core/version.h"
 #include "cohort/observe/plot.h"
+#include "cohort/version.h"
 
 namespace cohort::cli {
 namespace {

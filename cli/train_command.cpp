@@ -24,11 +24,11 @@
 #include "cohort/engine/flat_state.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/error_file.h"
-#include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
 #include "cohort/train/keeper.h"
 #include "cohort/train/step_memory.h"
+#include "cohort/update_rule.h"
 
 namespace cohort::cli {
 namespace {
@@ -90,8 +90,6 @@ void require_replaceable(std::string_view flag, const std::string& path) {
         text("[train] ", flag, " ", path,
              ": is no regular file; legal: a new file, or one to replace"));
 }
-
-constexpr int kElasticRestarts = 100;
 
 // What a run on one node that we start has.
 Layout layout_of(const TrainArgs& args) {
@@ -278,8 +276,8 @@ void write_config(const TrainPlan& plan) {
 
 }  // namespace
 
-TrainPlan make_plan(const TrainArgs& args) {
-  const Recipe& recipe = find_recipe(args.recipe);
+TrainPlan make_plan(const TrainArgs& args, const RecipeList& recipes) {
+  const Recipe& recipe = recipes.find(args.recipe);
   const auto age = std::chrono::duration_cast<std::chrono::microseconds>(process_age());
   TrainPlan plan{.args = args,
                  .recipe = &recipe,
@@ -291,7 +289,8 @@ TrainPlan make_plan(const TrainArgs& args) {
   plan.counts_threads = counts_threads(args, plan.config);
   find_backend(args.backend, World{});
   refuse_what_is_not_there(args, plan.config);
-  if (args.sample) require_continuation("[train] --sample", recipe, plan.config);
+  if (args.sample)
+    recipes.require_continuation("[train] --sample", recipe, plan.config);
   require_replaceable("--save-initial", args.save_initial);
   require_replaceable("--save-final", args.save_final);
   require_writable("--sample-log", args.sample_log);
@@ -323,8 +322,8 @@ std::string history_path(const TrainArgs& args) {
   return args.out.empty() ? "" : args.out + "/history.log";
 }
 
-int run_train(const TrainArgs& args) {
-  TrainPlan plan = make_plan(args);
+int run_train(const TrainArgs& args, const RecipeList& recipes) {
+  TrainPlan plan = make_plan(args, recipes);
   const bool launched = args.ranks.empty() && world_from_env().launcher != "none";
   settle_elastic(plan, launched);
   if (launched) {

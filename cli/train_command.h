@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "cli/launch_command.h"
-#include "cohort/config/config.h"
+#include "cohort/config.h"
 #include "cohort/core/folder_lock.h"
-#include "recipes/recipe.h"
+#include "recipes/recipe_list.h"
 
 namespace cohort::cli {
 
@@ -53,7 +53,7 @@ struct TrainPlan {
 
 // Resolves recipe, file and --set, and refuses what cannot be had, before any rank
 // starts. ConfigError.
-TrainPlan make_plan(const TrainArgs& args);
+TrainPlan make_plan(const TrainArgs& args, const RecipeList& recipes);
 
 // Where a run's history goes; empty: it has none.
 std::string history_path(const TrainArgs& args);
@@ -69,7 +69,7 @@ void begin_afresh(const TrainPlan& plan);
 
 // Starts the ranks, or is one of them where a launcher's variables say so. Returns
 // the exit code.
-int run_train(const TrainArgs& args);
+int run_train(const TrainArgs& args, const RecipeList& recipes);
 
 // What one rank does. Returns its exit code; throws the library's errors.
 int run_train_rank(const TrainPlan& plan);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/train_help.h"
 
-#include "cohort/config/common_keys.h"
+#include "cohort/config.h"
 #include "cohort/core/error.h"
-#include "recipes/recipe.h"
 
 namespace cohort::cli {
 
-std::string recipe_list() {
+std::string recipe_list(const RecipeList& recipes) {
   std::string list = "Recipes:\n";
-  for (const Recipe* recipe : all_recipes())
+  for (const auto& recipe : recipes.all())
     list += text("  ", recipe->name(), "  ", recipe->help(), "\n");
   return list;
 }
@@ -17,9 +16,9 @@ std::string recipe_list() {
 namespace {
 
 // Keys that some recipe has beyond those of all.
-std::string own_keys() {
+std::string own_keys(const RecipeList& recipes) {
   std::string list;
-  for (const Recipe* recipe : all_recipes())
+  for (const auto& recipe : recipes.all())
     if (const Keys own = recipe->defaults().keys().without(common_keys());
         !own.all().empty())
       list += text("\nKeys of ", recipe->name(), ":\n", own.describe());
@@ -28,9 +27,9 @@ std::string own_keys() {
 
 }  // namespace
 
-std::string train_help() {
-  return text(recipe_list(), "\nKeys for --set and --config:\n",
-              common_keys().describe(), own_keys(), R"(
+std::string train_help(const RecipeList& recipes) {
+  return text(recipe_list(recipes), "\nKeys for --set and --config:\n",
+              common_keys().describe(), own_keys(recipes), R"(
 Examples:
   cohort train fashion-mnist -n 2
   cohort train fashion-mnist -n 2 --max-steps 100 --set optim.lr=0.1 --json

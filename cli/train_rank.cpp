@@ -30,6 +30,7 @@
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/nn/first_value.h"
+#include "cohort/step/chain_specs.h"
 #include "cohort/train/agent_pages.h"
 #include "cohort/train/compute_threads.h"
 #include "cohort/train/rank_loop.h"
@@ -182,7 +183,7 @@ constexpr const char* kSharedBucket = "256M";
 
 int64_t count_parameters(const Chain& chain) {
   int64_t sum = 0;
-  for (const auto& spec : chain.parameter_specs()) sum += spec.numel();
+  for (const auto& spec : parameter_specs(chain)) sum += spec.numel();
   return sum;
 }
 

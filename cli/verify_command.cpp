@@ -11,7 +11,6 @@
 #include "cohort/core/error.h"
 #include "cohort/nn/without_memory.h"
 #include "cohort/train/layout_oracle.h"
-#include "recipes/recipe.h"
 
 namespace cohort::cli {
 namespace {
@@ -99,8 +98,8 @@ void tell(const VerifyArgs& args, const LayoutCase& one, const Verdict& verdict,
 
 }  // namespace
 
-int run_verify(const VerifyArgs& args, std::ostream& out) {
-  const Recipe& recipe = find_recipe(args.recipe);
+int run_verify(const VerifyArgs& args, const RecipeList& recipes, std::ostream& out) {
+  const Recipe& recipe = recipes.find(args.recipe);
   const Config config = config_of(recipe, args);
   if (args.all && !args.layout.empty())
     throw ConfigError("[verify] --layout with --all; legal: one of them");

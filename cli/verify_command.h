@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "recipes/recipe_list.h"
+
 namespace cohort::cli {
 
 // The flags of `cohort verify`, as given.
@@ -23,7 +25,7 @@ struct VerifyArgs {
 
 // Makes one step in a layout, or in all, and compares it with one rank's. Returns 0 if
 // they are equal, 1 if not. ConfigError where there is no such step.
-int run_verify(const VerifyArgs& args, std::ostream& out);
+int run_verify(const VerifyArgs& args, const RecipeList& recipes, std::ostream& out);
 
 inline constexpr const char* kVerifyHelp =
     R"(

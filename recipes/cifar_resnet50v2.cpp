@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "cohort/config/common_keys.h"
+#include "cohort/config.h"
 #include "cohort/data/cifar10.h"
 #include "cohort/nn/models.h"
 #include "recipes/image_data.h"

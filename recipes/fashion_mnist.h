@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "recipes/recipe.h"
+#include "cohort/recipe.h"
 
 namespace cohort {
 

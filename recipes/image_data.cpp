@@ -24,20 +24,6 @@ class FilesLoading final : public DataLoading {
   ImageLoading test_;
 };
 
-class SyntheticLoading final : public DataLoading {
- public:
-  explicit SyntheticLoading(SyntheticOptions options) : options_(std::move(options)) {}
-
-  DataSets finish(Communicator*) override {
-    DataSets sets;
-    sets.train = make_synthetic(options_);
-    return sets;
-  }
-
- private:
-  SyntheticOptions options_;
-};
-
 class AugmentedLoading final : public DataLoading {
  public:
   AugmentedLoading(std::unique_ptr<DataLoading> data, Augment augment)
@@ -62,7 +48,9 @@ std::unique_ptr<DataLoading> load_images(ImageSource train, ImageSource test,
 }
 
 std::unique_ptr<DataLoading> load_synthetic(const SyntheticOptions& options) {
-  return std::make_unique<SyntheticLoading>(options);
+  DataSets sets;
+  sets.train = make_synthetic(options);
+  return data_at_hand(std::move(sets));
 }
 
 std::unique_ptr<DataLoading> load_augmented(std::unique_ptr<DataLoading> data,

@@ -5,7 +5,7 @@
 
 #include "cohort/data/image_loading.h"
 #include "cohort/data/synthetic.h"
-#include "recipes/recipe.h"
+#include "cohort/recipe.h"
 
 namespace cohort {
 

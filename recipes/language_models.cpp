@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/config/common_keys.h"
+#include "cohort/config.h"
 #include "cohort/core/error.h"
 #include "cohort/nn/language_models.h"
 

@@ -14,7 +14,7 @@
 #include "cohort/data/token_dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/nn/without_memory.h"
-#include "recipes/recipe.h"
+#include "recipes/testing_recipes.h"
 
 namespace cohort {
 namespace {
@@ -59,24 +59,25 @@ class LanguageModels : public testing::Test {
 };
 
 TEST_F(LanguageModels, HaveTheSizesThatTheirNamesSay) {
-  EXPECT_EQ(parameters_of(find_recipe("gpt")), 124'439'808);  // as Hugging Face counts
-  EXPECT_NEAR(parameters_of(find_recipe("gpt"), {"model.size=774M"}), 774e6, 1e6);
-  EXPECT_NEAR(parameters_of(find_recipe("bert")), 110e6, 2e6);
+  EXPECT_EQ(parameters_of(test::find_recipe("gpt")),
+            124'439'808);  // as Hugging Face counts
+  EXPECT_NEAR(parameters_of(test::find_recipe("gpt"), {"model.size=774M"}), 774e6, 1e6);
+  EXPECT_NEAR(parameters_of(test::find_recipe("bert")), 110e6, 2e6);
   for (const char* tiny : {"gpt-tiny", "llama-tiny", "bert-tiny"})
-    EXPECT_NEAR(parameters_of(find_recipe(tiny)), 1.2e6, 0.2e6) << tiny;
+    EXPECT_NEAR(parameters_of(test::find_recipe(tiny)), 1.2e6, 0.2e6) << tiny;
 }
 
 TEST_F(LanguageModels, AVocabularyOfTheirOwnMakesThemLarger) {
-  EXPECT_EQ(
-      parameters_of(find_recipe("gpt-tiny"), {"data.tokenizer=bpe", "data.vocab=357"}),
-      parameters_of(find_recipe("gpt-tiny")) + 100 * 128);
+  EXPECT_EQ(parameters_of(test::find_recipe("gpt-tiny"),
+                          {"data.tokenizer=bpe", "data.vocab=357"}),
+            parameters_of(test::find_recipe("gpt-tiny")) + 100 * 128);
 }
 
 // Norms and biases, and nothing else, are spared.
 TEST_F(LanguageModels, OnlyMatricesDecay) {
   const ModelsWithoutMemory guard;
   for (const char* name : {"gpt-tiny", "llama-tiny", "bert-tiny"}) {
-    const Recipe& recipe = find_recipe(name);
+    const Recipe& recipe = test::find_recipe(name);
     const Config config = recipe.defaults();
     const DecayOptions decay{.weight_decay = 1,
                              .no_decay = config.get_string("optim.no_decay")};
@@ -87,7 +88,7 @@ TEST_F(LanguageModels, OnlyMatricesDecay) {
 }
 
 TEST_F(LanguageModels, RanksOfANodeReadTheSameTokens) {
-  const Recipe& recipe = find_recipe("gpt-tiny");
+  const Recipe& recipe = test::find_recipe("gpt-tiny");
   const Config config =
       config_of(recipe, {"data.dir=" + dir_, "model.context=16", "data.pack=true"});
   test::run_node(2, [&](Communicator& node) {
@@ -103,7 +104,7 @@ TEST_F(LanguageModels, RanksOfANodeReadTheSameTokens) {
 }
 
 TEST_F(LanguageModels, BertFillsInOtherTokensInEveryEpochOfTraining) {
-  const Recipe& recipe = find_recipe("bert-tiny");
+  const Recipe& recipe = test::find_recipe("bert-tiny");
   const Config config = config_of(recipe, {"data.dir=" + dir_, "model.context=20"});
   const DataSets data = recipe.load(config, true)->finish(nullptr);
   const std::vector<int64_t> ids = {1};
@@ -121,7 +122,7 @@ TEST_F(LanguageModels, BertFillsInOtherTokensInEveryEpochOfTraining) {
 TEST_F(LanguageModels, WhatCannotBeIsRefusedBeforeRanksStart) {
   const auto refusal = [&](const char* name,
                            std::initializer_list<std::string> assignments) {
-    const Recipe& recipe = find_recipe(name);
+    const Recipe& recipe = test::find_recipe(name);
     return message_of<Error>([&] { recipe.prepare(config_of(recipe, assignments)); });
   };
   EXPECT_THAT(refusal("gpt-tiny", {"data.dir=" + cache_}), HasSubstr("is not there"));
@@ -135,7 +136,7 @@ TEST_F(LanguageModels, WhatCannotBeIsRefusedBeforeRanksStart) {
 }
 
 TEST_F(LanguageModels, TheTokenizerIsKeptBesideCheckpoints) {
-  const Recipe& recipe = find_recipe("gpt-tiny");
+  const Recipe& recipe = test::find_recipe("gpt-tiny");
   const std::string saved = folder_ / "saved";
   std::filesystem::create_directories(saved);
   const auto prepare = [&](const std::string& vocabulary) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipes/mlp.h"
 
-#include "cohort/config/common_keys.h"
+#include "cohort/config.h"
 #include "cohort/data/fashion_mnist.h"
 #include "cohort/nn/models.h"
 #include "recipes/fashion_mnist.h"

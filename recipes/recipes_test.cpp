@@ -10,7 +10,7 @@
 #include "cohort/nn/models.h"
 #include "cohort/nn/without_memory.h"
 #include "cohort/train/compute_threads.h"
-#include "recipes/recipe.h"
+#include "recipes/testing_recipes.h"
 
 namespace cohort {
 namespace {
@@ -29,7 +29,7 @@ Config small_config(const Recipe& recipe) {
 }
 
 TEST(Recipes, EveryOneMakesAModelForItsSyntheticData) {
-  for (const Recipe* recipe : all_recipes()) {
+  for (const auto& recipe : test::recipes().all()) {
     const Config config = small_config(*recipe);
     const Chain chain = recipe->make_chain(config, {});
     const DataSets data = recipe->load(config, true)->finish(nullptr);
@@ -52,7 +52,7 @@ TEST(Recipes, EveryOneMakesAModelForItsSyntheticData) {
 
 TEST(Recipes, WidthAndDepthScaleTheModel) {
   for (const char* name : {"mlp", "cifar-resnet50v2", "gpt-tiny", "bert"}) {
-    const Recipe& recipe = find_recipe(name);
+    const Recipe& recipe = test::find_recipe(name);
     Config config = small_config(recipe);
     const auto blocks = recipe.make_chain(config, {}).blocks.size();
     config.set_assignment("model.depth=2");
@@ -69,14 +69,14 @@ std::optional<std::vector<BlockCount>> count(const Recipe& recipe,
 
 // One that cannot is measured when a run starts, which may take longer than a step.
 TEST(Recipes, EveryOneCanBeCounted) {
-  for (const Recipe* recipe : all_recipes())
+  for (const auto& recipe : test::recipes().all())
     EXPECT_TRUE(count(*recipe, small_config(*recipe))) << recipe->name();
 }
 
 int threads_on_16_cores(const char* name) {
-  Config config = find_recipe(name).defaults();
+  Config config = test::find_recipe(name).defaults();
   config.set_assignment("data.synthetic=true");
-  const auto counts = count(find_recipe(name), config).value();
+  const auto counts = count(test::find_recipe(name), config).value();
   const auto batch = static_cast<double>(config.get_int("batch"));
   return compute_threads(forward_flops(counts).at(batch), 16);
 }
@@ -88,7 +88,7 @@ TEST(Recipes, ThreadsFollowTheSizeOfTheModel) {
 }
 
 Config cifar_config(std::initializer_list<const char*> assignments) {
-  Config config = find_recipe("cifar-resnet50v2").defaults();
+  Config config = test::find_recipe("cifar-resnet50v2").defaults();
   config.set_assignment("data.synthetic=true");
   for (const char* assignment : assignments) config.set_assignment(assignment);
   return config;
@@ -97,7 +97,7 @@ Config cifar_config(std::initializer_list<const char*> assignments) {
 std::map<std::string, std::vector<int64_t>> shapes_of(const Config& config) {
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& [name, tensor] :
-       find_recipe("cifar-resnet50v2").make_chain(config, {}).parameters())
+       test::find_recipe("cifar-resnet50v2").make_chain(config, {}).parameters())
     shapes[name] = tensor.sizes().vec();
   return shapes;
 }
@@ -131,7 +131,7 @@ TEST(Recipes, AnUnknownResNetIsRefusedWithTheNearest) {
 }
 
 TEST(Recipes, CifarImagesAreAugmentedWhereThatIsAskedFor) {
-  const Recipe& recipe = find_recipe("cifar-resnet50v2");
+  const Recipe& recipe = test::find_recipe("cifar-resnet50v2");
   EXPECT_FALSE(recipe.load(cifar_config({}), true)->finish(nullptr).augment);
   const Config config = cifar_config({"data.augment=true"});
   const DataSets data = recipe.load(config, true)->finish(nullptr);
@@ -144,7 +144,7 @@ TEST(Recipes, CifarImagesAreAugmentedWhereThatIsAskedFor) {
 }
 
 TEST(Recipes, ZeroMeansTheRecipesOwn) {
-  for (const Recipe* recipe : all_recipes()) {
+  for (const auto& recipe : test::recipes().all()) {
     const ModelsWithoutMemory guard;
     const auto elements = [&](const Config& config) {
       int64_t sum = 0;
@@ -159,7 +159,7 @@ TEST(Recipes, ZeroMeansTheRecipesOwn) {
 }
 
 TEST(Recipes, CifarWithoutFilesSaysWhatIsExpected) {
-  const Recipe& recipe = find_recipe("cifar-resnet50v2");
+  const Recipe& recipe = test::find_recipe("cifar-resnet50v2");
   try {
     (void)recipe.load(recipe.defaults(), false)->finish(nullptr);
     FAIL();
@@ -170,7 +170,7 @@ TEST(Recipes, CifarWithoutFilesSaysWhatIsExpected) {
 
 TEST(Recipes, AnUnknownOneIsRefusedWithTheNearest) {
   try {
-    find_recipe("cifar-resnet50");
+    test::find_recipe("cifar-resnet50");
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("nearest: cifar-resnet50v2"));

@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/json.h"
 #include "cohort/nn/first_value.h"
+#include "cohort/step/chain_specs.h"
 
 namespace cohort {
 namespace {
@@ -60,11 +61,12 @@ std::string recipe_name_of(const RunState& run) {
   return said == run.state.end() ? "" : said->second;
 }
 
-std::optional<SavedModel> saved_model(const Checkpoint& saved) {
+std::optional<SavedModel> saved_model(const RecipeList& recipes,
+                                      const Checkpoint& saved) {
   const auto& state = saved.manifest().run.state;
   const auto recipe = state.find(kRecipeState), settings = state.find(kSettingsState);
   if (recipe == state.end() || settings == state.end()) return std::nullopt;
-  const Recipe& found = find_recipe(recipe->second);
+  const Recipe& found = recipes.find(recipe->second);
   SavedModel model{&found, found.defaults()};
   model.config.load_text(settings->second, saved.path() + " settings");  // JSON is YAML
   return model;
@@ -77,7 +79,7 @@ Chain load_chain(const SavedModel& model, Checkpoint& saved) {
     chain = model.recipe->make_chain(model.config, {});
   }
   std::set<std::string> known;
-  for (const auto& spec : chain.parameter_specs()) {
+  for (const auto& spec : parameter_specs(chain)) {
     require_fit(saved, spec);
     known.insert(spec.name);
   }

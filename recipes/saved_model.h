@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cohort/checkpoint/checkpoint.h"
-#include "recipes/recipe.h"
+#include "recipes/recipe_list.h"
 
 namespace cohort {
 
@@ -26,9 +26,10 @@ struct SavedModel {
 };
 
 // What the checkpoint says; nothing if it was made before checkpoints did, or of no
-// recipe. ConfigError for a recipe that this program does not know; with the path of
+// recipe. ConfigError for a recipe that is not among these; with the path of
 // the checkpoint, for such a key.
-std::optional<SavedModel> saved_model(const Checkpoint& saved);
+std::optional<SavedModel> saved_model(const RecipeList& recipes,
+                                      const Checkpoint& saved);
 
 // The model of that recipe and config, with the weights of a checkpoint.
 // CheckpointError that names a tensor which one of them does not have, or has in

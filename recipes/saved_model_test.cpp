@@ -12,6 +12,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/testing_error.h"
 #include "cohort/core/testing_folder.h"
+#include "recipes/testing_recipes.h"
 
 namespace cohort {
 namespace {
@@ -33,7 +34,7 @@ class SavedModels : public testing::Test {
   // Writes a checkpoint of the model's first weights and opens it.
   Checkpoint saved(const std::string& recipe,
                    const std::map<std::string, std::string>& state) const {
-    const Recipe& made = find_recipe(recipe);
+    const Recipe& made = test::find_recipe(recipe);
     const Chain chain = made.make_chain(small_config(made), {});
     std::vector<StatePiece> pieces;
     for (const auto& [name, tensor] : chain.parameters())
@@ -50,10 +51,10 @@ class SavedModels : public testing::Test {
 
 TEST_F(SavedModels, AreMadeAnewFromACheckpointAlone) {
   for (const char* name : {"gpt-tiny", "llama-tiny", "bert-tiny"}) {
-    const Recipe& recipe = find_recipe(name);
+    const Recipe& recipe = test::find_recipe(name);
     const Config config = small_config(recipe);
     Checkpoint checkpoint = saved(name, model_states(recipe, config));
-    const auto model = saved_model(checkpoint);
+    const auto model = saved_model(test::recipes(), checkpoint);
     ASSERT_TRUE(model);
     EXPECT_EQ(model->recipe, &recipe);
     for (const char* key : {"model.width", "model.depth", "data.vocab"})
@@ -70,12 +71,13 @@ TEST_F(SavedModels, AreMadeAnewFromACheckpointAlone) {
 
 // Paths and names may hold what JSON and YAML must escape.
 TEST_F(SavedModels, KeysOfAnyTextComeBack) {
-  const Recipe& recipe = find_recipe("gpt-tiny");
+  const Recipe& recipe = test::find_recipe("gpt-tiny");
   Config config = small_config(recipe);
   const std::string odd = "a \"b\" \\ #: c\td\xc3\xa9";
   config.set("data.dir", odd, "a test");
   config.set("model.dropout", "0.125", "a test");
-  const auto model = saved_model(saved("gpt-tiny", model_states(recipe, config)));
+  const auto model =
+      saved_model(test::recipes(), saved("gpt-tiny", model_states(recipe, config)));
   ASSERT_TRUE(model);
   EXPECT_EQ(model->config.get_string("data.dir"), odd);
   EXPECT_EQ(model->config.get_float("model.dropout"), 0.125);
@@ -83,22 +85,22 @@ TEST_F(SavedModels, KeysOfAnyTextComeBack) {
 }
 
 TEST_F(SavedModels, AnOlderCheckpointSaysNothing) {
-  EXPECT_FALSE(saved_model(saved("gpt-tiny", {})));
+  EXPECT_FALSE(saved_model(test::recipes(), saved("gpt-tiny", {})));
 }
 
 TEST_F(SavedModels, WhatThisProgramDoesNotKnowIsRefused) {
   const Checkpoint other =
       saved("gpt-tiny", {{"recipe", "gpt-teeny"}, {"settings", "{}"}});
-  EXPECT_THAT(message_of<ConfigError>([&] { saved_model(other); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { saved_model(test::recipes(), other); }),
               HasSubstr("nearest: gpt-tiny"));
   const Checkpoint later =
       saved("gpt-tiny", {{"recipe", "gpt-tiny"}, {"settings", R"({"model.turns":3})"}});
-  EXPECT_THAT(message_of<ConfigError>([&] { saved_model(later); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { saved_model(test::recipes(), later); }),
               AllOf(HasSubstr(later.path()), HasSubstr("model.turns")));
 }
 
 TEST_F(SavedModels, AnotherShapeIsRefused) {
-  const Recipe& recipe = find_recipe("gpt-tiny");
+  const Recipe& recipe = test::find_recipe("gpt-tiny");
   Checkpoint checkpoint = saved("gpt-tiny", {});
   const auto refusal = [&](const char* assignment) {
     SavedModel model{&recipe, small_config(recipe)};
@@ -115,11 +117,11 @@ TEST_F(SavedModels, AnotherShapeIsRefused) {
 
 TEST(Continuations, AreOfModelsThatForetellText) {
   const auto why = [](const char* name, std::initializer_list<const char*> set) {
-    const Recipe& recipe = find_recipe(name);
+    const Recipe& recipe = test::find_recipe(name);
     Config config = recipe.defaults();
     for (const char* assignment : set) config.set_assignment(assignment);
     return message_of<ConfigError>(
-        [&] { require_continuation("who", recipe, config); });
+        [&] { test::recipes().require_continuation("who", recipe, config); });
   };
   EXPECT_EQ(why("gpt-tiny", {}), "no error");
   EXPECT_EQ(why("gpt", {}), "no error");

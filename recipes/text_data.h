@@ -7,7 +7,7 @@
 
 #include "cohort/data/token_sets.h"
 #include "cohort/nn/continuation.h"
-#include "recipes/recipe.h"
+#include "cohort/recipe.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/config/common_keys.h"
+#include "cohort/config.h"
 
 namespace cohort {
 namespace {

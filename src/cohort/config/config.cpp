@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/config/config.h"
+#include "cohort/config.h"
 
 #include <utility>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/config/config.h"
+#include "cohort/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cohort/config/common_keys.h"
+#include "cohort/config.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/core/testing_error.h"
@@ -206,9 +206,9 @@ TEST(Config, AskingForWhatIsNotThereIsABug) {
   const Config config(small_keys());
   EXPECT_THROW(config.get_int("epoch"), BugError);
   EXPECT_THROW(config.get_int("optim.lr"), BugError);
-  EXPECT_THROW(small_keys().add_int("batch", 1, ""), BugError);
-  EXPECT_THROW(Keys().add_int("n", 0, "", {.lowest = 1}), BugError);
-  EXPECT_THROW(Keys().add_choice("c", "x", {"y"}, ""), BugError);
+  EXPECT_THROW(small_keys().add_int("batch", 1, ""), ConfigError);
+  EXPECT_THROW(Keys().add_int("n", 0, "", {.lowest = 1}), ConfigError);
+  EXPECT_THROW(Keys().add_choice("c", "x", {"y"}, ""), ConfigError);
 }
 
 TEST(Config, JsonHasEveryKeyWithItsType) {

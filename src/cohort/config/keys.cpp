@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/config/keys.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
 #include <utility>
 
+#include "cohort/config.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
@@ -124,9 +123,12 @@ KeyValue Key::parse(std::string_view given, std::string_view origin) const {
 }
 
 Keys& Keys::add(Key key) {
-  COHORT_CHECK(!key.name.empty() && find(key.name) < 0, "key ", key.name, " twice");
-  COHORT_CHECK(try_parse(key, to_text(key.initial)), "default of ", key.name, ": ",
-               to_text(key.initial), "; legal: ", key.legal());
+  if (key.name.empty() || find(key.name) >= 0)
+    throw ConfigError(text("[config] the key '", key.name,
+                           "' is there already; legal: a name that no other key has"));
+  if (!try_parse(key, to_text(key.initial)))
+    throw ConfigError(text("[config] ", key.name, "=", to_text(key.initial),
+                           " as default; legal: ", key.legal()));
   keys_.push_back(std::move(key));
   return *this;
 }

@@ -4,19 +4,19 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
-#include "cohort/comm/communicator.h"
-#include "cohort/config/config.h"
-#include "cohort/data/augment.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/tokenizer.h"
-#include "cohort/nn/layers.h"
-#include "cohort/step/block.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
+#include "cohort/config.h"
+#include "cohort/data.h"
+#include "cohort/layers.h"
 
-namespace cohort {
+// A recipe is a whole run under a name, about a page of code: run_program() (program.h)
+// gives it every command of `cohort`, and its keys a place in --help.
+
+namespace [[gnu::visibility("default")]] cohort {
 
 struct DataSets {
   std::unique_ptr<Dataset> train;
@@ -34,8 +34,17 @@ class DataLoading {
   virtual DataSets finish(Communicator* node) = 0;
 };
 
-// A whole run under a name: model, data and defaults, about a page of code. Settings
-// reach it as a Config; it knows nothing of ranks.
+// Data that is there already: made, not read, by each rank for itself.
+std::unique_ptr<DataLoading> data_at_hand(DataSets data);
+
+// Model, data and defaults. Settings reach it as a Config; it knows nothing of ranks.
+// The same Config gives the same model and the same samples on every rank.
+//
+// Order of calls: defaults() in the process that starts ranks, prepare() there once,
+// then in each rank load(), make_chain() while data is on its way, and
+// DataLoading::finish(). Failure: ConfigError for settings that it cannot follow,
+// DataError for data; both end the run in one line. Thread safety: const, and called
+// from one thread of a process.
 class Recipe {
  public:
   virtual ~Recipe() = default;
@@ -70,15 +79,4 @@ inline int64_t given_or(const Config& config, std::string_view key, int64_t own)
   return given > 0 ? given : own;
 }
 
-// Every recipe there is.
-std::span<const Recipe* const> all_recipes();
-
-// ConfigError unless the recipe's model continues texts. `who` asks: "[train]
-// --sample".
-void require_continuation(std::string_view who, const Recipe& recipe,
-                          const Config& config);
-
-// ConfigError with the nearest name for one that is not there.
-const Recipe& find_recipe(std::string_view name);
-
-}  // namespace cohort
+}  // namespace gnu::visibility("default")]]cohort
