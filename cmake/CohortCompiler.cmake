@@ -6,6 +6,8 @@ endif()
 # can share a precompiled header (gcc refuses one built with -fPIC under -fPIE).
 add_compile_options(-fPIC)
 set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
+# What is public says so (include/cohort); everything else is nobody's to link with.
+add_compile_options(-fvisibility=hidden)
 
 add_library(cohort_warnings INTERFACE)
 target_compile_options(cohort_warnings INTERFACE -Wall -Wextra -Werror=return-type

@@ -21,7 +21,8 @@ endif()
 
 if(TARGET LibTorch::CudaHeaders)
   add_library(cohort_cuda OBJECT)
-  target_include_directories(cohort_cuda PRIVATE "${PROJECT_SOURCE_DIR}/src")
+  target_include_directories(cohort_cuda PRIVATE "${PROJECT_SOURCE_DIR}/include"
+                             "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(cohort_cuda PRIVATE LibTorch::LibTorch LibTorch::CudaHeaders
                         cohort_warnings)
 endif()
