@@ -30,6 +30,11 @@ class Example(unittest.TestCase):
         lines = (ROOT / "examples/data_parallel.cpp").read_text().splitlines()
         self.assertLess(len(lines), 60)
 
+    def test_ten_more_lines_make_it_elastic(self):
+        elastic = (ROOT / "examples/elastic.cpp").read_text().splitlines()
+        plain = (ROOT / "examples/data_parallel.cpp").read_text().splitlines()
+        self.assertLessEqual(len(elastic) - len(plain), 10)
+
     def test_the_readme_shows_those_lines(self):
         readme = (ROOT / "README.md").read_text()
         block = re.search(r"```diff\n(.*?)```", readme, re.S).group(1)
