@@ -11,8 +11,9 @@
 #include "cohort/engine/flat_state.h"
 #include "cohort/nn/first_value.h"
 #include "cohort/nn/language_models.h"
-#include "cohort/optim/update_rule.h"
+#include "cohort/step/chain_specs.h"
 #include "cohort/step/generator.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 namespace {
@@ -44,7 +45,7 @@ void measure(const std::string& size, const Layout& layout,
     chain = make_gpt(gpt_options(size), {.seed = 7, .tensor = {.size = layout.tp}});
   }
   int64_t numel = 0;
-  for (const auto& spec : chain.parameter_specs()) numel += spec.numel();
+  for (const auto& spec : parameter_specs(chain)) numel += spec.numel();
   const auto rule = make_update_rule({.name = optimizer});
   const Schedule schedule = generate(
       specs_of(chain), layout,

@@ -14,10 +14,10 @@
 #include <memory>
 
 #include "cohort/comm/peer_memory.h"
-#include "cohort/comm/session.h"
 #include "cohort/core/kept_memory.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
+#include "cohort/session.h"
 #include "cohort/step/generator.h"
 
 namespace {

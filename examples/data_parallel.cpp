@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // examples/single.cpp on any number of ranks, by the lines marked (1) to (5):
 //   cohort launch -n 2 -- build/release/bin/data_parallel
-#include <cohort/engine/data_parallel.h>  // (1)
+#include <cohort/data_parallel.h>  // (1)
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>

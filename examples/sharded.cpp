@@ -2,7 +2,7 @@
 // examples/single.cpp with the optimizer's state and gradients cut over the ranks, by
 // the lines marked (1) to (5):
 //   cohort launch -n 2 -- build/release/bin/sharded
-#include <cohort/engine/sharded.h>  // (1)
+#include <cohort/sharded.h>  // (1)
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>

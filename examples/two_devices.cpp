@@ -4,7 +4,7 @@
 //   cohort launch -n 2 -- build/release/bin/two_devices
 // A machine with two GPUs has half of the model on each; with one, the other half is on
 // the host; without any, both are.
-#include <cohort/engine/data_parallel.h>
+#include <cohort/data_parallel.h>
 #include <torch/cuda.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>

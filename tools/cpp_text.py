@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
-FOLDERS = ("src", "cli", "recipes", "examples", "tests", "bench")
+FOLDERS = ("include", "src", "cli", "recipes", "examples", "tests", "bench")
 
 _TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/                 # comments

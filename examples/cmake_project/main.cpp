@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program on an installed Cohort: fits y = x W^T + b to known W and b, data parallel.
 // Exits with 0 if it found them.
-#include <cohort/core/error.h>
-#include <cohort/engine/data_parallel.h>
+#include <cohort/data_parallel.h>
+#include <cohort/error.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>

@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/core/error.h"
 #include "conformance/inputs.h"
 #include "support/ranks.h"

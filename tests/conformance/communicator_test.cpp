@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every backend passes this suite at every world size, or it is not a backend.
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

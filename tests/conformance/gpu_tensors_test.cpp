@@ -10,7 +10,7 @@
 #include <string_view>
 #include <thread>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "support/ranks.h"

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 namespace cohort::test {
 

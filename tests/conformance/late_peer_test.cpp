@@ -6,8 +6,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/communicator.h"
 #include "support/ranks.h"
 
 namespace cohort {

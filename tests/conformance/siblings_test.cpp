@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/communicator.h"
 #include "conformance/inputs.h"
 #include "support/ranks.h"
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "conformance/inputs.h"
 #include "support/ranks.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "conformance/inputs.h"
 #include "support/ranks.h"
 

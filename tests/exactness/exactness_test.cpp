@@ -12,9 +12,9 @@
 #include "cohort/core/testing_folder.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
-#include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/weights_hash.h"
+#include "cohort/update_rule.h"
 #include "support/gathered_weights.h"
 #include "support/ranks.h"
 

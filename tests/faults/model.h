@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/block.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/data/token_dataset.h"
+#include "cohort/layers.h"
 #include "cohort/nn/language_models.h"
-#include "cohort/nn/layers.h"
 #include "cohort/nn/models.h"
-#include "cohort/step/block.h"
 
 namespace cohort::threads {
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/fault_point.h"
 #include "cohort/core/unique_fd.h"

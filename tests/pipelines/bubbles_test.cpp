@@ -21,13 +21,13 @@
 
 #include "cohort/core/testing_folder.h"
 #include "cohort/engine/executor.h"
-#include "cohort/nn/layer_block.h"
-#include "cohort/nn/layers.h"
-#include "cohort/optim/update_rule.h"
+#include "cohort/layers.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/generators/turns.h"
+#include "cohort/step/gradient_target.h"
 #include "cohort/step/simulator.h"
+#include "cohort/update_rule.h"
 #include "support/ranks.h"
 
 namespace cohort {

@@ -50,14 +50,14 @@ class CheckIncludes(Tree):
         self.accepted("src/cohort/comm/x.h", HEADER + '#include "cohort/core/error.h"\n')
 
     def test_a_later_room_is_refused(self):
-        self.refused("src/cohort/core/x.h", HEADER + '#include "cohort/comm/work.h"\n',
+        self.refused("src/cohort/core/x.h", HEADER + '#include "cohort/comm/world.h"\n',
                      "comm/ comes after it")
 
     def test_an_unknown_room_is_refused(self):
         self.refused("cli/x.h", HEADER + '#include "cohort/misc/x.h"\n', "no such room")
 
     def test_a_unit_test_may_use_later_rooms(self):
-        self.accepted("src/cohort/core/x_test.cpp", SPDX + '#include "cohort/comm/work.h"\n')
+        self.accepted("src/cohort/core/x_test.cpp", SPDX + '#include "cohort/comm/world.h"\n')
 
     def test_a_backend_is_private(self):
         line = '#include "cohort/comm/shm/segment.h"\n'
@@ -69,6 +69,11 @@ class CheckIncludes(Tree):
     def test_another_room_cannot_reach_a_backend(self):
         self.refused("src/cohort/train/x.cpp",
                      SPDX + '#include "cohort/comm/shm/segment.h"\n', "only comm/backends.cpp")
+
+    def test_a_public_header_cannot_lean_on_a_room(self):
+        self.accepted("include/cohort/x.h", HEADER + '#include "cohort/error.h"\n')
+        self.refused("include/cohort/x.h", HEADER + '#include "cohort/core/error.h"\n',
+                     "rooms are private")
 
     def test_heavy_headers(self):
         self.accepted("cli/flags.h", SPDX + "#pragma once\n#include <CLI/CLI.hpp>\n")

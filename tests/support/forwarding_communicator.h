@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 namespace cohort::test {
 

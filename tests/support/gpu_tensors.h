@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 namespace cohort::test {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/local/local.h"
 #include "cohort/comm/store.h"
+#include "cohort/communicator.h"
 
 namespace cohort::test {
 

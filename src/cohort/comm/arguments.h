@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 namespace cohort {
 

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/world.h"
+#include "cohort/communicator.h"
 
 namespace cohort {
 

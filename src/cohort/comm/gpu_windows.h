@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/world.h"
+#include "cohort/communicator.h"
 
 namespace cohort {
 

@@ -10,7 +10,7 @@
 #include "cohort/comm/tcp_store.h"
 #include "cohort/core/error.h"
 #include "cohort/core/process.h"
-#include "cohort/core/version.h"
+#include "cohort/version.h"
 
 namespace cohort {
 namespace {

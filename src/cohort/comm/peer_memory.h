@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
-#include "cohort/comm/work.h"
-#include "cohort/core/tensor.h"
+#include "cohort/communicator.h"
+#include "cohort/tensor.h"
+#include "cohort/work.h"
 
 namespace cohort {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/session.h"
+#include "cohort/session.h"
 
+#include "cohort/comm/world.h"
 #include "cohort/core/processor.h"
 
 namespace cohort {
@@ -15,5 +16,8 @@ Session::Session(const World& world, const ConnectOptions& options)
     : world_(world),
       store_(join(world_, options)),
       comm_(connect(world_, *store_, options)) {}
+
+Session::Session(Session&&) noexcept = default;
+Session::~Session() = default;
 
 }  // namespace cohort

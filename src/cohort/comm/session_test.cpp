@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/session.h"
+#include "cohort/session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/work.h"
+#include "cohort/work.h"
 
 #include <gtest/gtest.h>
 

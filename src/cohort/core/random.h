@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/version.h"
+#include "cohort/version.h"
 
 #include <elf.h>
 #include <link.h>

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/augment.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
+#include "cohort/data.h"
 
 namespace cohort {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/augment.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <set>
+
+#include "cohort/data.h"
 
 namespace cohort {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

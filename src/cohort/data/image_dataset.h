@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/core/tensor.h"
 #include "cohort/data/dataset.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "cohort/comm/communicator.h"
-#include "cohort/core/tensor.h"
+#include "cohort/communicator.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/image_dataset.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "cohort/data/augment.h"
+#include "cohort/data.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/tokenizer.h"
 

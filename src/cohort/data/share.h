@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
-#include "cohort/core/tensor.h"
+#include "cohort/communicator.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

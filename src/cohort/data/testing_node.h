@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 namespace cohort::test {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cohort/core/tensor.h"
 #include "cohort/step/action.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -14,6 +14,8 @@
 #include "cohort/core/error.h"
 #include "cohort/engine/block_runner.h"
 #include "cohort/engine/meta_device.h"
+#include "cohort/step/chain_specs.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 namespace {

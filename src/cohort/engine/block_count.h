@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
+#include "cohort/block.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/block_measure.h"
-#include "cohort/step/block.h"
 
 namespace cohort {
 

@@ -11,6 +11,7 @@
 #include "cohort/core/memory.h"
 #include "cohort/engine/block_runner.h"
 #include "cohort/nn/first_value.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 namespace {

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "cohort/block.h"
 #include "cohort/data/dataset.h"
-#include "cohort/step/block.h"
 #include "cohort/step/cost_table.h"
 #include "cohort/step/schedule.h"
 

@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/step/chain_specs.h"
+#include "cohort/step/gradient_target.h"
+
 namespace cohort {
 namespace {
 

@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/block.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/checked_calls.h"
-#include "cohort/step/block.h"
+#include "cohort/step/gradient_target.h"
+#include "cohort/step/logit_kernels.h"
 
 namespace cohort {
 

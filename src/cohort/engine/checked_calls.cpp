@@ -84,7 +84,7 @@ int CheckedCalls::size(AxisSet axes) const {
   return comm ? comm->size() : options_.stand_in;
 }
 
-Communicator* CheckedCalls::next(InnerCall::Op op, AxisSet axes, const Tensor& given) {
+Communicator* CheckedCalls::next(CallOp op, AxisSet axes, const Tensor& given) {
   COHORT_CHECK(block_ != kNone, "[engine] ", name_of(op),
                " of a block that is not computed");
   const BlockCall made{.when = when_,
@@ -108,7 +108,7 @@ Communicator* CheckedCalls::next(InnerCall::Op op, AxisSet axes, const Tensor& g
 }
 
 void CheckedCalls::all_reduce(AxisSet axes, Tensor& tensor) {
-  Communicator* const comm = next(InnerCall::Op::kAllReduce, axes, tensor);
+  Communicator* const comm = next(CallOp::kAllReduce, axes, tensor);
   if (!comm) return;
   const auto hold = bytes_alone(*comm);
   if (!options_.exact) return settle(comm->all_reduce(tensor, ReduceOp::kSum), tensor);
@@ -119,7 +119,7 @@ void CheckedCalls::all_reduce(AxisSet axes, Tensor& tensor) {
 }
 
 void CheckedCalls::all_gather(AxisSet axes, Tensor& out, const Tensor& shard) {
-  Communicator* const comm = next(InnerCall::Op::kAllGather, axes, shard);
+  Communicator* const comm = next(CallOp::kAllGather, axes, shard);
   if (!comm) {
     if (shard.numel() > 0) out.view({-1, shard.numel()}).copy_(shard.reshape({1, -1}));
     return;
@@ -129,7 +129,7 @@ void CheckedCalls::all_gather(AxisSet axes, Tensor& out, const Tensor& shard) {
 }
 
 void CheckedCalls::reduce_scatter(AxisSet axes, Tensor& out, const Tensor& in) {
-  Communicator* const comm = next(InnerCall::Op::kReduceScatter, axes, in);
+  Communicator* const comm = next(CallOp::kReduceScatter, axes, in);
   if (!comm) {
     if (out.numel() > 0) out.view(-1).copy_(in.reshape({-1, out.numel()})[0]);
     return;
@@ -159,12 +159,12 @@ void CheckedCalls::make(const BlockCall& call) {
   Tensor given = at::zeros({call.numel_for(0)}, dtype_of(call));
   Tensor taken;
   switch (call.op) {
-    case InnerCall::Op::kAllReduce:
+    case CallOp::kAllReduce:
       return all_reduce(call.axes, given);
-    case InnerCall::Op::kAllGather:
+    case CallOp::kAllGather:
       taken = at::empty({given.numel() * ranks}, given.options());
       return all_gather(call.axes, taken, given);
-    case InnerCall::Op::kReduceScatter:
+    case CallOp::kReduceScatter:
       taken = at::empty({given.numel() / ranks}, given.options());
       return reduce_scatter(call.axes, taken, given);
     default:

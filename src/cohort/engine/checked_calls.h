@@ -5,9 +5,9 @@
 #include <functional>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
 #include "cohort/core/fault_point.h"
-#include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
 
 namespace cohort {
@@ -57,7 +57,7 @@ class CheckedCalls final : public BlockCalls {
   static Declared declared_by(const Block& block);
   Communicator* group(AxisSet axes) const;
   // Checks the next call. Null: there is nobody to make it with.
-  Communicator* next(InnerCall::Op op, AxisSet axes, const Tensor& given);
+  Communicator* next(CallOp op, AxisSet axes, const Tensor& given);
   void make(const BlockCall& call);
   at::ScalarType dtype_of(const BlockCall& call) const;
   const std::vector<BlockCall>& declared() const;

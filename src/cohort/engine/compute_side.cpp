@@ -9,6 +9,7 @@
 #include "cohort/engine/timed.h"
 #include "cohort/step/buckets.h"
 #include "cohort/step/generator.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/engine/data_parallel.h"
+#include "cohort/data_parallel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cohort/engine/timed.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 

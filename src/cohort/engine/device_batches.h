@@ -5,6 +5,7 @@
 
 #include "cohort/engine/cuda/device_batch.h"
 #include "cohort/engine/step_batches.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 

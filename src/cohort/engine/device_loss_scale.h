@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "cohort/core/tensor.h"
 #include "cohort/optim/loss_scale.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/engine/action_lanes.h"
 #include "cohort/engine/checked_calls.h"
 #include "cohort/engine/compute_side.h"

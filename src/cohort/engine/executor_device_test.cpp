@@ -11,8 +11,8 @@
 #include "cohort/core/error.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
-#include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
+#include "cohort/update_rule.h"
 #include "support/gathered_weights.h"
 #include "support/ranks.h"
 

@@ -15,9 +15,9 @@
 #include "cohort/engine/executor.h"
 #include "cohort/nn/first_value.h"
 #include "cohort/nn/models.h"
-#include "cohort/optim/update_rule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/weights_hash.h"
+#include "cohort/update_rule.h"
 #include "support/ranks.h"
 
 namespace cohort {

@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/step/buckets.h"
+#include "cohort/step/chain_specs.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/memory_plan.h"
 

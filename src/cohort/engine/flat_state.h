@@ -9,15 +9,15 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/block.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/communicator.h"
 #include "cohort/engine/first_weights.h"
 #include "cohort/engine/rank_groups.h"
 #include "cohort/engine/state_home.h"
-#include "cohort/optim/update_rule.h"
-#include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
 #include "cohort/step/state_piece.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 
@@ -71,11 +71,6 @@ struct BucketState : ShareState {
   // its own: that a bit of one of the two has flipped shows only then. Along a pipeline
   // all of a bucket of the place before; between parts of tensors, all of this bucket.
   std::optional<ShareState> mirror;
-};
-
-struct DecayOptions {
-  double weight_decay = 0;
-  std::string no_decay;  // comma list; a name that contains an entry is left alone
 };
 
 // What differs for the parameter with that name. It adapts if it has more than one

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/communicator.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/pending_work.h"
 #include "cohort/engine/rank_groups.h"

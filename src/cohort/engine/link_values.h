@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/block.h"
 #include "cohort/engine/pending_work.h"
 #include "cohort/engine/rank_groups.h"
-#include "cohort/step/block.h"
 #include "cohort/step/value.h"
 
 namespace cohort {

@@ -13,9 +13,9 @@
 #include "cohort/engine/executor.h"
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/nn/models.h"
-#include "cohort/optim/update_rule.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
+#include "cohort/update_rule.h"
 #include "support/ranks.h"
 
 namespace cohort {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/core/memory.h"
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
-#include "cohort/step/block.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
 
 namespace torch::nn {
 class Module;

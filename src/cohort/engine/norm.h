@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/engine/rank_groups.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "cohort/comm/work.h"
+#include "cohort/work.h"
 
 namespace cohort {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/step/schedule.h"
 
 namespace cohort {

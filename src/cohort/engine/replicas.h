@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
-#include "cohort/step/block.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/engine/sharded.h"
+#include "cohort/sharded.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <torch/optim/adamw.h>
 
 #include "cohort/core/error.h"
-#include "cohort/engine/data_parallel.h"
+#include "cohort/data_parallel.h"
 #include "support/ranks.h"
 
 namespace cohort {

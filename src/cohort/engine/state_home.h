@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/engine/state_kernels.h"
 #include "cohort/step/schedule.h"
 

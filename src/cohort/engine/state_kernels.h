@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "cohort/core/tensor.h"
 #include "cohort/engine/cuda/kernels/arguments.h"
 #include "cohort/engine/sum.h"
-#include "cohort/optim/update_rule.h"
 #include "cohort/step/logit_kernels.h"
+#include "cohort/tensor.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "cohort/block.h"
 #include "cohort/core/error.h"
-#include "cohort/core/tensor.h"
 #include "cohort/engine/flat_state.h"
-#include "cohort/step/block.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

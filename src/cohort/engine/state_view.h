@@ -10,7 +10,7 @@
 #include "cohort/engine/rank_groups.h"
 #include "cohort/engine/replicas.h"
 #include "cohort/engine/step_runner.h"
-#include "cohort/optim/update_rule.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

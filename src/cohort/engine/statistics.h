@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
-#include "cohort/step/block.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
 
 namespace cohort {
 

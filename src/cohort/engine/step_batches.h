@@ -7,6 +7,7 @@
 
 #include "cohort/engine/step_in_flight.h"
 #include "cohort/engine/step_runner.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
 #include "cohort/core/fault_point.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
@@ -19,10 +20,9 @@
 #include "cohort/engine/step_upload.h"
 #include "cohort/observe/meter.h"
 #include "cohort/optim/loss_scale.h"
-#include "cohort/optim/update_rule.h"
-#include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
 #include "cohort/step/state_piece.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

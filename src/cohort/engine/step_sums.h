@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
 #include "cohort/data/sample_sum.h"
 #include "cohort/engine/step_upload.h"
-#include "cohort/step/block.h"
 
 namespace cohort {
 

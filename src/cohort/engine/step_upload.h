@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

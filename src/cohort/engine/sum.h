@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "cohort/core/tensor.h"
 #include "cohort/step/slice_tree.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

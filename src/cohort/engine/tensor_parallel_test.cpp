@@ -11,9 +11,8 @@
 
 #include "cohort/core/hash.h"
 #include "cohort/engine/executor.h"
+#include "cohort/layers.h"
 #include "cohort/nn/first_value.h"
-#include "cohort/nn/layer_block.h"
-#include "cohort/nn/layers.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 #include "support/ranks.h"

@@ -8,7 +8,7 @@
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/gradient_sums.h"
 #include "cohort/engine/norm.h"
-#include "cohort/optim/update_rule.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/block.h"
 #include "cohort/core/fault_point.h"
 #include "cohort/engine/executor.h"
-#include "cohort/optim/update_rule.h"
-#include "cohort/step/block.h"
+#include "cohort/update_rule.h"
 #include "support/small_net.h"
 
 namespace cohort::test {

@@ -9,8 +9,8 @@
 #include "cohort/engine/rank_groups.h"
 #include "cohort/engine/step_in_flight.h"
 #include "cohort/engine/tensor_totals.h"
-#include "cohort/optim/update_rule.h"
 #include "cohort/step/schedule.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

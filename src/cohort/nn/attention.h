@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/nn/dropout.h"
-#include "cohort/nn/layers.h"
+#include "cohort/layers.h"
 
 namespace cohort {
 

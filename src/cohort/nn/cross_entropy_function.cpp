@@ -10,6 +10,7 @@
 #include "cohort/nn/kept.h"
 #include "cohort/nn/part_calls.h"
 #include "cohort/nn/wide_type.h"
+#include "cohort/step/logit_kernels.h"
 
 namespace cohort {
 namespace {
@@ -148,7 +149,7 @@ TokenLoss token_loss(const Tensor& logits, const Tensor& target,
 void declare_token_loss(TensorLists& tensors, int64_t tokens, const TensorPart& part) {
   if (part.size == 1) return;
   declare_forward(tensors, {.axes = kTensorAxis,
-                            .op = InnerCall::Op::kAllGather,
+                            .op = CallOp::kAllGather,
                             .dtype = at::kDouble,
                             .per_sample = 2 * tokens});
 }

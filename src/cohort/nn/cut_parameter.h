@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/layers.h"
 #include "cohort/nn/first_value.h"
-#include "cohort/nn/layers.h"
 
 namespace cohort {
 

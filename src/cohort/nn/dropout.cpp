@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/nn/dropout.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -11,6 +9,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
+#include "cohort/layers.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 namespace {

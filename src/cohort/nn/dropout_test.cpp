@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/nn/dropout.h"
-
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -8,6 +6,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
+#include "cohort/layers.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/nn/without_memory.h"
+#include "cohort/step/chain_specs.h"
 
 namespace cohort {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
+#include "cohort/block.h"
 #include "cohort/core/random.h"
-#include "cohort/core/tensor.h"
-#include "cohort/step/block.h"
 #include "cohort/step/state_piece.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/block.h"
 #include "cohort/nn/vocabulary_head.h"
-#include "cohort/step/block.h"
 
 namespace cohort {
 

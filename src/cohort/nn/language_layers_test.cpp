@@ -12,6 +12,7 @@
 #include "cohort/nn/testing_language.h"
 #include "cohort/nn/testing_targets.h"
 #include "cohort/nn/transformer_layers.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 namespace {

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/nn/layers.h"
+#include "cohort/block.h"
+#include "cohort/layers.h"
 #include "cohort/nn/vocabulary_head.h"
-#include "cohort/step/block.h"
 
 namespace cohort {
 

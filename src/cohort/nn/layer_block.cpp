@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/nn/layer_block.h"
+#include "cohort/layers.h"
 
 namespace cohort {
 

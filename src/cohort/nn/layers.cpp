@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/nn/layers.h"
+#include "cohort/layers.h"
 
 #include <c10/core/GradMode.h>
 

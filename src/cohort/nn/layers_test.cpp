@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/nn/layers.h"
+#include "cohort/layers.h"
 
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 
 #include "cohort/nn/linear_function.h"
 #include "cohort/nn/testing_targets.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 namespace {

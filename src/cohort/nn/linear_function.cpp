@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/nn/kept.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 namespace {

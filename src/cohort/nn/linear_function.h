@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cohort/step/block.h"
+#include "cohort/block.h"
 
 namespace cohort {
 

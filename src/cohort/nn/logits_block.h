@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "cohort/step/block.h"
+#include "cohort/block.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/nn/dropout.h"
+#include "cohort/layers.h"
 #include "cohort/nn/models.h"
 
 namespace cohort {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cohort/nn/layers.h"
-#include "cohort/step/block.h"
+#include "cohort/block.h"
+#include "cohort/layers.h"
 
 namespace cohort {
 

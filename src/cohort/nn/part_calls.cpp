@@ -13,7 +13,7 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using PartOp = InnerCall::Op;
+using PartOp = CallOp;
 
 Tensor summed_parts(const Tensor& part, BlockCalls& calls) {
   Tensor sum = part.clone(at::MemoryFormat::Contiguous);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cohort/nn/layers.h"
+#include "cohort/layers.h"
 
 namespace cohort {
 

@@ -5,6 +5,7 @@
 #include "cohort/core/error.h"
 #include "cohort/nn/models.h"
 #include "cohort/nn/testing_chain.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 namespace {

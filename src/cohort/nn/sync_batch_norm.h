@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "cohort/layers.h"
 #include "cohort/nn/batch_norm_function.h"
-#include "cohort/nn/layer_block.h"
 
 namespace cohort {
 

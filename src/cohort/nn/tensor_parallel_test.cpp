@@ -9,6 +9,7 @@
 #include "cohort/core/error.h"
 #include "cohort/nn/language_models.h"
 #include "cohort/nn/testing_language.h"
+#include "cohort/step/chain_specs.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -28,22 +29,22 @@ class LoggedCalls final : public BlockCalls {
   }
   int size(AxisSet) const override { return comm_.size(); }
   void all_reduce(AxisSet axes, Tensor& tensor) override {
-    note(axes, InnerCall::Op::kAllReduce, tensor);
+    note(axes, CallOp::kAllReduce, tensor);
     comm_.all_reduce(tensor, ReduceOp::kSum).wait();
   }
   void all_gather(AxisSet axes, Tensor& out, const Tensor& shard) override {
-    note(axes, InnerCall::Op::kAllGather, shard);
+    note(axes, CallOp::kAllGather, shard);
     comm_.all_gather(out, shard).wait();
   }
   void reduce_scatter(AxisSet axes, Tensor& out, const Tensor& in) override {
-    note(axes, InnerCall::Op::kReduceScatter, in);
+    note(axes, CallOp::kReduceScatter, in);
     comm_.reduce_scatter(out, in, ReduceOp::kSum).wait();
   }
 
   std::vector<BlockCall> made;
 
  private:
-  void note(AxisSet axes, InnerCall::Op op, const Tensor& given) {
+  void note(AxisSet axes, CallOp op, const Tensor& given) {
     made.push_back({.when = when_,
                     .axes = axes,
                     .op = op,

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "cohort/step/block.h"
+#include "cohort/block.h"
 
 namespace cohort::test {
 

@@ -6,7 +6,8 @@
 #include <map>
 #include <memory>
 
-#include "cohort/step/block.h"
+#include "cohort/block.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort::test {
 

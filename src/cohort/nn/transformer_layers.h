@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cohort/nn/dropout.h"
+#include "cohort/layers.h"
 #include "cohort/nn/linear_function.h"
 #include "cohort/nn/part_calls.h"
 

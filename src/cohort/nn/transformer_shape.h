@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cohort/nn/layers.h"
+#include "cohort/layers.h"
 
 namespace cohort {
 

@@ -51,7 +51,7 @@ std::vector<BlockCall> VocabularyHead::logit_calls(int64_t places) const {
   if (part_.size > 1)
     calls.push_back({.when = BlockCall::When::kEvaluate,
                      .axes = kTensorAxis,
-                     .op = InnerCall::Op::kAllGather,
+                     .op = CallOp::kAllGather,
                      .dtype = at::ScalarType::Undefined,
                      .per_sample = places * rows_.room});
   return calls;

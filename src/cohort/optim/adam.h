@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cohort/optim/update_arithmetic.h"
-#include "cohort/optim/update_rule.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

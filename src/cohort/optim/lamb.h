@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cohort/optim/update_rule.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

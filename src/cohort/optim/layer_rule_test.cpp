@@ -11,7 +11,7 @@
 #include "cohort/core/error.h"
 #include "cohort/optim/gradient_norm.h"
 #include "cohort/optim/sum_arithmetic.h"
-#include "cohort/optim/update_rule.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optim/rate_schedule.h"
+#include "cohort/rate_schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "cohort/optim/update_rule.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

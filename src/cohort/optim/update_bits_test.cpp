@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
-#include "cohort/optim/update_rule.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 namespace {

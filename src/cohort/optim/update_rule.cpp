@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optim/update_rule.h"
+#include "cohort/update_rule.h"
 
 #include <array>
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/block_call.h"
 #include "cohort/step/value.h"
 
 namespace cohort {
@@ -48,16 +49,15 @@ inline constexpr int kComputeLane = 0;
 
 // A collective inside a block, where it computes.
 struct InnerCall {
-  enum class Op : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll };
   static constexpr int kOps = 4;
   int group = kNone;
-  Op op = Op::kAllReduce;
+  CallOp op = CallOp::kAllReduce;
   int64_t bytes = 0;
 
   bool operator==(const InnerCall&) const = default;
 };
 
-std::string_view name_of(InnerCall::Op op);
+std::string_view name_of(CallOp op);
 
 // All of a block's backward, or one of its two parts.
 constexpr bool is_backward(ActionKind kind) {

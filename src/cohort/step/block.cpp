@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/block.h"
+#include "cohort/block.h"
 
 #include <algorithm>
 #include <set>
 
 #include "cohort/core/error.h"
+#include "cohort/step/action.h"
+#include "cohort/step/chain_specs.h"
+#include "cohort/step/mesh.h"
 
 namespace cohort {
 namespace {
@@ -68,9 +71,9 @@ std::vector<NamedTensor> Chain::parameters() const {
   return all;
 }
 
-std::vector<TensorSpec> Chain::parameter_specs() const {
+std::vector<TensorSpec> parameter_specs(const Chain& chain) {
   std::vector<TensorSpec> all;
-  for_each_parameter(*this, [&](const Block& block, size_t index) {
+  for_each_parameter(chain, [&](const Block& block, size_t index) {
     all.push_back(parameter_spec(block, index));
   });
   return all;

@@ -100,7 +100,7 @@ TEST(BrokenPipelines, OrderIsKept) {
              Role odd = s.role(0);
              odd.ranks = {s.role(0).ranks.back()};
              s.role(0).ranks.pop_back();
-             odd.actions[0].calls[0].op = InnerCall::Op::kAllGather;
+             odd.actions[0].calls[0].op = CallOp::kAllGather;
              s.schedule().roles.push_back(odd);
            }},
           {"R4", "tokens go to experts that others do not wait for",

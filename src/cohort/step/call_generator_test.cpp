@@ -26,11 +26,10 @@ std::vector<BlockSpec> calling_blocks() {
                       .output_bytes = 1000,
                       .cost = 1});
   }
-  blocks[1].calls = {
-      {.when = When::kForward, .dtype = at::kDouble, .numel = 6},
-      {.when = When::kForward, .op = InnerCall::Op::kAllGather, .numel = 10},
-      {.when = When::kBackward, .numel = 4},
-      {.when = When::kEvaluate, .numel = 5}};
+  blocks[1].calls = {{.when = When::kForward, .dtype = at::kDouble, .numel = 6},
+                     {.when = When::kForward, .op = CallOp::kAllGather, .numel = 10},
+                     {.when = When::kBackward, .numel = 4},
+                     {.when = When::kEvaluate, .numel = 5}};
   return blocks;
 }
 
@@ -48,9 +47,9 @@ TEST_P(CallsInSteps, AreWrittenIntoForwardRecomputeAndBackward) {
                {.slices = 2 * dp, .elastic = elastic, .recompute = true});
   EXPECT_EQ(refusal(schedule, {.elastic = elastic}), "accepted");
   const int group = schedule.group_along(kDataAxes);
-  const std::vector<InnerCall> forward = {{group, InnerCall::Op::kAllReduce, 48},
-                                          {group, InnerCall::Op::kAllGather, 40 * dp}};
-  const std::vector<InnerCall> backward = {{group, InnerCall::Op::kAllReduce, 16}};
+  const std::vector<InnerCall> forward = {{group, CallOp::kAllReduce, 48},
+                                          {group, CallOp::kAllGather, 40 * dp}};
+  const std::vector<InnerCall> backward = {{group, CallOp::kAllReduce, 16}};
   int found = 0;
   for (const auto& role : schedule.roles)
     for (const auto& action : role.actions) {
@@ -94,8 +93,7 @@ TEST(CallsInSteps, EvaluationHasItsOwn) {
       generate(calling_blocks(), {.dp = 3}, {.slices = 3, .forward_only = true});
   for (const auto& action : schedule.roles[0].actions)
     if (action.block == 1) {
-      EXPECT_EQ(action.calls,
-                (std::vector<InnerCall>{{0, InnerCall::Op::kAllReduce, 20}}));
+      EXPECT_EQ(action.calls, (std::vector<InnerCall>{{0, CallOp::kAllReduce, 20}}));
     }
 }
 

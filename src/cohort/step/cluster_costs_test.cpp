@@ -199,7 +199,7 @@ TEST(InnerCosts, CallsMakeABlockLonger) {
 
 // Bytes on a ring of three: 4/3 for a sum everywhere, 2/3 for the others.
 TEST(InnerCosts, OperationsMoveWhatTheyMoveOnARing) {
-  using Op = InnerCall::Op;
+  using Op = CallOp;
   for (const auto& [op, name, factor] :
        {std::tuple{Op::kAllReduce, "AllReduce", 4.0 / 3},
         std::tuple{Op::kAllGather, "AllGather", 2.0 / 3},

@@ -134,7 +134,7 @@ class CostReader {
     const std::string kind(name.substr(slash + 1));
     std::vector<std::string> legal;
     for (int op = 0; op < InnerCall::kOps; ++op)
-      legal.emplace_back(name_of(static_cast<InnerCall::Op>(op)));
+      legal.emplace_back(name_of(static_cast<CallOp>(op)));
     for (int k = 0; k < kActionKinds; ++k)
       legal.emplace_back(name_of(static_cast<ActionKind>(k)));
     if (std::find(legal.begin(), legal.end(), kind) == legal.end())
@@ -250,9 +250,9 @@ double ring_factor(ActionKind kind, int ranks) {
   }
 }
 
-double ring_factor(InnerCall::Op op, int ranks) {
+double ring_factor(CallOp op, int ranks) {
   const double part = static_cast<double>(ranks - 1) / ranks;
-  return op == InnerCall::Op::kAllReduce ? 2 * part : part;
+  return op == CallOp::kAllReduce ? 2 * part : part;
 }
 
 std::string to_csv(const CostTable& costs) {

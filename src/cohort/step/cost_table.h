@@ -96,7 +96,7 @@ CostTable guess_costs(std::span<const BlockSpec> blocks, double samples,
 
 // Bytes each rank of a group must move for a byte of the operation, on a ring.
 double ring_factor(ActionKind kind, int ranks);
-double ring_factor(InnerCall::Op op, int ranks);
+double ring_factor(CallOp op, int ranks);
 
 // Columns what,name,fixed_us,per_sample_us,gb_per_s,hidden; docs/step.md has them.
 // ConfigError with the line for a text that is no table.

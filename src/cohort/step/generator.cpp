@@ -8,6 +8,7 @@
 #include "cohort/core/error.h"
 #include "cohort/step/buckets.h"
 #include "cohort/step/buffers.h"
+#include "cohort/step/chain_specs.h"
 #include "cohort/step/derive.h"
 #include "cohort/step/generators/composers.h"
 #include "cohort/step/memory_plan.h"

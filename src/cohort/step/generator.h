@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "cohort/step/block.h"
+#include "cohort/block.h"
 #include "cohort/step/block_choice.h"
 #include "cohort/step/layout.h"
 #include "cohort/step/pipeline.h"

@@ -125,7 +125,7 @@ std::vector<InnerCall> ListWriter::calls_in(ActionKind kind, int block) const {
   for (const auto& call : plan_.blocks[block].calls) {
     const int ranks = plan_.schedule.mesh.size(call.axes);
     if (call.when != when || ranks == 1) continue;
-    const bool gathers = call.op == InnerCall::Op::kAllGather;
+    const bool gathers = call.op == CallOp::kAllGather;
     const auto dtype = call.dtype_for(plan_.schedule.precision.compute);
     calls.push_back(
         {.group = plan_.schedule.group_along(call.axes),

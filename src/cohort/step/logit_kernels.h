@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

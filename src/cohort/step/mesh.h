@@ -3,32 +3,16 @@
 
 #include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cohort/block_call.h"
 #include "cohort/step/layout.h"
 #include "cohort/step/slices.h"
 
 namespace cohort {
 
-// The ways in which ranks share the work, outermost first: neighbours along the last
-// one are neighbours in the world. Data-parallel ranks are those along kReplicate and
-// kCut; state is cut along kCut; sequences are cut along kContext.
-//
-// Layers of experts see the ranks along kCut and kContext in another way: neighbours
-// along kExpert have different experts, ranks along kExpertCut the same ones. No set
-// of axes names both ways.
-enum class Axis : uint8_t {
-  kPipe,
-  kReplicate,
-  kCut,
-  kContext,
-  kTensor,
-  kExpertCut,
-  kExpert
-};
 // Those whose sizes multiply to the world.
 inline constexpr int kAxes = 5;
 inline constexpr std::array<Axis, kAxes> kAllAxes = {
@@ -39,26 +23,6 @@ inline constexpr std::array<Axis, kAxes + 2> kNamedAxes = {
     Axis::kExpertCut, Axis::kExpert,    Axis::kTensor};
 std::string_view name_of(Axis axis);
 
-class AxisSet {
- public:
-  constexpr AxisSet() = default;
-  constexpr AxisSet(std::initializer_list<Axis> axes) {
-    for (const Axis axis : axes) bits_ |= 1u << static_cast<int>(axis);
-  }
-  constexpr bool has(Axis axis) const { return bits_ >> static_cast<int>(axis) & 1; }
-  constexpr AxisSet operator|(AxisSet other) const {
-    AxisSet both;
-    both.bits_ = bits_ | other.bits_;
-    return both;
-  }
-  constexpr bool meets(AxisSet other) const { return bits_ & other.bits_; }
-  constexpr bool operator==(const AxisSet&) const = default;
-
- private:
-  uint8_t bits_ = 0;
-};
-inline constexpr AxisSet kDataAxes = {Axis::kReplicate, Axis::kCut};
-inline constexpr AxisSet kTensorAxis = {Axis::kTensor};
 inline constexpr AxisSet kContextAxis = {Axis::kContext};
 inline constexpr AxisSet kExpertAxes = {Axis::kExpertCut, Axis::kExpert};
 // What layers of experts see in another way.

@@ -51,9 +51,7 @@ void write_action(std::ostream& out, int index, const Action& action) {
 
 std::string_view name_of(ActionKind kind) { return kNames[static_cast<size_t>(kind)]; }
 
-std::string_view name_of(InnerCall::Op op) {
-  return kCallNames[static_cast<size_t>(op)];
-}
+std::string_view name_of(CallOp op) { return kCallNames[static_cast<size_t>(op)]; }
 
 std::string_view name_of(Buffer::Place place) {
   return kPlaceNames[static_cast<size_t>(place)];

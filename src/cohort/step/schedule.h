@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/block_call.h"
 #include "cohort/step/action.h"
-#include "cohort/step/block_call.h"
 #include "cohort/step/mesh.h"
 #include "cohort/step/tensor_spec.h"
 

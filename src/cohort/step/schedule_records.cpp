@@ -382,13 +382,12 @@ std::optional<InnerCall> parse_call(std::string_view cell) {
   if (parts.size() != 3) return std::nullopt;
   const auto group = try_parse_int(parts[0]), bytes = try_parse_int(parts[2]);
   int op = 0;
-  while (op < InnerCall::kOps && name_of(static_cast<InnerCall::Op>(op)) != parts[1])
-    ++op;
+  while (op < InnerCall::kOps && name_of(static_cast<CallOp>(op)) != parts[1]) ++op;
   if (!group || *group < 0 || *group > kMostSize || !bytes || *bytes < 0 ||
       *bytes > kMostNumber || op == InnerCall::kOps)
     return std::nullopt;
   return InnerCall{.group = static_cast<int>(*group),
-                   .op = static_cast<InnerCall::Op>(op),
+                   .op = static_cast<CallOp>(op),
                    .bytes = *bytes};
 }
 

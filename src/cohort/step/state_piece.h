@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/tensor.h"
 #include "cohort/step/tensor_spec.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -7,22 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "cohort/tensor.h"
+
 namespace cohort {
-
-// A box of a tensor: what one rank may have of it before it is cut further, into
-// ranges. Columns of a matrix are a box, and so are some of the heads of a fused
-// attention weight, if that is looked at as (3, heads, width, columns).
-struct TensorBox {
-  // A reshape of the tensor as it lies in memory, sizes from the slowest to the
-  // fastest, in which the cut is a box. Empty: the box is the whole tensor.
-  std::vector<int64_t> cut;
-  // Indices [from, to) along each dimension of `cut`.
-  std::vector<int64_t> from;
-  std::vector<int64_t> to;
-
-  bool is_whole() const { return cut.empty(); }
-  friend bool operator==(const TensorBox&, const TensorBox&) = default;
-};
 
 inline constexpr size_t kMostDims = 64;  // of ATen's operators
 

@@ -121,7 +121,7 @@ class PlaceWriter {
     Action action{.kind = kind, .block = block, .slice = slice};
     action.buckets = {bucket_of(block)};
     if (kind == ActionKind::kBackwardWeight) return action;
-    using Op = InnerCall::Op;
+    using Op = CallOp;
     const auto call = [&](int group, Op op, int times) {
       for (int i = 0; i < times; ++i)
         action.calls.push_back({.group = group, .op = op, .bytes = kActBytes});

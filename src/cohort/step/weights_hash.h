@@ -5,9 +5,9 @@
 #include <span>
 #include <string>
 
-#include "cohort/core/tensor.h"
 #include "cohort/step/state_piece.h"
 #include "cohort/step/tensor_spec.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

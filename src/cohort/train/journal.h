@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
 #include "cohort/data/sampler.h"
 #include "cohort/elastic/history.h"
 #include "cohort/engine/step_runner.h"
 #include "cohort/observe/meter.h"
-#include "cohort/optim/rate_schedule.h"
-#include "cohort/step/block.h"
+#include "cohort/rate_schedule.h"
 #include "cohort/train/last_step.h"
 #include "cohort/train/progress.h"
 #include "cohort/train/reporter.h"

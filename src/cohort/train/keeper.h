@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cohort/checkpoint/save.h"
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/core/fault_point.h"
 #include "cohort/data/sampler.h"
 #include "cohort/engine/step_runner.h"

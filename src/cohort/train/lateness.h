@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/engine/step_runner.h"
 
 namespace cohort {

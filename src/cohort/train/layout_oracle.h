@@ -10,17 +10,17 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
-#include "cohort/core/tensor.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
-#include "cohort/nn/layers.h"
-#include "cohort/optim/update_rule.h"
-#include "cohort/step/block.h"
+#include "cohort/layers.h"
 #include "cohort/step/block_choice.h"
 #include "cohort/step/layout.h"
 #include "cohort/step/pipeline.h"
 #include "cohort/step/schedule.h"
+#include "cohort/tensor.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

@@ -90,8 +90,7 @@ class BrokenBlock final : public Block {
   std::vector<BlockCall> calls() const override {
     auto calls = block_->calls();
     const auto is_dropped = [](const BlockCall& call) {
-      return call.when == BlockCall::When::kForward &&
-             call.op == InnerCall::Op::kAllReduce;
+      return call.when == BlockCall::When::kForward && call.op == CallOp::kAllReduce;
     };
     const auto found = std::ranges::find_if(calls, is_dropped);
     if (bug_ == Bug::kDroppedSum && found != calls.end()) calls.erase(found);

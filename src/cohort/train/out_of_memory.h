@@ -5,12 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "cohort/block.h"
 #include "cohort/core/error.h"
 #include "cohort/engine/block_measure.h"
-#include "cohort/optim/update_rule.h"
-#include "cohort/step/block.h"
 #include "cohort/step/schedule.h"
 #include "cohort/train/trainer_options.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/store.h"
 #include "cohort/comm/world.h"
+#include "cohort/communicator.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/train/reporter.h"
 #include "cohort/train/trainer.h"

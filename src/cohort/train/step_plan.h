@@ -4,13 +4,13 @@
 #include <span>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
 #include "cohort/engine/block_measure.h"
-#include "cohort/optim/update_rule.h"
-#include "cohort/step/block.h"
 #include "cohort/step/layout.h"
 #include "cohort/step/schedule.h"
 #include "cohort/train/trainer_options.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

@@ -10,15 +10,14 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/block.h"
+#include "cohort/communicator.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/sampler.h"
 #include "cohort/elastic/commit.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/engine/step_runner.h"
-#include "cohort/optim/rate_schedule.h"
-#include "cohort/optim/update_rule.h"
-#include "cohort/step/block.h"
+#include "cohort/rate_schedule.h"
 #include "cohort/step/schedule.h"
 #include "cohort/train/batch_loader.h"
 #include "cohort/train/journal.h"
@@ -28,6 +27,7 @@
 #include "cohort/train/reporter.h"
 #include "cohort/train/step_plan.h"
 #include "cohort/train/trainer_options.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

@@ -8,8 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "cohort/nn/layer_block.h"
-#include "cohort/nn/layers.h"
+#include "cohort/layers.h"
 #include "cohort/train/testing_reporter.h"
 #include "cohort/train/trainer.h"
 #include "support/ranks.h"

@@ -8,19 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "cohort/block.h"
 #include "cohort/core/patient_file.h"
-#include "cohort/data/augment.h"
+#include "cohort/data.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/engine/step_runner.h"
 #include "cohort/nn/continuation.h"
-#include "cohort/optim/rate_schedule.h"
-#include "cohort/optim/update_rule.h"
-#include "cohort/step/block.h"
+#include "cohort/rate_schedule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
 #include "cohort/train/keeper.h"
 #include "cohort/train/page_keeper.h"
+#include "cohort/update_rule.h"
 
 namespace cohort {
 

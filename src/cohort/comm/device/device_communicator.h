@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/device/device_family.h"
 #include "cohort/comm/device/device_group.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/communicator.h"
 
 namespace cohort::device_comm {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/device/peer_processes.h"
+#include "cohort/communicator.h"
 
 namespace cohort::device_comm {
 

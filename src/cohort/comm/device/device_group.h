@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/device/device_call.h"
 #include "cohort/comm/device/flight.h"
+#include "cohort/communicator.h"
 
 namespace cohort::device_comm {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 #include "cohort/core/unique_fd.h"
 
 namespace cohort::device_comm {

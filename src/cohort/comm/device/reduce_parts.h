@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 namespace cohort::device_comm {
 

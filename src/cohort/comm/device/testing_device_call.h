@@ -8,8 +8,8 @@
 
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/device/device_call.h"
+#include "cohort/communicator.h"
 
 namespace cohort::device_comm {
 

@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/gloo/group.h"
 #include "cohort/comm/gloo/state.h"
+#include "cohort/communicator.h"
 
 namespace cohort::gloo_backend {
 

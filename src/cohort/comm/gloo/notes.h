@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/comm/store.h"
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort::gloo_backend {
 

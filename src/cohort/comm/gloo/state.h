@@ -12,7 +12,7 @@
 
 #include "cohort/comm/gloo/group.h"
 #include "cohort/comm/gloo/notes.h"
-#include "cohort/comm/work.h"
+#include "cohort/work.h"
 
 namespace cohort::gloo_backend {
 

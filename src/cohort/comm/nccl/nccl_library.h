@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 // What we use of NCCL's C interface (nccl.h of NCCL 2.18 to 2.29, which keeps these
 // numbers and layouts from release to release), declared here so that no header of it

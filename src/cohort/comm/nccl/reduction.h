@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/nccl/nccl_library.h"
+#include "cohort/communicator.h"
 
 // What a Communicator promises of reductions and NCCL does not do by itself: narrow
 // types are added in float32 and rounded once, a mean is divided once, a NaN wins. All

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/node/control.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/communicator.h"
 
 namespace cohort::node {
 

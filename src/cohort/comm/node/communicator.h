@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/node/group.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/communicator.h"
 
 namespace cohort::node {
 

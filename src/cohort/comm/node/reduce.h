@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 namespace cohort::node {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/comm/node/control.h"
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort::node {
 

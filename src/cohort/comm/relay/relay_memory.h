@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/relay/relay_driver.h"
+#include "cohort/communicator.h"
 
 namespace cohort::relay_backend {
 

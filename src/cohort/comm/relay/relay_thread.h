@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "cohort/comm/communicator.h"
+#include "cohort/communicator.h"
 
 namespace cohort::relay_backend {
 

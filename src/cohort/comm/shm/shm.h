@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/store.h"
 #include "cohort/comm/world.h"
+#include "cohort/communicator.h"
 
 namespace cohort {
 

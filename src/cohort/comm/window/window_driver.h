@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort::window_backend {
 

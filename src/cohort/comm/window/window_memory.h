@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/comm/communicator.h"
 #include "cohort/comm/window/window_driver.h"
+#include "cohort/communicator.h"
 
 namespace cohort::window_backend {
 

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "cohort/comm/backends.h"
+#include "cohort/data_parallel.h"
 #include "cohort/engine/cuda/resident_test.h"
-#include "cohort/engine/data_parallel.h"
 #include "cohort/nn/batch_norm_function.h"
 
 namespace cohort {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -9,6 +9,7 @@
 #include "cohort/engine/cuda/device_logits.h"
 #include "cohort/engine/cuda/kernel_types.h"
 #include "cohort/engine/cuda/share_update.h"
+#include "cohort/step/logit_kernels.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <span>
 
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "cohort/core/error.h"
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
 
 namespace cohort {
 

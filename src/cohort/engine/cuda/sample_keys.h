@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "cohort/block.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/step_upload.h"
-#include "cohort/step/block.h"
+#include "cohort/step/gradient_target.h"
 
 namespace cohort {
 

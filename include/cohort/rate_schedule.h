@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace cohort {
+namespace [[gnu::visibility("default")]] cohort {
 
 struct RateOptions {
   // What the rate does after the warm-up:
@@ -57,4 +57,4 @@ class RateSchedule {
   Factor factor_;  // of the peak, after the warm-up
 };
 
-}  // namespace cohort
+}  // namespace gnu::visibility("default")]]cohort

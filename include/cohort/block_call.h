@@ -2,13 +2,56 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 
-#include "cohort/core/tensor.h"
-#include "cohort/step/action.h"
-#include "cohort/step/mesh.h"
+#include "cohort/tensor.h"
 
-namespace cohort {
+// Collectives inside blocks: a block declares them (BlockCall), so that a step can be
+// checked, drawn and foretold with them, and makes them by its Context (BlockCalls).
+
+namespace [[gnu::visibility("default")]] cohort {
+
+// The ways in which ranks share the work, outermost first: neighbours along the last
+// one are neighbours in the world. Data-parallel ranks are those along kReplicate and
+// kCut; state is cut along kCut; sequences are cut along kContext.
+//
+// Layers of experts see the ranks along kCut and kContext in another way: neighbours
+// along kExpert have different experts, ranks along kExpertCut the same ones. No set
+// of axes names both ways.
+enum class Axis : uint8_t {
+  kPipe,
+  kReplicate,
+  kCut,
+  kContext,
+  kTensor,
+  kExpertCut,
+  kExpert
+};
+// A set of axes: the ranks that differ along these alone are a group.
+class AxisSet {
+ public:
+  constexpr AxisSet() = default;
+  constexpr AxisSet(std::initializer_list<Axis> axes) {
+    for (const Axis axis : axes) bits_ |= 1u << static_cast<int>(axis);
+  }
+  constexpr bool has(Axis axis) const { return bits_ >> static_cast<int>(axis) & 1; }
+  constexpr AxisSet operator|(AxisSet other) const {
+    AxisSet both;
+    both.bits_ = bits_ | other.bits_;
+    return both;
+  }
+  constexpr bool meets(AxisSet other) const { return bits_ & other.bits_; }
+  constexpr bool operator==(const AxisSet&) const = default;
+
+ private:
+  uint8_t bits_ = 0;
+};
+inline constexpr AxisSet kDataAxes = {Axis::kReplicate, Axis::kCut};
+inline constexpr AxisSet kTensorAxis = {Axis::kTensor};
+
+enum class CallOp : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll };
 
 // A collective that a block makes inside, as it declares it (law 3, docs/design.md).
 struct BlockCall {
@@ -19,7 +62,7 @@ struct BlockCall {
   };
   When when = When::kForward;
   AxisSet axes = kDataAxes;  // with the ranks that differ along these alone
-  InnerCall::Op op = InnerCall::Op::kAllReduce;
+  CallOp op = CallOp::kAllReduce;
   at::ScalarType dtype = at::kFloat;  // Undefined: that of the block's weights
   int64_t numel = 0;                  // of what a rank gives
   int64_t per_sample = 0;             // further elements for each sample of the slice
@@ -57,4 +100,4 @@ class BlockCalls {
   BlockCalls() = default;
 };
 
-}  // namespace cohort
+}  // namespace gnu::visibility("default")]]cohort

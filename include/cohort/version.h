@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort {
+namespace [[gnu::visibility("default")]] cohort {
 
 // The release, as "0.1.0".
 std::string_view version();
@@ -13,4 +13,4 @@ std::string_view version();
 // linked without one.
 std::string build_id();
 
-}  // namespace cohort
+}  // namespace gnu::visibility("default")]]cohort

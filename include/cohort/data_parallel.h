@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/session.h"
-#include "cohort/step/block.h"
+#include "cohort/session.h"
+#include "cohort/tensor.h"
 
 namespace torch::nn {
 class Module;
 }
 
-namespace cohort {
+namespace [[gnu::visibility("default")]] cohort {
 
 struct DataParallelOptions {
   // Gradients are reduced in groups of about this size, while backward goes on.
@@ -67,4 +67,4 @@ class DataParallel {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cohort
+}  // namespace gnu::visibility("default")]]cohort

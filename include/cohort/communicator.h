@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/comm/work.h"
-#include "cohort/core/tensor.h"
+#include "cohort/tensor.h"
+#include "cohort/work.h"
 
-namespace cohort {
+namespace [[gnu::visibility("default")]] cohort {
 
 enum class ReduceOp { kSum, kMean, kMax, kMin };
 
@@ -133,4 +133,4 @@ class Communicator {
   Communicator() = default;
 };
 
-}  // namespace cohort
+}  // namespace gnu::visibility("default")]]cohort

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-namespace cohort {
+namespace [[gnu::visibility("default")]] cohort {
 
 // One operation in flight, as a backend sees it.
 class Operation {
@@ -87,4 +87,4 @@ class [[nodiscard]] Work {
   bool joined_ = false;
 };
 
-}  // namespace cohort
+}  // namespace gnu::visibility("default")]]cohort

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort {
+namespace [[gnu::visibility("default")]] cohort {
 
 // The numbers of one step that an update needs beside the tensors.
 struct StepScalars {
@@ -134,7 +134,13 @@ struct UpdateOptions {
   double trust = 0.001;  // lars: a step moves a tensor by rate * trust of its norm
 };
 
+// Which parameters a rule pulls towards zero, and how much.
+struct DecayOptions {
+  double weight_decay = 0;
+  std::string no_decay;  // comma list; a name that contains an entry is left alone
+};
+
 // ConfigError for an unknown name, with the nearest legal one.
 std::unique_ptr<UpdateRule> make_update_rule(const UpdateOptions& options);
 
-}  // namespace cohort
+}  // namespace gnu::visibility("default")]]cohort
