@@ -16,6 +16,7 @@ _OPEN = re.compile(r"^namespace\s+(\[\[.*?\]\]\s*)?(?P<name>[\w:]+)\s*\{$")
 _INCLUDE = re.compile(r'^#include\s+[<"]([^>"]+)[>"]')
 _TYPE = re.compile(r"^(?:template\s*<[^;{]*?>\s*)?(?:class|struct|union|enum(?:\s+class)?)\s+"
                    r"(?:\[\[.*?\]\]\s*)?(?P<name>\w+)")
+_PAIRS = {"(": ")", "{": "}", "[": "]"}
 _ACCESS = re.compile(r"^ (public|protected|private):$")
 
 
@@ -134,18 +135,20 @@ class _Reader:
         the group above."""
         if not self.more() or self.line().startswith(("#", "namespace")):
             self.fail("cannot read this")
-        start, depth, code = self.at, 0, ""
+        start, code, brackets = self.at, "", []
         while True:
             if not self.more():
                 self.fail("this declaration does not end", start)
             bare = self.bare[self.at].strip()
             code += " " + bare
-            depth += sum(bare.count(c) for c in "({[") - sum(bare.count(c) for c in ")}]")
-            if depth < 0:
-                self.fail("a bracket too many")
+            for sign in re.findall(r"[(){}\[\]]", bare):
+                if sign in _PAIRS:
+                    brackets.append(_PAIRS[sign])
+                elif not brackets or brackets.pop() != sign:
+                    self.fail(f"a '{sign}' that closes nothing")
             self.at += 1
             is_type = _TYPE.match(code.strip())
-            if depth == 0 and (bare.endswith(";") or bare.endswith("}") and not is_type):
+            if not brackets and (bare.endswith(";") or bare.endswith("}") and not is_type):
                 break
         name = self.name_of(code.strip(), start)
         shown = without_private(self.lines[start:self.at])
