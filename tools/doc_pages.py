@@ -209,8 +209,9 @@ class Site:
 
 def navigation(root: Path) -> list:
     """The start page, and what the contents list: a heading of the second level is a section,
-    the link that begins a row of its tables is a page. A page that is known by a number has
-    its own title."""
+    the link that begins a row of its tables is a page. Pages of the first section are what one
+    looks for, so they stand beside the other sections. A page that is known by a number has its
+    own title."""
     contents = Path(CONTENTS)
     text = (root / contents).read_text()
     sections, titles = [], {line: title for line, level, title, _ in headings(text) if level == 2}
@@ -226,5 +227,6 @@ def navigation(root: Path) -> list:
                 raise BadPage(f"{contents}:{number}: {row[2]}: no such page")
             path = str(file.relative_to(root.resolve()))
             sections[-1][1].append(path if row[1].isdigit() else {row[1]: path})
-    return [{"Cohort": "README.md"}, {"All pages": str(contents)},
-            *({title: listed} for title, listed in sections if listed)]
+    first = sections[0][1] if sections else []
+    return [{"Cohort": "README.md"}, *first, {"All pages": str(contents)},
+            *({title: listed} for title, listed in sections[1:] if listed)]

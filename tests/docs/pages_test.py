@@ -178,10 +178,10 @@ class Pages(Folder):
     def test_the_contents_are_the_navigation(self):
         self.put("docs/x.md", "")
         self.put("docs/README.md", "# D\n\n## Tasks\n\n| page | for |\n|---|---|\n"
-                 "| [Do](x.md) | it |\n| [0001](x.md) | why |\n\n## Empty\n")
+                 "| [Do](x.md) | it |\n\n## Empty\n\n## Why\n\n| [0001](x.md) | so |\n")
         self.assertEqual(doc_pages.navigation(self.dir), [
-            {"Cohort": "README.md"}, {"All pages": "docs/README.md"},
-            {"Tasks": [{"Do": "docs/x.md"}, "docs/x.md"]}])
+            {"Cohort": "README.md"}, {"Do": "docs/x.md"}, {"All pages": "docs/README.md"},
+            {"Why": ["docs/x.md"]}])
         self.put("docs/README.md", "## T\n\n| [Do](y.md) | it |\n")
         with self.assertRaises(doc_pages.BadPage):
             doc_pages.navigation(self.dir)
