@@ -19,17 +19,11 @@
 namespace cohort {
 namespace {
 
-struct KeptBytes {
-  std::string name;  // of the tensor that has them
-  SavedBytes bytes;
-};
-
-StatePiece piece_of(const KeptBytes& kept) {
-  const std::string bytes = kept.bytes.save();
+StatePiece piece_of(const std::string& name, const std::string& bytes) {
   // One byte more: a tensor has elements.
   Tensor tensor = at::zeros({static_cast<int64_t>(bytes.size()) + 1}, at::kByte);
   std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
-  return whole_piece(kept.name, tensor, TensorKind::kMoment);
+  return whole_piece(name, tensor, TensorKind::kMoment);
 }
 
 std::string bytes_in(const Tensor& tensor) {
@@ -92,7 +86,8 @@ class Checkpoints::Impl {
     if (comm_.rank() == 0) {
       for (const auto& kept : tensors_)
         pieces.push_back(whole_piece(kept.name, kept.tensor.detach(), kept.kind));
-      for (const auto& kept : bytes_) pieces.push_back(piece_of(kept));
+      for (const auto& kept : bytes_)
+        pieces.push_back(piece_of(kept.name, kept.bytes.save()));
     }
     RunState run{.step = step, .world = comm_.size()};
     for (const auto* sharded : sharded_) {
@@ -122,6 +117,10 @@ class Checkpoints::Impl {
     std::string name;
     Tensor tensor;
     TensorKind kind;
+  };
+  struct KeptBytes {
+    std::string name;  // of the tensor that has them
+    SavedBytes bytes;
   };
 
   void add_tensor(const std::string& name, const Tensor& tensor, TensorKind kind) {
