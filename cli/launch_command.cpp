@@ -72,9 +72,7 @@ int run_launch(const LaunchArgs& args) {
   options.rdzv = args.rdzv;
   options.rdzv_token = args.rdzv_token;
   options.join_timeout = milliseconds(args.join_timeout_s, "--join-timeout");
-  options.max_restarts = args.max_restarts >= 0 ? args.max_restarts
-                         : args.elastic         ? kElasticRestarts
-                                                : 0;
+  options.max_restarts = restarts_of(args.max_restarts, args.elastic);
   options.elastic = {.on = args.elastic,
                      .spares = args.spares,
                      .detect = milliseconds(args.detect_s, "--detect")};

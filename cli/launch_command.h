@@ -27,8 +27,11 @@ struct LaunchArgs {
   std::vector<std::string> program;  // behind --
 };
 
-// Of a run whose ranks are replaced, unless --max-restarts says otherwise.
-inline constexpr int kElasticRestarts = 100;
+// What --max-restarts stands for: -1, where it is not given, is 0, or 100 where ranks
+// are replaced.
+inline int restarts_of(int given, bool elastic) {
+  return given >= 0 ? given : elastic ? 100 : 0;
+}
 
 // Ranks on this node: a positive number, or "auto". ConfigError otherwise.
 int parse_ranks(const std::string& ranks);

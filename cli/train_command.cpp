@@ -210,9 +210,7 @@ LaunchOptions launch_options(const TrainPlan& plan) {
   options.rdzv = args.rdzv;
   options.rdzv_token = args.rdzv_token;
   const bool elastic = plan.config.get_string("elastic") == "on";
-  options.max_restarts = args.max_restarts >= 0 ? args.max_restarts
-                         : elastic              ? kElasticRestarts
-                                                : 0;
+  options.max_restarts = restarts_of(args.max_restarts, elastic);
   const auto detect = plan.config.get_float("elastic.detect_s");
   options.elastic = {
       .on = elastic,

@@ -127,7 +127,7 @@ int launch_body(const cohort::cli::LaunchArgs& args,
   options.grace = std::chrono::milliseconds(static_cast<int>(args.grace_s * 1000));
   options.stopped_limit =
       std::chrono::milliseconds(static_cast<int>(args.stopped_limit_s * 1000));
-  options.max_restarts = args.max_restarts;
+  options.max_restarts = cohort::cli::restarts_of(args.max_restarts, false);
   options.usr1_stops = true;
   options.json = args.json;
   options.body = [&] { return guarded([&] { return act(rest); }); };
