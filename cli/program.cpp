@@ -352,7 +352,10 @@ int run_program(int argc, char** argv,
     for (auto& recipe : recipes) all.add(std::move(recipe));
     code = cli::run(argc, argv, name, all);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
+    // LibTorch's own errors go on with its stack.
+    const std::string what = error.what();
+    std::fprintf(stderr, "%s: %s\n", name.c_str(),
+                 what.substr(0, what.find('\n')).c_str());
     code = cli::exit_code_of(error);
   }
   std::cout.flush();

@@ -83,7 +83,8 @@ void read_step(const StepArgs& args, StepView& view) {
 std::vector<BlockMeasure> measure(const StepSetting& setting, const Chain& chain) {
   Config config = setting.config;
   config.set("data.synthetic", "true", "cohort step");
-  const DataSets data = setting.recipe->load(config, /*reader=*/true)->finish(nullptr);
+  const auto loading = begin_loading(*setting.recipe, config, /*reader=*/true);
+  const DataSets data = finish_loading(*setting.recipe, *loading, nullptr);
   at::set_num_threads(1);
   auto measures = measure_blocks(chain, *data.train);
   if (const auto counts =

@@ -277,10 +277,10 @@ int measure_rank(const StepArgs& args, StepSetting setting,
   // The others sleep while rank 0 draws: that is no failure.
   const ConnectOptions options{.backend = args.backend,
                                .timeout = std::chrono::minutes(10)};
-  auto loading = setting.recipe->load(setting.config, world.local_rank == 0);
+  auto loading = begin_loading(*setting.recipe, setting.config, world.local_rank == 0);
   const auto store = join(world, options);
   const auto comm = connect(world, *store, options);
-  const DataSets data = loading->finish(comm.get());
+  const DataSets data = finish_loading(*setting.recipe, *loading, comm.get());
   MemoryCounter counter;
   const TensorMemoryScope scope(counter);
   Chain chain = setting.make_chain(world.rank);

@@ -230,7 +230,8 @@ class RankRun final : public RankHost {
     choose_gpu(plan_, given, ranks, options_.execute);
     if (spare) options_.execute.gpu = kNoGpu;  // that of the rank it replaces
     options_.execute.faults = options_.keep.faults = &faults_;
-    if (!spare) loading_ = plan_.recipe->load(plan_.config, given.local_rank == 0);
+    if (!spare)
+      loading_ = begin_loading(*plan_.recipe, plan_.config, given.local_rank == 0);
     const auto done = RankLoop(*this, membership_.get()).run(given);
     return done ? with_backlog(code_of(*done, options_.keep)) : 0;
   }
@@ -249,10 +250,10 @@ class RankRun final : public RankHost {
 
   std::unique_ptr<Trainer> make_trainer(Communicator* node) override {
     if (!loading_ && !data_.train)
-      loading_ = plan_.recipe->load(plan_.config, node == nullptr);
+      loading_ = begin_loading(*plan_.recipe, plan_.config, node == nullptr);
     options_.chain_of_part = [this](int part) { return make_chain(part); };
     chain_ = make_chain(/*part=*/0);
-    if (!data_.train) data_ = loading_->finish(node);
+    if (!data_.train) data_ = finish_loading(*plan_.recipe, *loading_, node);
     options_.augment = data_.augment;
     take_text_to_continue();
     count_blocks();

@@ -106,7 +106,8 @@ int run_verify(const VerifyArgs& args, const RecipeList& recipes, std::ostream& 
   const auto cases =
       args.all ? all_cases(args, recipe, config) : std::vector{case_of(args, config)};
   at::set_num_threads(1);
-  const DataSets data = recipe.load(config, /*reader=*/true)->finish(nullptr);
+  const auto loading = begin_loading(recipe, config, /*reader=*/true);
+  const DataSets data = finish_loading(recipe, *loading, nullptr);
   LayoutOracle oracle(oracle_options(recipe, config, *data.train, args.exact));
   int different = 0;
   double largest = 0;

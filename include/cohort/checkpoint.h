@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cohort/communicator.h"
 #include "cohort/sharded.h"
@@ -60,11 +61,14 @@ class Checkpoints {
   Checkpoints& keep(const std::string& name, std::function<std::string()> save,
                     std::function<void(const std::string&)> load);
 
-  // Collective: returns its path when it is there.
+  // Collective: returns its path when it is there. ConfigError if the folder has states
+  // of another run: who goes on with one calls resume() first.
   std::string save(int64_t step);
   // Collective: loads the newest that can be used, and returns its step. Nothing if the
-  // folder has none.
+  // folder has none; CheckpointError if it has some, and none can be used.
   std::optional<int64_t> resume();
+  // Why resume() did not take newer ones, a line for each, the newest first.
+  const std::vector<std::string>& passed_over() const;
 
  private:
   class Impl;

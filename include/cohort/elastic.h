@@ -42,14 +42,23 @@ namespace [[gnu::visibility("default")]] cohort {
 // the last ones. Then a run that was disturbed, with as many ranks, ends with the
 // weights of one that was not.
 //
-// Under another launcher, or without --elastic, it is called once, and a lost rank ends
-// the run, as everywhere.
+// Buffers (running statistics) are of the samples that each rank has seen: who is new
+// has those of a rank that lives. State that is cut over the ranks (Sharded) is not
+// kept: use DataParallel here. If all ranks are lost at once, the run begins again, at
+// step 0 or, with Checkpoints (checkpoint.h), where it was saved: then call resumed()
+// behind Checkpoints::resume(). A rank's number is comm.rank(), not a variable of the
+// environment.
+//
+// Under another launcher, or without --elastic, the function is called once, and a lost
+// rank ends the run, as everywhere.
 //
 // Failure: CommError, thrown through the function by any call of the library, is what
 // it waits for: do not catch it. ConfigError if weights were changed in a step that
-// nobody has committed: then there is no state to go on from. All else that the
-// function throws is thrown on. Use it from one thread; module and optimizer must
-// outlive it.
+// nobody has committed, for then there is no state to go on from; if ranks have
+// different models; if train() is called again, or there is a second ElasticRun. All
+// else that the function throws is thrown on. A main() that catches cohort::Error and
+// returns 2 ends the run; what nobody catches kills the rank, which is then replaced.
+// Use it from one thread; module and optimizer must outlive it.
 class ElasticRun {
  public:
   // Finds the launcher in the environment. To be made once in a process.
@@ -60,7 +69,7 @@ class ElasticRun {
   ElasticRun& operator=(const ElasticRun&) = delete;
 
   // Further state: `save` gives it as bytes, `load` takes it from another rank. Before
-  // train(), in the same order on every rank.
+  // train() (else ConfigError), in the same order on every rank.
   void keep(std::function<std::string()> save,
             std::function<void(const std::string&)> load);
 
@@ -72,6 +81,8 @@ class ElasticRun {
   int64_t steps() const;
   // The update of step steps() is done here. Does not communicate.
   void commit();
+  // In the function, on every rank: the state is that of so many steps, and was loaded.
+  void resumed(int64_t steps);
 
  private:
   class Impl;

@@ -11,6 +11,7 @@
 #include "cohort/communicator.h"
 #include "cohort/config.h"
 #include "cohort/data.h"
+#include "cohort/error.h"
 #include "cohort/layers.h"
 
 // A recipe is a whole run under a name, about a page of code: run_program() (program.h)

@@ -8,6 +8,7 @@ COHORT_KILLS: how many (6)."""
 import os
 import random
 import signal
+import subprocess
 import unittest
 from pathlib import Path
 
@@ -83,6 +84,21 @@ class ElasticProgram(unittest.TestCase):
         run.stdout.readline()
         os.kill(ranks_of(run.pid)[0], signal.SIGKILL)
         self.assertEqual(train_run.finish(run).code, 128 + signal.SIGKILL)
+
+    def test_a_program_with_a_session_is_refused(self):
+        run = train_run.cohort("launch", "--elastic", "-n", 2, "--",
+                               str(Path(PROGRAM).with_name("data_parallel")))
+        self.assertNotEqual(run.code, 0)
+        self.assertIn("legal: ElasticRun::train()", run.err)
+        self.assertNotIn("epoch", run.out)
+
+    def test_a_program_hears_of_the_end_at_once(self):
+        run = subprocess.Popen([PROGRAM, "1000000"], stdout=subprocess.PIPE, text=True,
+                               env=train_run.clean_environment())
+        self.addCleanup(run.kill)
+        run.stdout.readline()
+        run.terminate()
+        self.assertEqual(run.wait(train_run.DEADLINE_S), -signal.SIGTERM)
 
     def test_several_nodes_are_refused(self):
         run = train_run.cohort("launch", "--elastic", "--nnodes", 2, "--rdzv", "127.0.0.1:1",

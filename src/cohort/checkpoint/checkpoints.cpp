@@ -14,6 +14,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/core/folder_lock.h"
+#include "cohort/core/parse.h"
 #include "cohort/engine/optimizer_bytes.h"
 
 namespace cohort {
@@ -29,6 +30,12 @@ StatePiece piece_of(const std::string& name, const std::string& bytes) {
 std::string bytes_in(const Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()),
           static_cast<size_t>(tensor.numel()) - 1};
+}
+
+// LibTorch's errors go on with its stack.
+std::string first_line(const std::exception& error) {
+  const std::string all = error.what();
+  return all.substr(0, all.find('\n'));
 }
 
 bool is_word(const std::string& name) {
@@ -47,6 +54,9 @@ class Checkpoints::Impl {
         disk_(real_disk()),
         meeting_(meeting_over(comm)),
         writer_(folder_, {.retention = {.last = options.keep}}, *disk_) {
+    if (folder_.empty() || options.keep < 0)
+      throw ConfigError(text("[checkpoint] folder '", folder_, "', keep ", options.keep,
+                             "; legal: a folder, and 0 or more"));
     agree([this] {
       if (comm_.rank() != 0) return;
       make_folder(folder_, ErrorKind::kConfig);
@@ -82,6 +92,7 @@ class Checkpoints::Impl {
   }
 
   std::string save(int64_t step) {
+    if (!std::exchange(has_begun_, true)) agree([this] { require_fresh(); });
     std::vector<StatePiece> pieces;
     if (comm_.rank() == 0) {
       for (const auto& kept : tensors_)
@@ -100,19 +111,50 @@ class Checkpoints::Impl {
   }
 
   std::optional<int64_t> resume() {
-    std::string newest;
-    agree([&] {
-      if (comm_.rank() == 0) newest = latest_checkpoint(folder_).value_or("");
-    });
-    newest = meeting_.gather(newest)[0];
-    if (newest.empty()) return std::nullopt;
-    int64_t step = 0;
-    agree([&] { step = load(newest); });
-    for (auto* sharded : sharded_) sharded->publish();
-    return step;
+    has_begun_ = true;
+    passed_over_.clear();
+    for (const auto& path : usable()) {
+      try {
+        int64_t step = 0;
+        agree([&] { step = load(path); });
+        for (auto* sharded : sharded_) sharded->publish();
+        return step;
+      } catch (const CheckpointError& error) {
+        passed_over_.emplace_back(error.what());
+      }
+    }
+    if (!passed_over_.empty()) throw CheckpointError(passed_over_.front());
+    return std::nullopt;
   }
 
+  const std::vector<std::string>& passed_over() const { return passed_over_; }
+
  private:
+  // Rank 0's, so that all try the same: the newest first. The others are passed over.
+  std::vector<std::string> usable() {
+    std::string mine;
+    agree([&] {
+      if (comm_.rank() != 0) return;
+      const auto all = list_checkpoints(folder_);
+      for (auto info = all.rbegin(); info != all.rend(); ++info)
+        mine += info->trouble.empty() ? text("+", info->path, "\n")
+                                      : text("-", info->trouble, "\n");
+    });
+    std::vector<std::string> paths;
+    for (const auto& line : split(meeting_.gather(mine)[0], '\n')) {
+      if (line.empty()) continue;
+      (line[0] == '+' ? paths : passed_over_).push_back(line.substr(1));
+    }
+    return paths;
+  }
+
+  void require_fresh() const {
+    if (comm_.rank() == 0 && !list_checkpoints(folder_).empty())
+      throw ConfigError(text("[checkpoint] ", folder_,
+                             ": has checkpoints of another run; legal: resume() before "
+                             "the first save(), or another folder"));
+  }
+
   struct KeptTensor {
     std::string name;
     Tensor tensor;
@@ -124,6 +166,9 @@ class Checkpoints::Impl {
   };
 
   void add_tensor(const std::string& name, const Tensor& tensor, TensorKind kind) {
+    for (const auto& kept : tensors_)
+      if (kept.name == name)
+        throw ConfigError(text("[checkpoint] '", name, "' is kept already"));
     tensors_.push_back({name, tensor, kind});
   }
 
@@ -136,7 +181,7 @@ class Checkpoints::Impl {
       } catch (const ConfigError& error) {
         return text("c", error.what());
       } catch (const std::exception& error) {
-        return text("s", error.what());
+        return text("s", first_line(error));
       }
     });
     for (const auto& one : said) {
@@ -146,13 +191,24 @@ class Checkpoints::Impl {
     }
   }
 
+  static void load_bytes(const KeptBytes& kept, Checkpoint& saved) {
+    const std::string bytes = bytes_in(saved.read(kept.name));
+    try {
+      kept.bytes.load(bytes);
+    } catch (const std::exception& error) {
+      throw CheckpointError(
+          text("[checkpoint] ", saved.path(), ": ", kept.name,
+               " does not fit what is kept here: ", first_line(error)));
+    }
+  }
+
   int64_t load(const std::string& path) {
     const c10::NoGradGuard no_grad;
     Checkpoint saved(path);
     for (const auto& kept : tensors_)
       require_fit(saved, spec_of(kept.name, kept.tensor));
     for (const auto& kept : tensors_) kept.tensor.copy_(saved.read(kept.name));
-    for (const auto& kept : bytes_) kept.bytes.load(bytes_in(saved.read(kept.name)));
+    for (const auto& kept : bytes_) load_bytes(kept, saved);
     const RunState& run = saved.manifest().run;
     for (auto* sharded : sharded_) {
       auto pieces = sharded->pieces(/*owned=*/false);
@@ -173,12 +229,18 @@ class Checkpoints::Impl {
   std::vector<KeptTensor> tensors_;
   std::vector<KeptBytes> bytes_;
   std::vector<Sharded*> sharded_;
+  std::vector<std::string> passed_over_;
   int optimizers_ = 0;
+  bool has_begun_ = false;
 };
 
 Checkpoints::Checkpoints(const std::string& folder, Communicator& comm,
                          const CheckpointsOptions& options)
     : impl_(std::make_unique<Impl>(folder, comm, options)) {}
+
+const std::vector<std::string>& Checkpoints::passed_over() const {
+  return impl_->passed_over();
+}
 
 Checkpoints::~Checkpoints() = default;
 

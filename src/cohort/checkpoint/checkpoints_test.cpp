@@ -5,8 +5,10 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "cohort/checkpoint.h"
 #include "cohort/core/testing_error.h"
@@ -159,6 +161,81 @@ TEST(Checkpoints, AFolderThatAnotherRunWritesToIsRefused) {
     const Checkpoints first(folder.path(), comm);
     EXPECT_THAT(message_of<ConfigError>([&] { Checkpoints(folder.path(), comm); }),
                 HasSubstr(folder.path()));
+  });
+}
+
+// The file of a checkpoint that holds tensors, with one byte changed.
+void damage(const std::string& checkpoint) {
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-1, std::ios::end);
+    const char last = static_cast<char>(file.get());
+    file.seekp(-1, std::ios::end);
+    file.put(static_cast<char>(~last));
+  }
+}
+
+TEST(Checkpoints, ADamagedOneIsPassedOverAndNamed) {
+  const test::TempFolder folder;
+  test::run_ranks(threads(2), [&](Communicator& comm) {
+    SavedNet net;
+    Checkpoints saved(folder.path(), comm);
+    saved.keep(net);
+    saved.save(1);
+    const auto first = values_of(net);
+    for (auto& parameter : net.parameters()) parameter.data().add_(1);
+    const std::string second = saved.save(2);
+    if (comm.rank() == 0) damage(second);
+    comm.barrier().wait();
+    EXPECT_EQ(saved.resume(), 1);
+    expect_same(values_of(net), first);
+    EXPECT_THAT(saved.passed_over(), testing::ElementsAre(HasSubstr("step-00000002")));
+
+    if (comm.rank() == 0)
+      std::filesystem::resize_file(folder / "step-00000001/manifest.json", 9);
+    comm.barrier().wait();
+    EXPECT_THAT(message_of<CheckpointError>([&] { saved.resume(); }),
+                HasSubstr("step-0000000"));
+  });
+}
+
+TEST(Checkpoints, AFolderOfAnotherRunIsNotWrittenTo) {
+  const test::TempFolder folder;
+  test::run_ranks(threads(2), [&](Communicator& comm) {
+    SavedNet net;
+    {
+      Checkpoints saved(folder.path(), comm);
+      saved.keep(net);
+      saved.save(7);
+      saved.save(8);  // its own
+    }
+    comm.barrier().wait();
+    Checkpoints again(folder.path(), comm);
+    again.keep(net);
+    EXPECT_THAT(message_of<ConfigError>([&] { again.save(1); }),
+                HasSubstr("resume() before the first save()"));
+    EXPECT_EQ(again.resume(), 8);
+    again.save(9);
+  });
+}
+
+TEST(Checkpoints, AnOptimizerOfAnotherKindIsNamed) {
+  const test::TempFolder folder;
+  test::run_ranks(threads(2), [&](Communicator& comm) {
+    OwnLoop loop(comm);
+    loop.step(0);
+    {
+      Checkpoints saved(folder.path(), comm);
+      saved.keep(loop.net).keep(loop.optimizer).save(1);
+    }
+    comm.barrier().wait();
+    torch::optim::SGD other(loop.net.parameters(),
+                            torch::optim::SGDOptions(0.1).momentum(0.9));
+    Checkpoints saved(folder.path(), comm);
+    saved.keep(loop.net).keep(other);
+    EXPECT_THAT(message_of<CheckpointError>([&] { saved.resume(); }),
+                HasSubstr("optimizer.bytes does not fit"));
   });
 }
 

@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/session.h"
 
+#include <cstdlib>
+
 #include "cohort/comm/world.h"
+#include "cohort/core/error.h"
 #include "cohort/core/processor.h"
 
 namespace cohort {
 
 Session Session::from_env(const ConnectOptions& options) {
+  if (std::getenv("COHORT_ELASTIC"))
+    throw ConfigError(
+        "[session] this process is a rank or a spare of `cohort launch --elastic`, "
+        "whose "
+        "worlds come and go; legal: ElasticRun::train() and the communicator it gives, "
+        "or "
+        "a launch without --elastic");
   describe_processor();
   settle_vector_math();
   return Session(world_from_env(), options);

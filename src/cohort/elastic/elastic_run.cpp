@@ -3,11 +3,14 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
+#include "cohort/core/hash.h"
 #include "cohort/core/processor.h"
 #include "cohort/elastic.h"
 #include "cohort/elastic/membership.h"
@@ -29,6 +32,7 @@ std::string broadcast_bytes(std::string bytes, int root, Communicator& comm) {
 }
 
 constexpr int64_t kNoState = -1, kSpoilt = -2;
+constexpr int64_t kSampled = 64;  // of each parameter, about
 
 }  // namespace
 
@@ -37,14 +41,21 @@ class ElasticRun::Impl {
   Impl(torch::nn::Module& module, torch::optim::Optimizer& optimizer,
        const ConnectOptions& options)
       : module_(module), options_(options), membership_(Membership::from_env()) {
+    if (!membership_ && std::getenv("COHORT_ELASTIC"))
+      throw ConfigError("[elastic] a second ElasticRun; legal: one in a process");
     describe_processor();
     settle_vector_math();
     kept_.push_back(bytes_of(optimizer));
   }
 
-  void keep(SavedBytes more) { kept_.push_back(std::move(more)); }
+  void keep(SavedBytes more) {
+    if (has_begun_) throw ConfigError("[elastic] keep(); legal: before train()");
+    kept_.push_back(std::move(more));
+  }
 
   bool train(const std::function<void(Communicator&)>& body) {
+    if (std::exchange(has_begun_, true))
+      throw ConfigError("[elastic] train() again; legal: once for each ElasticRun");
     auto world =
         membership_ ? membership_->first_world() : std::optional(world_from_env());
     while (world) {
@@ -60,6 +71,11 @@ class ElasticRun::Impl {
   }
 
   int64_t steps() const { return steps_; }
+
+  void resumed(int64_t steps) {
+    steps_ = steps;
+    note_state();
+  }
 
   void commit() {
     ++steps_;
@@ -98,6 +114,7 @@ class ElasticRun::Impl {
 
   // All go on from the furthest step that any rank has whole.
   void agree_on_state(Communicator& comm) {
+    require_equal(comm, form(), "model (names, shapes and dtypes), or what is kept,");
     Tensor all = at::empty({comm.size()}, at::kLong);
     comm.all_gather(all, at::full({1}, steps_here(), at::kLong)).wait();
     const std::vector<int64_t> have(all.data_ptr<int64_t>(),
@@ -120,7 +137,7 @@ class ElasticRun::Impl {
 
   int64_t steps_here() const {
     if (!has_state_) return kNoState;
-    return versions() == versions_ ? steps_ : kSpoilt;
+    return is_unchanged() ? steps_ : kSpoilt;
   }
 
   void take_state(int root, Communicator& comm) {
@@ -131,12 +148,37 @@ class ElasticRun::Impl {
     for (const auto& part : kept_) {
       const bool gives = comm.rank() == root;
       const std::string bytes = broadcast_bytes(gives ? part.save() : "", root, comm);
-      if (!gives) part.load(bytes);
+      if (!gives) load(part, bytes);
     }
     Tensor steps = at::full({1}, steps_, at::kLong);
     comm.broadcast(steps, root).wait();
     steps_ = steps.item<int64_t>();
     note_state();
+  }
+
+  static void load(const SavedBytes& part, const std::string& bytes) {
+    try {
+      part.load(bytes);
+    } catch (const std::exception& error) {
+      const std::string why = error.what();
+      throw ConfigError(
+          text("[elastic] what another rank keeps cannot be taken here: ",
+               why.substr(0, why.find('\n')),
+               "; legal: the same optimizer, and the same keep(), everywhere"));
+    }
+  }
+
+  // What must be alike on all ranks.
+  uint64_t form() const {
+    Hasher hasher;
+    hasher.add(static_cast<int64_t>(kept_.size()));
+    const auto add = [&](const std::string& name, const Tensor& tensor) {
+      hasher.add(name).add(static_cast<int64_t>(tensor.scalar_type()));
+      for (const int64_t size : tensor.sizes()) hasher.add(size);
+    };
+    for (const auto& item : module_.named_parameters()) add(item.key(), item.value());
+    for (const auto& item : module_.named_buffers()) add(item.key(), item.value());
+    return hasher.digest();
   }
 
   // A forward changes buffers before its step counts.
@@ -147,28 +189,41 @@ class ElasticRun::Impl {
 
   void note_state() {
     has_state_ = true;
-    versions_ = versions();
+    sample_ = sample();
     buffers_.clear();
     for (const auto& buffer : module_.buffers())
       buffers_.push_back(buffer.detach().clone());
   }
 
-  // Whoever changes a parameter in place counts it up.
-  std::vector<uint32_t> versions() const {
-    std::vector<uint32_t> all;
-    for (const auto& parameter : module_.parameters())
-      all.push_back(static_cast<uint32_t>(parameter._version()));
-    return all;
+  // Some elements of each parameter, all over it: no update leaves all of them as they
+  // were. LibTorch's own counters of changes miss those of its optimizers.
+  Tensor sample() const {
+    std::vector<Tensor> some;
+    for (const auto& parameter : module_.parameters()) {
+      const Tensor flat = parameter.detach().reshape({-1});
+      const int64_t every = std::max<int64_t>(1, flat.numel() / kSampled);
+      some.push_back(flat.slice(0, 0, flat.numel(), every).to(at::kCPU, at::kDouble));
+    }
+    return at::cat(some);
+  }
+
+  // By bits: a NaN is what it was.
+  bool is_unchanged() const {
+    const Tensor now = sample();
+    return now.numel() == sample_.numel() &&
+           std::memcmp(now.const_data_ptr(), sample_.const_data_ptr(), now.nbytes()) ==
+               0;
   }
 
   torch::nn::Module& module_;
   ConnectOptions options_;
   std::unique_ptr<Membership> membership_;  // null: one world is all there is
   std::vector<SavedBytes> kept_;
+  bool has_begun_ = false;
   int64_t steps_ = 0;
   // As they were when the last step was committed.
   bool has_state_ = false;
-  std::vector<uint32_t> versions_;
+  Tensor sample_;
   std::vector<Tensor> buffers_;
 };
 
@@ -190,5 +245,7 @@ bool ElasticRun::train(const std::function<void(Communicator&)>& body) {
 int64_t ElasticRun::steps() const { return impl_->steps(); }
 
 void ElasticRun::commit() { impl_->commit(); }
+
+void ElasticRun::resumed(int64_t steps) { impl_->resumed(steps); }
 
 }  // namespace cohort

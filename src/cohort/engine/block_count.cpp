@@ -72,7 +72,7 @@ class FlopCounter {
   }
   static void end(const at::RecordFunction& call, at::ObserverContext* begun) {
     auto* const sum = static_cast<Sum*>(c10::ThreadLocalDebugInfo::get(kState));
-    if (!sum || !begun) return;
+    if (!sum || !begun || call.outputs().empty()) return;  // it has thrown
     sum->flops += 2.0 * static_cast<double>(static_cast<Terms*>(begun)->terms) *
                   static_cast<double>(call.outputs()[0].toTensor().numel());
   }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "cohort/core/error.h"
 #include "cohort/elastic/board.h"
@@ -53,6 +54,13 @@ void check_open_files(const LaunchOptions& options, int ranks) {
                          " (`ulimit -n`)"));
 }
 
+// Those of other libraries too: after a fork nobody has them.
+int threads_here() {
+  std::error_code ignored;
+  const std::filesystem::directory_iterator tasks("/proc/self/task", ignored);
+  return static_cast<int>(std::distance(begin(tasks), end(tasks)));
+}
+
 // More threads than a share of the cores: pinned, they would only wait.
 std::vector<std::vector<int>> cores_of_ranks(const RankPlan& plan, int ranks) {
   const std::vector<int> cores = allowed_cores();
@@ -91,6 +99,10 @@ void check_options(const LaunchOptions& o) {
     throw ConfigError(text("[launch] ", what...));
   };
   if (o.program.empty() == !o.body) refuse("give a program or a body; legal: just one");
+  if (const int threads = threads_here(); o.body && threads > 1)
+    refuse("this process has ", threads,
+           " threads, and ranks are to be forked from it; ",
+           "legal: no tensor computed, no thread started before");
   if (o.ranks < 1) refuse("ranks on this node: ", o.ranks, "; legal: 1 or more");
   check_open_files(o, o.ranks);
   if (o.min_nodes < 1 || o.max_nodes < o.min_nodes) {

@@ -193,7 +193,8 @@ class ZygoteProcess {
     socket_.reset();
     child_events_.reset();
     for (const char* outer :
-         {"COHORT_AGENT_FD", "COHORT_BEGAN", "COHORT_SPARE", kRdzvTokenVariable}) {
+         {"COHORT_AGENT_FD", "COHORT_BEGAN", "COHORT_ELASTIC", "COHORT_SPARE",
+          kRdzvTokenVariable}) {
       ::unsetenv(outer);
     }
     for (const std::string& variable : spawn.variables) {
@@ -203,6 +204,7 @@ class ZygoteProcess {
     if (link >= 0) {
       ::fcntl(link, F_SETFD, 0);
       ::setenv("COHORT_AGENT_FD", std::to_string(link).c_str(), 1);
+      if (!options_.program.empty()) ::setenv("COHORT_ELASTIC", "1", 1);
     }
     pin_process(::getpid(), spawn.cores);
     ::sigaction(SIGPIPE, &options_.on_pipe, nullptr);
