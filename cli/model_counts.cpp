@@ -2,6 +2,7 @@
 #include "cli/model_counts.h"
 
 #include "cohort/nn/without_memory.h"
+#include "recipes/checked_recipe.h"
 
 namespace cohort::cli {
 
@@ -10,7 +11,7 @@ std::optional<std::vector<BlockCount>> count_model(const Recipe& recipe,
                                                    const TensorPart& part,
                                                    const Dataset& data) {
   const ModelsWithoutMemory guard;
-  return count_blocks(recipe.make_chain(config, part), data);
+  return count_blocks(checked_chain(recipe, config, part), data);
 }
 
 }  // namespace cohort::cli

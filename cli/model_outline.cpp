@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/nn/without_memory.h"
 #include "cohort/step/pipeline.h"
+#include "recipes/checked_recipe.h"
 
 namespace cohort::cli {
 namespace {
@@ -61,7 +62,7 @@ constexpr char kRefused = '!';
 std::string tell(const Recipe& recipe, const Config& config, const TensorPart& part) {
   try {
     const ModelsWithoutMemory guard;
-    return to_text(recipe.make_chain(config, part));
+    return to_text(checked_chain(recipe, config, part));
   } catch (const ConfigError& error) {
     return kRefused + std::string(error.what());
   }

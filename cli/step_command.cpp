@@ -20,6 +20,7 @@
 #include "cohort/step/picture/renderer.h"
 #include "cohort/step/schedule_csv.h"
 #include "cohort/step/step_trace.h"
+#include "recipes/checked_recipe.h"
 
 namespace cohort::cli {
 namespace {

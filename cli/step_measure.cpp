@@ -27,6 +27,7 @@
 #include "cohort/step/checks/role_view.h"
 #include "cohort/step/cost_fit.h"
 #include "cohort/step/step_record.h"
+#include "recipes/checked_recipe.h"
 
 namespace cohort::cli {
 namespace {

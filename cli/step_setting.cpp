@@ -5,6 +5,7 @@
 #include "cli/step_options.h"
 #include "cohort/core/error.h"
 #include "cohort/step/slices.h"
+#include "recipes/checked_recipe.h"
 
 namespace cohort::cli {
 namespace {
@@ -40,7 +41,7 @@ std::string StepSetting::layout_text() const {
 }
 
 Chain StepSetting::make_chain(int rank) const {
-  return recipe->make_chain(config, tensor_part(config, layout, rank));
+  return checked_chain(*recipe, config, tensor_part(config, layout, rank));
 }
 
 StepSetting setting_of(const StepArgs& args, const RecipeList& recipes) {

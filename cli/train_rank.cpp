@@ -35,6 +35,7 @@
 #include "cohort/train/compute_threads.h"
 #include "cohort/train/rank_loop.h"
 #include "cohort/train/spare_gpu.h"
+#include "recipes/checked_recipe.h"
 #include "recipes/saved_model.h"
 #include "recipes/text_data.h"
 
@@ -298,7 +299,7 @@ class RankRun final : public RankHost {
   // Filled later by the engine, on each rank with what is its own.
   Chain make_chain(int part) const {
     const ModelsFilledLater later;
-    Chain chain = plan_.recipe->make_chain(plan_.config, part_of_rank(part));
+    Chain chain = checked_chain(*plan_.recipe, plan_.config, part_of_rank(part));
     const std::string weights = plan_.config.get_string("model.weights");
     if (!weights.empty()) load_weights(weights, chain);
     return chain;

@@ -11,6 +11,7 @@
 #include "cohort/core/error.h"
 #include "cohort/nn/without_memory.h"
 #include "cohort/train/layout_oracle.h"
+#include "recipes/checked_recipe.h"
 
 namespace cohort::cli {
 namespace {
@@ -36,22 +37,23 @@ UpdateOptions rule_of(const Config& config) {
 OracleOptions oracle_options(const Recipe& recipe, const Config& config,
                              const Dataset& data, bool exact) {
   const ExecutorOptions execute = executor_options(config);
-  return {.make_chain =
-              [&](const TensorPart& part) { return recipe.make_chain(config, part); },
-          .data = &data,
-          .batch = config.get_int("batch"),
-          .slices = static_cast<int>(config.get_int("slices")),
-          .seed = static_cast<uint64_t>(config.get_int("seed")),
-          .update = rule_of(config),
-          .decay = execute.decay,
-          .clip = execute.clip,
-          .rate = config.get_float("optim.lr"),
-          .exact = exact};
+  return {
+      .make_chain =
+          [&](const TensorPart& part) { return checked_chain(recipe, config, part); },
+      .data = &data,
+      .batch = config.get_int("batch"),
+      .slices = static_cast<int>(config.get_int("slices")),
+      .seed = static_cast<uint64_t>(config.get_int("seed")),
+      .update = rule_of(config),
+      .decay = execute.decay,
+      .clip = execute.clip,
+      .rate = config.get_float("optim.lr"),
+      .exact = exact};
 }
 
 int blocks_of(const Recipe& recipe, const Config& config) {
   const ModelsWithoutMemory guard;
-  return static_cast<int>(recipe.make_chain(config, {}).blocks.size());
+  return static_cast<int>(checked_chain(recipe, config, {}).blocks.size());
 }
 
 // Those that the model can be cut for.
@@ -64,7 +66,7 @@ std::vector<LayoutCase> all_cases(const VerifyArgs& args, const Recipe& recipe,
     const LayoutCase& one = every[i];
     try {
       const ModelsWithoutMemory guard;
-      recipe.make_chain(config, {.size = one.layout.tp, .sequence = one.sequence});
+      checked_chain(recipe, config, {.size = one.layout.tp, .sequence = one.sequence});
       cases.push_back(one);
     } catch (const ConfigError&) {
     }

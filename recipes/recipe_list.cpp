@@ -69,26 +69,6 @@ void RecipeList::require_continuation(std::string_view who, const Recipe& recipe
       text(who, ": ", recipe.name(), " ", why, "; legal: ", legal, ", on text"));
 }
 
-std::unique_ptr<DataLoading> begin_loading(const Recipe& recipe, const Config& config,
-                                           bool reader) {
-  auto loading = recipe.load(config, reader);
-  if (!loading)
-    throw ConfigError(text("[recipes] ", recipe.name(),
-                           ": load() gives nothing; legal: a DataLoading"));
-  return loading;
-}
-
-DataSets finish_loading(const Recipe& recipe, DataLoading& loading,
-                        Communicator* node) {
-  DataSets data = loading.finish(node);
-  if (!data.train || data.train->size() < 1)
-    throw ConfigError(
-        text("[recipes] ", recipe.name(),
-             ": its data has nothing to train with; legal: a data set of 1 "
-             "or more samples"));
-  return data;
-}
-
 RecipeList built_in_recipes() {
   RecipeList all;
   all.add(std::make_shared<FashionMnistRecipe>());

@@ -34,12 +34,6 @@ class RecipeList {
   std::vector<Entry> recipes_;
 };
 
-// What the recipe gives to load, and what that has become: ConfigError where it gives
-// nothing, or nothing to train with.
-std::unique_ptr<DataLoading> begin_loading(const Recipe& recipe, const Config& config,
-                                           bool reader);
-DataSets finish_loading(const Recipe& recipe, DataLoading& loading, Communicator* node);
-
 // Those that come with the library.
 RecipeList built_in_recipes();
 

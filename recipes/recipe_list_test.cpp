@@ -67,13 +67,5 @@ TEST(RecipeList, RefusesAKeyThatEveryRecipeHas) {
               HasSubstr("the key 'optim.lr' is there already"));
 }
 
-TEST(RecipeList, RefusesARecipeThatGivesNoData) {
-  const OwnRecipe own("own");
-  const auto loading = begin_loading(own, own.defaults(), true);
-  EXPECT_THAT(
-      message_of<ConfigError>([&] { (void)finish_loading(own, *loading, nullptr); }),
-      HasSubstr("nothing to train with"));
-}
-
 }  // namespace
 }  // namespace cohort
