@@ -112,4 +112,4 @@ struct Chain {
   std::vector<std::string> fields() const;
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

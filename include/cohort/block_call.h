@@ -100,4 +100,4 @@ class BlockCalls {
   BlockCalls() = default;
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

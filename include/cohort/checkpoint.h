@@ -75,4 +75,4 @@ class Checkpoints {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

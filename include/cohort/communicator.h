@@ -133,4 +133,4 @@ class Communicator {
   Communicator() = default;
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

@@ -130,4 +130,4 @@ class Config {
   std::vector<Entry> entries_;  // by position in keys_
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

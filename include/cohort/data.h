@@ -115,4 +115,4 @@ class Tokenizer {
   Tokenizer() = default;
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

@@ -67,4 +67,4 @@ class DataParallel {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

@@ -89,4 +89,4 @@ class ElasticRun {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

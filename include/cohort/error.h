@@ -64,4 +64,4 @@ class BugError : public Error {
   explicit BugError(const std::string& m) : Error(ErrorKind::kBug, m) {}
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

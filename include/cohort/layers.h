@@ -188,4 +188,4 @@ WeightedLoss cross_entropy(const Values& outputs, const Tensor& target);
 // The loss of a classifier: that of its logits and the field "target".
 Loss classifier_loss();
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

@@ -26,4 +26,4 @@ namespace [[gnu::visibility("default")]] cohort {
 int run_program(int argc, char** argv,
                 std::vector<std::shared_ptr<const Recipe>> recipes = {});
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

@@ -57,4 +57,4 @@ class RateSchedule {
   Factor factor_;  // of the peak, after the warm-up
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

@@ -80,4 +80,4 @@ inline int64_t given_or(const Config& config, std::string_view key, int64_t own)
   return given > 0 ? given : own;
 }
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

@@ -56,8 +56,10 @@ struct ConnectOptions {
 class Session {
  public:
   // Collective. The launcher's variables say who this rank is (world_from_env);
-  // without any it is a world of one, which needs no peer and no network. Throws what
-  // world_from_env(), join() and connect() throw.
+  // without any it is a world of one, which needs no peer and no network. ConfigError
+  // for variables or a backend that cannot be, for ranks that disagree about their
+  // world or run another build, and under `cohort launch --elastic` (elastic.h);
+  // CommError that names the ranks that never came.
   static Session from_env(const ConnectOptions& options = {});
 
   explicit Session(const World& world, const ConnectOptions& options = {});
@@ -75,4 +77,4 @@ class Session {
   std::unique_ptr<Communicator> comm_;
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

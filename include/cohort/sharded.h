@@ -83,4 +83,4 @@ class Sharded {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

@@ -77,4 +77,4 @@ struct Loss {
   }
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

@@ -143,4 +143,4 @@ struct DecayOptions {
 // ConfigError for an unknown name, with the nearest legal one.
 std::unique_ptr<UpdateRule> make_update_rule(const UpdateOptions& options);
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

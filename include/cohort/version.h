@@ -13,4 +13,4 @@ std::string_view version();
 // linked without one.
 std::string build_id();
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort

@@ -87,4 +87,4 @@ class [[nodiscard]] Work {
   bool joined_ = false;
 };
 
-}  // namespace gnu::visibility("default")]]cohort
+}  // namespace cohort
