@@ -22,6 +22,13 @@ bool blank(std::string_view line) {
   return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
+// Not the stack that LibTorch shows behind an error.
+bool says_something(std::string_view line) {
+  if (blank(line)) return false;
+  line.remove_prefix(line.find_first_not_of(" \t"));
+  return !line.starts_with("frame #") && !line.starts_with("Exception raised from ");
+}
+
 void write_log(int fd, std::string_view data) {
   while (fd >= 0 && !data.empty()) {
     const ssize_t n = ::write(fd, data.data(), data.size());
@@ -175,14 +182,14 @@ void RankStream::remember(std::string_view data) {
       current_ += piece.substr(0, kLongestRemembered - current_.size());
     }
     if (end == std::string_view::npos) return;
-    if (!blank(current_)) last_ = current_;
+    if (says_something(current_)) last_ = current_;
     current_.clear();
     data.remove_prefix(end + 1);
   }
 }
 
 std::string RankStream::last_line() const {
-  const std::string& line = blank(current_) ? last_ : current_;
+  const std::string& line = says_something(current_) ? current_ : last_;
   const size_t begin = line.find_first_not_of(" \t");
   return begin == std::string::npos ? "" : line.substr(begin);
 }

@@ -70,7 +70,7 @@ class RankStream {
   // Gives up on the rest: someone else holds the pipe open.
   void close();
 
-  // The last line that has something in it.
+  // The last line that has something in it, but for the stacks of LibTorch.
   std::string last_line() const;
 
  private:

@@ -126,6 +126,17 @@ TEST_F(RankStreamTest, RemembersTheLastLineWithSomethingInIt) {
   EXPECT_EQ(rank.last_line(), "half a");
 }
 
+TEST_F(RankStreamTest, RemembersTheErrorAndNotTheStackBehindIt) {
+  Pipe pipe;
+  auto rank = stream(pipe, Forward::kAsItComes);
+  pipe.put(
+      "terminate called\n  what():  shapes cannot be multiplied\n"
+      "Exception raised from addmm at Blas.cpp:10 (most recent call first):\n"
+      "frame #0: c10::Error::Error\nframe #1: <unknown function>\n\n");
+  rank.pump();
+  EXPECT_EQ(rank.last_line(), "what():  shapes cannot be multiplied");
+}
+
 TEST_F(RankStreamTest, CopiesEveryByteToItsLog) {
   UniqueFd log(::memfd_create("log", MFD_CLOEXEC));
   Pipe pipe;
