@@ -35,7 +35,7 @@ class OwnRecipe final : public Recipe {
   std::string name_, key_;
 };
 
-std::string refusal(std::shared_ptr<const Recipe> recipe) {
+std::string refused_to_add(std::shared_ptr<const Recipe> recipe) {
   RecipeList list = built_in_recipes();
   return message_of<ConfigError>([&] { list.add(std::move(recipe)); });
 }
@@ -50,20 +50,21 @@ TEST(RecipeList, FindsARecipeOfOnesOwnBesideTheOthers) {
 }
 
 TEST(RecipeList, RefusesANameThatIsTaken) {
-  EXPECT_THAT(refusal(std::make_shared<OwnRecipe>("mlp")),
+  EXPECT_THAT(refused_to_add(std::make_shared<OwnRecipe>("mlp")),
               AllOf(HasSubstr("'mlp' is the name of two recipes"),
                     HasSubstr("fashion-mnist, mlp")));
 }
 
 TEST(RecipeList, RefusesWhatIsNoName) {
   for (const char* name : {"", "-n", "my recipe", "a/b"})
-    EXPECT_THAT(refusal(std::make_shared<OwnRecipe>(name)), HasSubstr("legal: letters"))
+    EXPECT_THAT(refused_to_add(std::make_shared<OwnRecipe>(name)),
+                HasSubstr("legal: letters"))
         << name;
-  EXPECT_THAT(refusal(nullptr), HasSubstr("null"));
+  EXPECT_THAT(refused_to_add(nullptr), HasSubstr("null"));
 }
 
 TEST(RecipeList, RefusesAKeyThatEveryRecipeHas) {
-  EXPECT_THAT(refusal(std::make_shared<OwnRecipe>("own", "optim.lr")),
+  EXPECT_THAT(refused_to_add(std::make_shared<OwnRecipe>("own", "optim.lr")),
               HasSubstr("the key 'optim.lr' is there already"));
 }
 
