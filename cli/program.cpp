@@ -26,6 +26,7 @@
 #include "cli/verify_command.h"
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
+#include "cohort/core/first_line.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
 #include "cohort/core/processor.h"
@@ -352,10 +353,7 @@ int run_program(int argc, char** argv,
     for (auto& recipe : recipes) all.add(std::move(recipe));
     code = cli::run(argc, argv, name, all);
   } catch (const std::exception& error) {
-    // LibTorch's own errors go on with its stack.
-    const std::string what = error.what();
-    std::fprintf(stderr, "%s: %s\n", name.c_str(),
-                 what.substr(0, what.find('\n')).c_str());
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), first_line(error.what()).c_str());
     code = cli::exit_code_of(error);
   }
   std::cout.flush();

@@ -11,6 +11,7 @@
 
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
+#include "cohort/core/first_line.h"
 
 namespace cohort {
 namespace {
@@ -21,13 +22,6 @@ using C10dStore = c10::intrusive_ptr<c10d::TCPStore>;
 
 // What c10d may need beyond its own timeout to give up in good order.
 constexpr milliseconds kGrace{200};
-
-std::string first_line(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string message =
-      torch_error ? torch_error->what_without_backtrace() : error.what();
-  return message.substr(0, message.find('\n'));
-}
 
 std::vector<uint8_t> to_bytes(const std::string& value) {
   return {value.begin(), value.end()};
@@ -64,7 +58,7 @@ StoreServer::StoreServer(const std::string& address, int port) {
     impl_->store = c10::make_intrusive<c10d::TCPStore>(self, options);
   } catch (const std::exception& error) {
     throw CommError(text("[comm.store] cannot host the store on port ", port_, ": ",
-                         first_line(error)));
+                         first_line(error.what())));
   }
 }
 
@@ -122,7 +116,7 @@ class TcpStore::Caller {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw CommError(text("[comm.store] ", what, ": ", first_line(error)));
+      throw CommError(text("[comm.store] ", what, ": ", first_line(error.what())));
     }
   }
 

@@ -31,7 +31,8 @@ int64_t number_of(const json& object, const char* key) {
   return 0;
 }
 
-std::string first_line(const std::string& text) {
+// Any program may have written it, so a carriage return ends it too.
+std::string line_shown(const std::string& text) {
   return text.substr(0, text.find_first_of("\r\n"));
 }
 
@@ -67,10 +68,10 @@ std::optional<ErrorReport> parse_error_text(const std::string& text) {
   // Not a copy: copying recurses as deep as the file nests.
   const json* times = &file;
   if (message.is_string()) {
-    report.message = first_line(message.get<std::string>());
+    report.message = line_shown(message.get<std::string>());
   } else if (message.is_object() && message.contains("message") &&
              message["message"].is_string()) {
-    report.message = first_line(message["message"].get<std::string>());
+    report.message = line_shown(message["message"].get<std::string>());
     const auto extra = message.find("extraInfo");
     times = extra == message.end() ? &message : &*extra;
   } else {

@@ -6,6 +6,7 @@
 #include "cohort/comm/device/device_family.h"
 #include "cohort/comm/device/patience.h"
 #include "cohort/core/error.h"
+#include "cohort/core/first_line.h"
 
 namespace cohort::device_comm {
 namespace {
@@ -20,8 +21,7 @@ std::string seconds_text(std::chrono::milliseconds time) {
 }  // namespace
 
 std::string first_line_of(const char* message) {
-  const std::string all = message ? message : "";
-  return all.substr(0, all.find('\n'));
+  return first_line(message ? message : "");
 }
 
 DeviceGroup::DeviceGroup(std::shared_ptr<Communicator> host, std::string name,

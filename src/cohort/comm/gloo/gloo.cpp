@@ -12,6 +12,7 @@
 #include "cohort/comm/gloo/group.h"
 #include "cohort/comm/tcp_store.h"
 #include "cohort/core/error.h"
+#include "cohort/core/first_line.h"
 
 namespace cohort {
 namespace gloo_backend {
@@ -74,10 +75,9 @@ c10::intrusive_ptr<c10d::Backend> open_or_explain(Store& store,
     await_all(store, options);
     return group;
   } catch (const std::exception& error) {
-    const std::string what = error.what();
     throw CommError(text("[comm.gloo] connect: ", missing_at_start(store, options),
-                         what.substr(0, what.find('\n')), " (rank ", options.rank,
-                         " of ", options.size, ")"));
+                         first_line(error.what()), " (rank ", options.rank, " of ",
+                         options.size, ")"));
   }
 }
 

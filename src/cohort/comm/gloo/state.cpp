@@ -4,13 +4,14 @@
 #include <cstring>
 
 #include "cohort/core/error.h"
+#include "cohort/core/first_line.h"
 
 namespace cohort::gloo_backend {
 namespace {
 
 // The first line, without gloo's "[/path/pair.cc:547] ".
 std::string tidy(const std::string& what) {
-  std::string line = what.substr(0, what.find('\n'));
+  std::string line = first_line(what);
   const size_t end = line.find("] ");
   if (line.starts_with("[/") && end != std::string::npos) line.erase(0, end + 2);
   return line;

@@ -5,6 +5,7 @@
 
 #include "cohort/comm/node/group.h"
 #include "cohort/core/error.h"
+#include "cohort/core/first_line.h"
 
 namespace cohort::node {
 namespace {
@@ -39,11 +40,6 @@ std::string waits_of(int rank, const WaitsFor& waits_for) {
     chain.push_back(r);
   }
   return said;
-}
-
-// A message of ours is one line; those of others have stacks.
-std::string first_line(const std::string& message) {
-  return message.substr(0, message.find('\n'));
 }
 
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
