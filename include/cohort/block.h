@@ -20,7 +20,7 @@
 
 namespace [[gnu::visibility("default")]] cohort {
 
-// Of the engine: a block hands them on to its layers.
+// The engine has these: a block hands them on to its layers.
 class GradSink;
 class DeviceRandom;
 class LogitKernels;

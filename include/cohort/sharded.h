@@ -72,8 +72,7 @@ class Sharded {
   // What this rank owns of weights and states, so that all ranks have each element
   // once; or all that it holds.
   std::vector<StatePiece> pieces(bool owned) const;
-  std::vector<NamedTensor> frozen() const;
-  std::vector<NamedTensor> buffers() const;
+  torch::nn::Module& module() const;
   int64_t updates() const;
   void set_updates(int64_t updates);
   // Collective: pieces were written to; the module takes them.

@@ -13,6 +13,7 @@
 #include "cohort/checkpoint/save.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/first_line.h"
 #include "cohort/core/folder_lock.h"
 #include "cohort/core/parse.h"
 #include "cohort/engine/optimizer_bytes.h"
@@ -30,12 +31,6 @@ StatePiece piece_of(const std::string& name, const std::string& bytes) {
 std::string bytes_in(const Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()),
           static_cast<size_t>(tensor.numel()) - 1};
-}
-
-// LibTorch's errors go on with its stack.
-std::string first_line(const std::exception& error) {
-  const std::string all = error.what();
-  return all.substr(0, all.find('\n'));
 }
 
 bool is_word(const std::string& name) {
@@ -64,19 +59,11 @@ class Checkpoints::Impl {
     });
   }
 
-  void keep(torch::nn::Module& module) {
-    for (const auto& item : module.named_parameters())
-      add_tensor(item.key(), item.value(), TensorKind::kParameter);
-    for (const auto& item : module.named_buffers())
-      add_tensor(item.key(), item.value(), TensorKind::kBuffer);
-  }
+  void keep(torch::nn::Module& module) { keep_tensors(module, /*trained=*/true); }
 
   void keep(Sharded& sharded) {
     sharded_.push_back(&sharded);
-    for (const auto& [name, tensor] : sharded.frozen())
-      add_tensor(name, tensor, TensorKind::kParameter);
-    for (const auto& [name, tensor] : sharded.buffers())
-      add_tensor(name, tensor, TensorKind::kBuffer);
+    keep_tensors(sharded.module(), /*trained=*/false);
   }
 
   void keep_bytes(std::string name, SavedBytes bytes) {
@@ -165,6 +152,15 @@ class Checkpoints::Impl {
     SavedBytes bytes;
   };
 
+  // `trained`: also those parameters that an optimizer changes.
+  void keep_tensors(torch::nn::Module& module, bool trained) {
+    for (const auto& item : module.named_parameters())
+      if (trained || !item.value().requires_grad())
+        add_tensor(item.key(), item.value(), TensorKind::kParameter);
+    for (const auto& item : module.named_buffers())
+      add_tensor(item.key(), item.value(), TensorKind::kBuffer);
+  }
+
   void add_tensor(const std::string& name, const Tensor& tensor, TensorKind kind) {
     for (const auto& kept : tensors_)
       if (kept.name == name)
@@ -181,7 +177,7 @@ class Checkpoints::Impl {
       } catch (const ConfigError& error) {
         return text("c", error.what());
       } catch (const std::exception& error) {
-        return text("s", first_line(error));
+        return text("s", first_line(error.what()));
       }
     });
     for (const auto& one : said) {
@@ -198,7 +194,7 @@ class Checkpoints::Impl {
     } catch (const std::exception& error) {
       throw CheckpointError(
           text("[checkpoint] ", saved.path(), ": ", kept.name,
-               " does not fit what is kept here: ", first_line(error)));
+               " does not fit what is kept here: ", first_line(error.what())));
     }
   }
 

@@ -10,7 +10,7 @@
 
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
-#include "cohort/core/hash.h"
+#include "cohort/core/first_line.h"
 #include "cohort/core/processor.h"
 #include "cohort/elastic.h"
 #include "cohort/elastic/membership.h"
@@ -95,30 +95,19 @@ class ElasticRun::Impl {
     try {
       agree_on_state(*comm);
       body(*comm);
-      leave(world, *comm);
+      if (membership_ && world.rank == 0) membership_->finish();
+      leave_world(*comm, membership_.get());
     } catch (const CommError& error) {
       comm->abort(error.what());  // peers that wait for this rank hear of it
       throw;
     }
   }
 
-  // Nobody leaves while others may still need its state, or look at its memory.
-  void leave(const World& world, Communicator& comm) {
-    if (membership_ && world.rank == 0) membership_->finish();
-    try {
-      comm.barrier().wait();
-    } catch (const CommError&) {
-      if (!membership_ || !membership_->finished()) throw;
-    }
-  }
-
   // All go on from the furthest step that any rank has whole.
   void agree_on_state(Communicator& comm) {
     require_equal(comm, form(), "model (names, shapes and dtypes), or what is kept,");
-    Tensor all = at::empty({comm.size()}, at::kLong);
-    comm.all_gather(all, at::full({1}, steps_here(), at::kLong)).wait();
-    const std::vector<int64_t> have(all.data_ptr<int64_t>(),
-                                    all.data_ptr<int64_t>() + comm.size());
+    const auto told = gather_numbers(comm, static_cast<uint64_t>(steps_here()));
+    const std::vector<int64_t> have(told.begin(), told.end());
     const auto most = std::max_element(have.begin(), have.end());
     const bool is_spoilt = std::count(have.begin(), have.end(), kSpoilt) > 0;
     if (*most < 0 && is_spoilt)
@@ -160,25 +149,21 @@ class ElasticRun::Impl {
     try {
       part.load(bytes);
     } catch (const std::exception& error) {
-      const std::string why = error.what();
       throw ConfigError(
           text("[elastic] what another rank keeps cannot be taken here: ",
-               why.substr(0, why.find('\n')),
+               first_line(error.what()),
                "; legal: the same optimizer, and the same keep(), everywhere"));
     }
   }
 
   // What must be alike on all ranks.
   uint64_t form() const {
-    Hasher hasher;
-    hasher.add(static_cast<int64_t>(kept_.size()));
-    const auto add = [&](const std::string& name, const Tensor& tensor) {
-      hasher.add(name).add(static_cast<int64_t>(tensor.scalar_type()));
-      for (const int64_t size : tensor.sizes()) hasher.add(size);
-    };
-    for (const auto& item : module_.named_parameters()) add(item.key(), item.value());
-    for (const auto& item : module_.named_buffers()) add(item.key(), item.value());
-    return hasher.digest();
+    std::vector<NamedTensor> tensors;
+    for (const auto& item : module_.named_parameters())
+      tensors.push_back({item.key(), item.value()});
+    for (const auto& item : module_.named_buffers())
+      tensors.push_back({item.key(), item.value()});
+    return form_of(tensors) + kept_.size();
   }
 
   // A forward changes buffers before its step counts.

@@ -187,6 +187,14 @@ bool Membership::is_over() const {
   return doomed();
 }
 
+void leave_world(Communicator& comm, const Membership* membership) {
+  try {
+    comm.barrier().wait();
+  } catch (const CommError&) {
+    if (!membership || !membership->finished()) throw;
+  }
+}
+
 std::optional<World> Membership::world_after(const std::string& why) {
   try {
     return next_world(why);

@@ -147,6 +147,10 @@ class Membership {
   std::thread thread_;
 };
 
+// Nobody leaves while others may still need its state, or look at its memory. Once the
+// run is done, losing them is no harm. `membership` may be null.
+void leave_world(Communicator& comm, const Membership* membership);
+
 class Membership::Watch {
  public:
   explicit Watch(std::shared_ptr<Watched> watched);

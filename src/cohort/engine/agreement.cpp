@@ -29,6 +29,15 @@ void require_equal(Communicator& comm, uint64_t hash, std::string_view what) {
                          comm.rank(), " of ", comm.size(), " has ", hex16(hash), ")"));
 }
 
+uint64_t form_of(std::span<const NamedTensor> tensors) {
+  Hasher hasher;
+  for (const auto& [name, tensor] : tensors) {
+    hasher.add(name).add(static_cast<int64_t>(tensor.scalar_type()));
+    for (const int64_t size : tensor.sizes()) hasher.add(size);
+  }
+  return hasher.digest();
+}
+
 void take_values(Communicator& comm, const Tensor& tensor, int root) {
   Tensor here = tensor.detach().cpu();
   const Tensor before = tensor.is_cpu() ? Tensor() : here.clone();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,9 @@ std::vector<uint64_t> gather_numbers(Communicator& comm, uint64_t mine);
 // Collective. Throws ConfigError on every rank unless all pass the same `hash`; the
 // message names `what` and the ranks that differ from rank 0.
 void require_equal(Communicator& comm, uint64_t hash, std::string_view what);
+
+// One number for the names, shapes and dtypes of tensors.
+uint64_t form_of(std::span<const NamedTensor> tensors);
 
 // Collective: the values of rank `root`, in memory of any device. What has them already
 // does not count as changed.

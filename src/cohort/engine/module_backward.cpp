@@ -8,23 +8,9 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/core/hash.h"
 #include "cohort/engine/agreement.h"
 
 namespace cohort {
-namespace {
-
-uint64_t hash_of(const std::vector<NamedTensor>& parameters) {
-  Hasher hasher;
-  for (const auto& [name, tensor] : parameters) {
-    hasher.add(name).add(static_cast<int64_t>(tensor.scalar_type()));
-    for (int64_t size : tensor.sizes()) hasher.add(size);
-  }
-  return hasher.digest();
-}
-
-}  // namespace
-
 // Tells the wrapper that autograd has put a gradient into parameter.grad().
 struct ModuleBackward::Hook final : torch::autograd::PostAccumulateGradHook {
   Hook(ModuleBackward& owner, size_t index) : owner(owner), index(index) {}
@@ -46,7 +32,7 @@ ModuleBackward::ModuleBackward(torch::nn::Module& module, Communicator& comm,
   if (parameters_.empty())
     throw ConfigError(
         text("[engine] ", who_, ": the module has no parameter to train"));
-  require_equal(comm_, hash_of(parameters_), "model (names, shapes and dtypes)");
+  require_equal(comm_, form_of(parameters_), "model (names, shapes and dtypes)");
   for (const auto& item : module.named_parameters())
     take_values(comm_, item.value(), 0);
   for (const auto& item : module.named_buffers()) take_values(comm_, item.value(), 0);

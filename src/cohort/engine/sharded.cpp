@@ -126,7 +126,7 @@ class Sharded::Impl {
         .pieces(which);
   }
 
-  const torch::nn::Module& module() const { return module_; }
+  torch::nn::Module& module() const { return module_; }
   int64_t updates() const { return steps_; }
   void set_updates(int64_t updates) { steps_ = updates; }
 
@@ -221,20 +221,7 @@ std::vector<StatePiece> Sharded::pieces(bool owned) const {
   return impl_->pieces(owned ? Holding::kOwned : Holding::kHeld);
 }
 
-std::vector<NamedTensor> Sharded::frozen() const {
-  std::vector<NamedTensor> all;
-  for (const auto& item : impl_->module().named_parameters())
-    if (!item.value().requires_grad()) all.push_back({item.key(), item.value()});
-  return all;
-}
-
-std::vector<NamedTensor> Sharded::buffers() const {
-  std::vector<NamedTensor> all;
-  for (const auto& item : impl_->module().named_buffers())
-    all.push_back({item.key(), item.value()});
-  return all;
-}
-
+torch::nn::Module& Sharded::module() const { return impl_->module(); }
 int64_t Sharded::updates() const { return impl_->updates(); }
 void Sharded::set_updates(int64_t updates) { impl_->set_updates(updates); }
 void Sharded::publish() { impl_->publish(); }

@@ -43,7 +43,7 @@ DoneEvent RankLoop::live(const World& world) {
   past_.clear();
   host_.introduce(*comm, reporter, *trainer_);
   DoneEvent done = trainer_->fit();
-  leave(*comm);
+  leave_world(*comm, membership_);
   return done;
 }
 
@@ -55,16 +55,6 @@ void RankLoop::enter(Communicator& comm, Reporter* reporter) {
     trainer_ = host_.make_trainer(nullptr);
   }
   trainer_->enter(comm, reporter, ties_.gpu);
-}
-
-// Nobody leaves while others still look at its memory. Once the run is done, losing
-// them is no harm.
-void RankLoop::leave(Communicator& comm) {
-  try {
-    comm.barrier().wait();
-  } catch (const CommError&) {
-    if (!membership_ || !membership_->finished()) throw;
-  }
 }
 
 // Ties to worlds that were lost stay until the Trainer has entered another: what it ran

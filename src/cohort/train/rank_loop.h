@@ -66,7 +66,6 @@ class RankLoop {
  private:
   DoneEvent live(const World& world);
   void enter(Communicator& comm, Reporter* reporter);
-  void leave(Communicator& comm);
   std::optional<World> next_world(const std::string& why);
 
   RankHost& host_;
