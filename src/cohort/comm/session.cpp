@@ -12,11 +12,9 @@ namespace cohort {
 Session Session::from_env(const ConnectOptions& options) {
   if (std::getenv("COHORT_ELASTIC"))
     throw ConfigError(
-        "[session] this process is a rank or a spare of `cohort launch --elastic`, "
-        "whose "
-        "worlds come and go; legal: ElasticRun::train() and the communicator it gives, "
-        "or "
-        "a launch without --elastic");
+        "[session] this is a rank or a spare of `cohort launch --elastic`, whose "
+        "worlds come and go; legal: ElasticRun::train() and the communicator it "
+        "gives, or a launch without --elastic");
   describe_processor();
   settle_vector_math();
   return Session(world_from_env(), options);
