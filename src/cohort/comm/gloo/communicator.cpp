@@ -8,7 +8,7 @@
 
 #include "cohort/comm/arguments.h"
 #include "cohort/comm/gloo/ordered.h"
-#include "cohort/comm/node/reduce.h"
+#include "cohort/comm/shared_memory/reduce.h"
 #include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 
@@ -107,7 +107,7 @@ void reduce_parts(const Tensor& parts, ReduceOp op, const Tensor& out) {
     inputs.push_back(data + r * out.numel() * out.element_size());
   const Tensor result = out.is_contiguous() ? out : contiguous_like(out);
   std::byte* const outputs[] = {static_cast<std::byte*>(result.mutable_data_ptr())};
-  node::reduce(out.scalar_type(), op, inputs, outputs, out.numel());
+  shared_memory::reduce(out.scalar_type(), op, inputs, outputs, out.numel());
   if (!out.is_contiguous()) copy_into(out, result);
 }
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "cohort/comm/node/communicator.h"
+#include "cohort/comm/shared_memory/communicator.h"
 #include "cohort/core/error.h"
 #include "cohort/core/processor.h"
 
@@ -15,7 +15,7 @@ namespace cohort {
 namespace {
 
 // The heap of this process: every pointer means the same to every rank.
-class LocalMemory final : public node::Memory {
+class LocalMemory final : public shared_memory::SharedMemory {
  public:
   std::string name() const override { return "local"; }
 
@@ -30,10 +30,12 @@ class LocalMemory final : public node::Memory {
   }
   void release(void* block) override { std::free(block); }
 
-  node::Place place_of(const void* data, size_t) const override {
-    return reinterpret_cast<node::Place>(data);
+  shared_memory::Address address_of(const void* data, size_t) const override {
+    return reinterpret_cast<shared_memory::Address>(data);
   }
-  void* at(node::Place place) const override { return reinterpret_cast<void*>(place); }
+  void* at(shared_memory::Address address) const override {
+    return reinterpret_cast<void*>(address);
+  }
 
   int pid_of(int) const override { return getpid(); }
   bool is_gone(int) const override { return false; }
@@ -49,30 +51,32 @@ std::vector<std::unique_ptr<Communicator>> make_local(int size,
 
 std::vector<std::unique_ptr<Communicator>> make_local(int size,
                                                       const LocalOptions& options) {
-  if (size < 1 || size > node::kMaxRanks) {
+  if (size < 1 || size > shared_memory::kMaxRanks) {
     throw ConfigError(
-        text("[comm.local] ", size, " ranks; legal: 1 to ", node::kMaxRanks));
+        text("[comm.local] ", size, " ranks; legal: 1 to ", shared_memory::kMaxRanks));
   }
   settle_vector_math();
   auto memory = std::make_shared<LocalMemory>();
-  auto* control = static_cast<std::byte*>(memory->allocate(node::Layout(size).bytes()));
+  auto* control = static_cast<std::byte*>(
+      memory->allocate(shared_memory::ControlLayout(size).bytes()));
   std::vector<int> ranks(size);
   std::iota(ranks.begin(), ranks.end(), 0);
   std::vector<std::unique_ptr<Communicator>> comms;
   for (int rank = 0; rank < size; ++rank) {
-    auto group =
-        std::make_shared<node::Group>(node::GroupSpec{.memory = memory,
-                                                      .control = control,
-                                                      .owns_control = rank == 0,
-                                                      .rank = rank,
-                                                      .generation = options.generation,
-                                                      .timeout = options.timeout,
-                                                      .world_ranks = ranks,
-                                                      .world = nullptr,
-                                                      .clock = options.clock,
-                                                      .faults = options.faults});
-    group->set_spinning(size <= node::available_cores().count());
-    comms.push_back(std::make_unique<node::NodeCommunicator>(std::move(group)));
+    auto group = std::make_shared<shared_memory::SharedGroup>(
+        shared_memory::GroupSpec{.memory = memory,
+                                 .control = control,
+                                 .owns_control = rank == 0,
+                                 .rank = rank,
+                                 .generation = options.generation,
+                                 .timeout = options.timeout,
+                                 .world_ranks = ranks,
+                                 .world = nullptr,
+                                 .clock = options.clock,
+                                 .faults = options.faults});
+    group->set_spinning(size <= shared_memory::available_cores().count());
+    comms.push_back(
+        std::make_unique<shared_memory::SharedMemoryCommunicator>(std::move(group)));
   }
   return comms;
 }

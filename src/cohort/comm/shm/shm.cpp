@@ -14,14 +14,14 @@
 #include <optional>
 #include <sstream>
 
-#include "cohort/comm/node/communicator.h"
+#include "cohort/comm/shared_memory/communicator.h"
 #include "cohort/comm/shm/heap.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
 namespace {
 
-using node::Place;
+using shared_memory::Address;
 
 // What a rank tells its peers through the store.
 struct Invitation {
@@ -29,8 +29,8 @@ struct Invitation {
   int fd = -1;
   size_t bytes = 0;
   shm::HeapHeader header{};
-  Place control = 0;  // rank 0's
-  node::Cores cores;
+  Address control = 0;  // rank 0's
+  shared_memory::Cores cores;
 
   std::string print() const {
     std::ostringstream out;
@@ -57,9 +57,9 @@ struct Peer {
   shm::Mapping heap;
 };
 
-// One heap a rank, each mapped by all. A Place is the rank + 1 above 48 bits of
+// One heap a rank, each mapped by all. A Address is the rank + 1 above 48 bits of
 // offset.
-class ShmMemory final : public node::Memory {
+class ShmMemory final : public shared_memory::SharedMemory {
  public:
   ShmMemory(int rank, int size, size_t bytes)
       : rank_(rank), heap_(bytes), peers_(size) {}
@@ -71,30 +71,30 @@ class ShmMemory final : public node::Memory {
   size_t allocated_bytes() const override { return heap_.allocated_bytes(); }
   bool owns_what_peers_see() const override { return true; }
 
-  Place place_of(const void* data, size_t bytes) const override {
+  Address address_of(const void* data, size_t bytes) const override {
     for (int i = 0; i < static_cast<int>(peers_.size()); ++i) {
       const int r = (rank_ + i) % static_cast<int>(peers_.size());
       const auto& heap = mapping(r);
       if (!heap.holds(data, bytes)) continue;
       const auto offset = static_cast<const std::byte*>(data) - heap.data();
-      return static_cast<Place>(r + 1) << kOffsetBits | static_cast<Place>(offset);
+      return static_cast<Address>(r + 1) << kOffsetBits | static_cast<Address>(offset);
     }
     return 0;
   }
-  void* at(Place place) const override {
-    return mapping(rank_of(place)).data() + offset_of(place);
+  void* at(Address address) const override {
+    return mapping(rank_of(address)).data() + offset_of(address);
   }
 
   size_t joins_at() const override {
     return static_cast<size_t>(sysconf(_SC_PAGESIZE));
   }
-  std::shared_ptr<void> join(std::span<const Place> places,
+  std::shared_ptr<void> join(std::span<const Address> addresses,
                              size_t bytes) const override {
-    const auto joined = std::make_shared<shm::JoinedMapping>(places.size() * bytes);
-    for (size_t i = 0; i < places.size(); ++i) {
-      const int rank = rank_of(places[i]);
+    const auto joined = std::make_shared<shm::JoinedMapping>(addresses.size() * bytes);
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      const int rank = rank_of(addresses[i]);
       joined->put(i * bytes, rank == rank_ ? heap_.fd() : peers_[rank].file.get(),
-                  offset_of(places[i]), bytes);
+                  offset_of(addresses[i]), bytes);
     }
     return {joined, joined->data()};
   }
@@ -108,21 +108,23 @@ class ShmMemory final : public node::Memory {
     return poll(&ended, 1, 0) == 1;
   }
 
-  Invitation invite(Place control) const {
+  Invitation invite(Address control) const {
     return {.pid = getpid(),
             .fd = heap_.fd(),
             .bytes = heap_.mapping().bytes(),
             .header = heap_.header(),
             .control = control,
-            .cores = node::available_cores()};
+            .cores = shared_memory::available_cores()};
   }
   void open(int rank, const Invitation& invitation);
 
  private:
   static constexpr int kOffsetBits = 48;
-  static int rank_of(Place place) { return static_cast<int>(place >> kOffsetBits) - 1; }
-  static size_t offset_of(Place place) {
-    return place & ((Place{1} << kOffsetBits) - 1);
+  static int rank_of(Address address) {
+    return static_cast<int>(address >> kOffsetBits) - 1;
+  }
+  static size_t offset_of(Address address) {
+    return address & ((Address{1} << kOffsetBits) - 1);
   }
   const shm::Mapping& mapping(int rank) const {
     return rank == rank_ ? heap_.mapping() : peers_[rank].heap;
@@ -192,9 +194,9 @@ void check_world(const World& world) {
     throw ConfigError(text("[comm.shm] the world has ", world.num_nodes,
                            " nodes; shm is for one: use gloo"));
   }
-  if (world.size > node::kMaxRanks) {
-    throw ConfigError(
-        text("[comm.shm] ", world.size, " ranks; legal: 1 to ", node::kMaxRanks));
+  if (world.size > shared_memory::kMaxRanks) {
+    throw ConfigError(text("[comm.shm] ", world.size, " ranks; legal: 1 to ",
+                           shared_memory::kMaxRanks));
   }
 }
 
@@ -209,14 +211,14 @@ std::unique_ptr<Communicator> make_shm(const World& world, Store& store,
   check_world(world);
   auto memory =
       std::make_shared<ShmMemory>(world.rank, world.size, heap_bytes(world.size));
-  const size_t control_bytes = node::Layout(world.size).bytes();
-  Place control = 0;
+  const size_t control_bytes = shared_memory::ControlLayout(world.size).bytes();
+  Address control = 0;
   if (world.rank == 0) {
-    control = memory->place_of(memory->allocate(control_bytes), control_bytes);
+    control = memory->address_of(memory->allocate(control_bytes), control_bytes);
   }
   const Invitation own = memory->invite(control);
   if (world.size > 1) store.set(key_of(world, world.rank), own.print());
-  node::Cores cores;
+  shared_memory::Cores cores;
   for (int rank = 0; rank < world.size; ++rank) {
     auto invitation =
         rank == world.rank
@@ -232,19 +234,20 @@ std::unique_ptr<Communicator> make_shm(const World& world, Store& store,
   }
   std::vector<int> ranks(world.size);
   std::iota(ranks.begin(), ranks.end(), 0);
-  auto group = std::make_shared<node::Group>(
-      node::GroupSpec{.memory = memory,
-                      .control = static_cast<std::byte*>(memory->at(control)),
-                      .owns_control = world.rank == 0,
-                      .rank = world.rank,
-                      .generation = world.generation,
-                      .timeout = options.timeout,
-                      .world_ranks = std::move(ranks),
-                      .world = nullptr,
-                      .clock = nullptr,
-                      .faults = nullptr});
+  auto group = std::make_shared<shared_memory::SharedGroup>(
+      shared_memory::GroupSpec{.memory = memory,
+                               .control = static_cast<std::byte*>(memory->at(control)),
+                               .owns_control = world.rank == 0,
+                               .rank = world.rank,
+                               .generation = world.generation,
+                               .timeout = options.timeout,
+                               .world_ranks = std::move(ranks),
+                               .world = nullptr,
+                               .clock = nullptr,
+                               .faults = nullptr});
   group->set_spinning(world.size <= cores.count());
-  auto comm = std::make_unique<node::NodeCommunicator>(std::move(group));
+  auto comm =
+      std::make_unique<shared_memory::SharedMemoryCommunicator>(std::move(group));
   // No rank may leave while another has yet to open its memory.
   comm->barrier().wait();
   return comm;

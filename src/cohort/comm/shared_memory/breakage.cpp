@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cohort/comm/node/group.h"
+#include "cohort/comm/shared_memory/shared_group.h"
 #include "cohort/core/error.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 using namespace std::chrono_literals;
@@ -27,17 +27,17 @@ std::string reason_in(const Control& control) {
 
 }  // namespace
 
-void Group::check_usable() {
+void SharedGroup::check_usable() {
   claim();
   check_broken();
   check_abort();
 }
 
-void Group::check_broken() {
+void SharedGroup::check_broken() {
   if (!broken_.empty()) throw CommError(broken_);
 }
 
-void Group::check_abort() {
+void SharedGroup::check_abort() {
   if (!is_aborted()) [[likely]] {
     return;
   }
@@ -47,12 +47,12 @@ void Group::check_abort() {
   throw CommError(broken_);
 }
 
-void Group::abort(std::string_view reason) {
+void SharedGroup::abort(std::string_view reason) {
   break_group(text("aborted by rank ", rank_, ": ", reason));
 }
 
 // False when the group was broken already.
-bool Group::break_group(std::string_view reason) {
+bool SharedGroup::break_group(std::string_view reason) {
   uint32_t none = Control::kNone;
   if (!control_->abort.compare_exchange_strong(none, Control::kWriting)) return false;
   const size_t length = std::min(reason.size(), kReasonBytes - 1);
@@ -64,7 +64,7 @@ bool Group::break_group(std::string_view reason) {
   return true;
 }
 
-void Group::fail(const std::string& what) {
+void SharedGroup::fail(const std::string& what) {
   broken_ = prefix() + what;
   break_group(text(what, " (seen by rank ", rank_, ")"));
   quiesce();
@@ -76,7 +76,7 @@ void Group::fail(const std::string& what) {
 // peer is stopped in the middle of it for longer than the timeout, the memory is kept
 // from being used again instead; that can be done only with memory of our own. By the
 // machine's clock: such peers are not late, they work.
-void Group::quiesce() {
+void SharedGroup::quiesce() {
   if (!counted_) return;  // nobody works for a call that is over
   const Nanoseconds end = now() + spec_.timeout;
   std::atomic<uint32_t>& own = progress_of_[rank_]->bell;
@@ -90,18 +90,18 @@ void Group::quiesce() {
   }
 }
 
-bool Group::is_touching(int peer) {
+bool SharedGroup::is_touching(int peer) {
   return peer != rank_ && status(peer).busy.load() != 0 &&
          !memory().is_gone(spec_.world_ranks[peer]);
 }
 
-void Group::show(const Tensor& tensor) {
+void SharedGroup::show(const Tensor& tensor) {
   std::erase_if(shown_, [](const auto& storage) { return storage.expired(); });
   shown_.emplace_back(tensor.storage().getWeakStorageImpl());
 }
 
 // All that a peer may have been told of, until those that work now have ended.
-void Group::keep_memory() {
+void SharedGroup::keep_memory() {
   std::vector<Tensor> tensors;
   for (uint64_t i = completed_; i < posted_; ++i) {
     tensors.push_back(calls_[i % kSlots].in);
@@ -122,4 +122,4 @@ void Group::keep_memory() {
   });
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

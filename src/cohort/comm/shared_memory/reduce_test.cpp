@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/node/reduce.h"
+#include "cohort/comm/shared_memory/reduce.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 // Reduces tensors of one size into `outputs` new ones; all must come out the same.
@@ -85,4 +85,4 @@ TEST(ReduceTest, ANaNWinsWhereverItIs) {
 }
 
 }  // namespace
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -6,20 +6,20 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cohort/comm/node/busy.h"
-#include "cohort/comm/node/group.h"
+#include "cohort/comm/shared_memory/busy.h"
+#include "cohort/comm/shared_memory/shared_group.h"
 #include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 constexpr int64_t kChunk = 128 * 1024;
 
 }  // namespace
 
-struct Group::ExchangeGoal : Goal {
-  ExchangeGoal(Group& group, uint64_t id) : group(group), id(id) {}
+struct SharedGroup::ExchangeGoal : Goal {
+  ExchangeGoal(SharedGroup& group, uint64_t id) : group(group), id(id) {}
   int attempt() override {
     group.progress();
     for (const auto& transfer : group.transfers_.pending) {
@@ -37,12 +37,12 @@ struct Group::ExchangeGoal : Goal {
     return ranks;
   }
   std::string what() override { return text("exchange ", id); }
-  Group& group;
+  SharedGroup& group;
   uint64_t id;
 };
 
-uint64_t Group::exchange(std::span<const Transfer> sends,
-                         std::span<const Transfer> receives) {
+uint64_t SharedGroup::exchange(std::span<const Transfer> sends,
+                               std::span<const Transfer> receives) {
   claim();
   check_usable();
   const uint64_t id = transfers_.exchanges++;
@@ -72,11 +72,11 @@ uint64_t Group::exchange(std::span<const Transfer> sends,
   touch();
   polled_.at = ~uint64_t{0};
   settle();
-  step_exchanges();
+  move_exchanges();
   return id;
 }
 
-void Group::wait_exchange(uint64_t id) {
+void SharedGroup::wait_exchange(uint64_t id) {
   claim();
   ExchangeGoal goal(*this, id);
   if (std::none_of(transfers_.pending.begin(), transfers_.pending.end(),
@@ -84,10 +84,10 @@ void Group::wait_exchange(uint64_t id) {
     return;
   }
   check_broken();
-  block(goal);
+  wait_for(goal);
 }
 
-bool Group::poll_exchange(uint64_t id) {
+bool SharedGroup::poll_exchange(uint64_t id) {
   claim();
   if (!broken_.empty()) return true;
   ExchangeGoal goal(*this, id);
@@ -95,9 +95,9 @@ bool Group::poll_exchange(uint64_t id) {
 }
 
 // Moves every transfer on that is the first of its channel.
-void Group::step_exchanges() {
+void SharedGroup::move_exchanges() {
   if (transfers_.pending.empty()) return;
-  for (auto& transfer : transfers_.pending) transfer.finished = step_transfer(transfer);
+  for (auto& transfer : transfers_.pending) transfer.finished = move_transfer(transfer);
   std::erase_if(transfers_.pending, [&](Pending& transfer) {
     if (!transfer.finished) return false;
     if (transfer.copy_to.defined()) copy_into(transfer.copy_to, transfer.tensor);
@@ -106,7 +106,7 @@ void Group::step_exchanges() {
   settle();
 }
 
-bool Group::step_transfer(Pending& transfer) {
+bool SharedGroup::move_transfer(Pending& transfer) {
   const int from = transfer.sends ? rank_ : transfer.peer;
   const int to = transfer.sends ? transfer.peer : rank_;
   Channel& channel = layout_.channel(spec_.control, from, to);
@@ -119,9 +119,9 @@ bool Group::step_transfer(Pending& transfer) {
     if (ordinal >= theirs.finished.load() + kTickets) return false;
     if (mine.posted.load() != ordinal) return false;
     ticket.print.store(transfer.print);
-    ticket.place =
-        memory().place_of(transfer.data, static_cast<size_t>(transfer.bytes));
-    if (transfer.sends && ticket.place == 0 && transfer.bytes > 0) {
+    ticket.address =
+        memory().address_of(transfer.data, static_cast<size_t>(transfer.bytes));
+    if (transfer.sends && ticket.address == 0 && transfer.bytes > 0) {
       mine.buffer.store(channel_buffer(transfer.peer));
     }
     transfer.posted = true;
@@ -138,7 +138,7 @@ bool Group::step_transfer(Pending& transfer) {
          (!transfer.sends || theirs.finished.load() > ordinal);
 }
 
-bool Group::agree(Pending& transfer, Channel::Side& mine, Channel::Side& theirs) {
+bool SharedGroup::agree(Pending& transfer, Channel::Side& mine, Channel::Side& theirs) {
   if (transfer.agreed) return true;
   if (theirs.posted.load() <= transfer.ordinal) return false;
   const Fingerprint print = theirs.tickets[transfer.ordinal % kTickets].print.load();
@@ -153,10 +153,10 @@ bool Group::agree(Pending& transfer, Channel::Side& mine, Channel::Side& theirs)
   return true;
 }
 
-void Group::move_data(Pending& transfer, Channel& channel) {
+void SharedGroup::move_data(Pending& transfer, Channel& channel) {
   const uint64_t ordinal = transfer.ordinal;
-  const Place from = channel.sender.tickets[ordinal % kTickets].place;
-  const Place to = channel.receiver.tickets[ordinal % kTickets].place;
+  const Address from = channel.sender.tickets[ordinal % kTickets].address;
+  const Address to = channel.receiver.tickets[ordinal % kTickets].address;
   auto& mine = transfer.sends ? channel.sender : channel.receiver;
   bool moved = true;
   if (transfer.bytes > 0 && from != 0) {  // the receiver pulls
@@ -177,7 +177,7 @@ void Group::move_data(Pending& transfer, Channel& channel) {
   ring();
 }
 
-void Group::copy_shared(void* to, const void* from, int64_t bytes) {
+void SharedGroup::copy_shared(void* to, const void* from, int64_t bytes) {
   {
     Busy busy(*mine_);
     if (!is_aborted()) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -186,7 +186,7 @@ void Group::copy_shared(void* to, const void* from, int64_t bytes) {
   check_abort();
 }
 
-void Group::send_chunks(Pending& transfer, Channel& channel) {
+void SharedGroup::send_chunks(Pending& transfer, Channel& channel) {
   auto* buffer = static_cast<std::byte*>(memory().at(channel.sender.buffer.load()));
   uint64_t chunk = channel.sender.chunks.load();
   while (transfer.moved < transfer.bytes &&
@@ -201,7 +201,7 @@ void Group::send_chunks(Pending& transfer, Channel& channel) {
   }
 }
 
-void Group::receive_chunks(Pending& transfer, Channel& channel) {
+void SharedGroup::receive_chunks(Pending& transfer, Channel& channel) {
   const auto* buffer =
       static_cast<std::byte*>(memory().at(channel.sender.buffer.load()));
   uint64_t chunk = channel.receiver.chunks.load();
@@ -216,10 +216,10 @@ void Group::receive_chunks(Pending& transfer, Channel& channel) {
   }
 }
 
-Place Group::channel_buffer(int peer) {
+Address SharedGroup::channel_buffer(int peer) {
   void*& buffer = transfers_.buffers[peer];
   if (!buffer) buffer = memory().allocate(2 * kChunk);
-  return memory().place_of(buffer, 2 * kChunk);
+  return memory().address_of(buffer, 2 * kChunk);
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/node/control.h"
+#include "cohort/comm/shared_memory/control_block.h"
 
 #include <algorithm>
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 // What a rank gives away in one round should stay in its second-level cache
@@ -17,7 +17,7 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-Layout::Layout(int size) : size_(size) {
+ControlLayout::ControlLayout(int size) : size_(size) {
   constexpr size_t kPage = 4096;
   part_bytes_ = std::max(kMinPartBytes, kRoundBytes / size_ / kPage * kPage);
   status_ = round_up(sizeof(Control), kLine);
@@ -31,4 +31,4 @@ Layout::Layout(int size) : size_(size) {
   staging_stride_ = 2 * (size_ + 1) * part_bytes_;
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

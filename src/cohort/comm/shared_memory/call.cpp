@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/node/call.h"
+#include "cohort/comm/shared_memory/call.h"
 
 #include "cohort/comm/dtype.h"
 #include "cohort/core/error.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 const char* op_name(Op op) {
@@ -89,4 +89,4 @@ std::string describe(const Fingerprint& print) {
   }
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <numeric>
 
-#include "cohort/comm/node/busy.h"
-#include "cohort/comm/node/group.h"
-#include "cohort/comm/node/reduce.h"
+#include "cohort/comm/shared_memory/busy.h"
+#include "cohort/comm/shared_memory/reduce.h"
+#include "cohort/comm/shared_memory/shared_group.h"
 #include "cohort/core/error.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 void copy(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -18,12 +18,12 @@ void copy(std::byte* to, const std::byte* from, int64_t bytes) {
 
 }  // namespace
 
-const int64_t* Group::counts_of(int rank, uint64_t sequence) const {
-  return reinterpret_cast<const int64_t*>(Layout::payload(slot(rank, sequence)));
+const int64_t* SharedGroup::counts_of(int rank, uint64_t sequence) const {
+  return reinterpret_cast<const int64_t*>(ControlLayout::payload(slot(rank, sequence)));
 }
 
-void Group::write_payload(const Call& call, Slot& slot) {
-  std::byte* payload = Layout::payload(slot);
+void SharedGroup::write_payload(const Call& call, Slot& slot) {
+  std::byte* payload = ControlLayout::payload(slot);
   if (call.op == Op::kAllToAll) {
     auto* counts = reinterpret_cast<int64_t*>(payload);
     std::copy(call.sent.begin(), call.sent.end(), counts);
@@ -37,7 +37,7 @@ void Group::write_payload(const Call& call, Slot& slot) {
 }
 
 // Takes what rank `from` has for this one out of its whole source at `data`.
-void Group::read_source(const Call& call, int from, const std::byte* data) {
+void SharedGroup::read_source(const Call& call, int from, const std::byte* data) {
   const auto width = static_cast<int64_t>(c10::elementSize(call.dtype));
   switch (call.op) {
     case Op::kAllGather:
@@ -61,11 +61,11 @@ void Group::read_source(const Call& call, int from, const std::byte* data) {
   }
 }
 
-void Group::run_inline(Call& call) {
+void SharedGroup::run_inline(Call& call) {
   if (call.op == Op::kBarrier) return;
   const bool reduces = call.op == Op::kAllReduce || call.op == Op::kReduceScatter;
   for (int r = 0; r < size_; ++r) {
-    const std::byte* data = Layout::payload(slot(r, completed_));
+    const std::byte* data = ControlLayout::payload(slot(r, completed_));
     if (call.op == Op::kAllToAll) data += 2 * size_ * sizeof(int64_t);
     if (reduces) {
       inputs_[r] = data;
@@ -82,7 +82,7 @@ void Group::run_inline(Call& call) {
   reduce(call.dtype, call.reduce, inputs_, std::span(outputs_).first(1), call.numel);
 }
 
-void Group::run_direct(Call& call) {
+void SharedGroup::run_direct(Call& call) {
   if (call.op == Op::kMapPeers) return;
   std::string error;
   {
@@ -95,11 +95,11 @@ void Group::run_direct(Call& call) {
 }
 
 // Returns what the work of a meeting threw.
-std::string Group::work_on_peers(Call& call) {
+std::string SharedGroup::work_on_peers(Call& call) {
   const auto width = static_cast<int64_t>(c10::elementSize(call.dtype));
   for (int r = 0; r < size_; ++r) {
     inputs_[r] =
-        places_[r] ? static_cast<std::byte*>(memory().at(places_[r])) : nullptr;
+        addresses_[r] ? static_cast<std::byte*>(memory().at(addresses_[r])) : nullptr;
   }
   switch (call.op) {
     case Op::kAllReduce: {
@@ -134,4 +134,4 @@ std::string Group::work_on_peers(Call& call) {
   }
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/comm/node/control.h"
-#include "cohort/comm/node/pause.h"
+#include "cohort/comm/shared_memory/control_block.h"
+#include "cohort/comm/shared_memory/pause.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
 // A rank whose next sign another sleeps for.
 struct Awaited {
@@ -48,4 +48,4 @@ inline void ring_bell(Status& status) {
   wake_all(status.bell);
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/node/control.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/comm/shared_memory/control_block.h"
 #include "cohort/communicator.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
 enum class Op : uint8_t {
   kNone,
@@ -21,8 +21,8 @@ enum class Op : uint8_t {
   kBroadcast,
   kAllToAll,
   kBarrier,
-  kSplit,     // an all_gather of colors, then of places
-  kMapPeers,  // an all_gather of nothing: the arrival has the place
+  kSplit,     // an all_gather of colors, then of addresses
+  kMapPeers,  // an all_gather of nothing: the arrival has the address
   kMeet,      // work between two barriers
   kTransfer,
 };
@@ -61,4 +61,4 @@ std::string describe(const Fingerprint& print);
 // True for calls that need every rank's tensor in shared memory, however small.
 inline bool uses_places(Op op) { return op == Op::kMapPeers; }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

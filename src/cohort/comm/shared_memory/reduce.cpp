@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/node/reduce.h"
+#include "cohort/comm/shared_memory/reduce.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -10,7 +10,7 @@
 
 #include "cohort/core/error.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 // Three inputs and more meet in a block that stays in the first-level cache.
@@ -151,4 +151,4 @@ void reduce(at::ScalarType dtype, ReduceOp op, std::span<const std::byte* const>
   }
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

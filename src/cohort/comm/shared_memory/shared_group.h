@@ -10,15 +10,15 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/comm/node/announcement.h"
-#include "cohort/comm/node/call.h"
-#include "cohort/comm/node/control.h"
-#include "cohort/comm/node/goal.h"
-#include "cohort/comm/node/group_spec.h"
-#include "cohort/comm/node/pause.h"
-#include "cohort/comm/node/transfers.h"
+#include "cohort/comm/shared_memory/announcement.h"
+#include "cohort/comm/shared_memory/call.h"
+#include "cohort/comm/shared_memory/control_block.h"
+#include "cohort/comm/shared_memory/goal.h"
+#include "cohort/comm/shared_memory/group_spec.h"
+#include "cohort/comm/shared_memory/pause.h"
+#include "cohort/comm/shared_memory/transfers.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
 // The engine of a group whose ranks share memory.
 //
@@ -35,19 +35,19 @@ namespace cohort::node {
 // for all and throws CommError, from then on from every call.
 //
 // Thread safety: one thread at a time, but for abort() and owner().
-class Group : public std::enable_shared_from_this<Group> {
+class SharedGroup : public std::enable_shared_from_this<SharedGroup> {
  public:
   static constexpr int kDone = -1;
 
-  explicit Group(GroupSpec spec);
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  explicit SharedGroup(GroupSpec spec);
+  ~SharedGroup();
+  SharedGroup(const SharedGroup&) = delete;
+  SharedGroup& operator=(const SharedGroup&) = delete;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   int generation() const { return spec_.generation; }
-  Memory& memory() const { return *spec_.memory; }
+  SharedMemory& memory() const { return *spec_.memory; }
   const GroupSpec& spec() const { return spec_; }
   std::string prefix() const { return "[comm." + spec_.memory->name() + "] "; }
 
@@ -58,7 +58,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void wait(uint64_t sequence);
   bool poll(uint64_t sequence);
   // Where the data of each rank's call lie; valid until the next call.
-  std::span<const Place> places() const { return places_; }
+  std::span<const Address> addresses() const { return addresses_; }
 
   // Starts transfers, those sent first; returns a number to wait for.
   uint64_t exchange(std::span<const Transfer> sends,
@@ -85,9 +85,9 @@ class Group : public std::enable_shared_from_this<Group> {
   struct SlotGoal;
   struct ExchangeGoal;
 
-  // group.cpp: order of collectives
+  // shared_group.cpp: order of collectives
   int progress();
-  int step(Call& call);
+  int move(Call& call);
   int check_arrivals(Call& call);
   void choose_path(Call& call);
   void complete(Call& call);
@@ -104,7 +104,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const int64_t* counts_of(int rank, uint64_t sequence) const;
 
   // staged.cpp
-  int step_staged(Call& call);
+  int move_staged(Call& call);
   int64_t count_rounds(const Call& call);
   void fill(const Call& call, int64_t round);
   void take(const Call& call, int64_t round);
@@ -112,19 +112,19 @@ class Group : public std::enable_shared_from_this<Group> {
   void copy_reduced(const Call& call, int64_t round);
 
   // exchange.cpp
-  void step_exchanges();
-  bool step_transfer(Pending& transfer);
+  void move_exchanges();
+  bool move_transfer(Pending& transfer);
   bool agree(Pending& transfer, Channel::Side& mine, Channel::Side& theirs);
   void move_data(Pending& transfer, Channel& channel);
   void copy_shared(void* to, const void* from, int64_t bytes);
   void send_chunks(Pending& transfer, Channel& channel);
   void receive_chunks(Pending& transfer, Channel& channel);
-  Place channel_buffer(int peer);
+  Address channel_buffer(int peer);
 
-  // block.cpp: waiting
+  // waiting.cpp
   void claim() { spec_.siblings->claim(owner_); }
   void settle();
-  void block(Goal& goal);
+  void wait_for(Goal& goal);
   bool poll_goal(Goal& goal);
   bool spin(Goal& goal);
   void nap(Goal& goal, int missing);
@@ -165,7 +165,7 @@ class Group : public std::enable_shared_from_this<Group> {
   GroupSpec spec_;
   const int rank_;
   const int size_;
-  const Layout layout_;
+  const ControlLayout layout_;
   Control* control_;
   Control* world_control_;
   Status* mine_;
@@ -179,7 +179,7 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t posted_ = 0;
   uint64_t completed_ = 0;
   std::vector<uint8_t> seen_;  // ranks that have arrived at the oldest collective
-  std::vector<Place> places_;
+  std::vector<Address> addresses_;
   std::vector<uint64_t> peers_completed_;  // as far as known
   uint64_t round_base_ = 0;                // rounds of staging before the oldest
   int blocked_on_ = kDone;                 // the rank the oldest was last found to need
@@ -197,4 +197,4 @@ class Group : public std::enable_shared_from_this<Group> {
   } polled_;
 };
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

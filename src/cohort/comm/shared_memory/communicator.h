@@ -4,16 +4,16 @@
 #include <memory>
 #include <string>
 
-#include "cohort/comm/node/group.h"
 #include "cohort/comm/peer_memory.h"
+#include "cohort/comm/shared_memory/shared_group.h"
 #include "cohort/communicator.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
-// Turns what the caller gives into calls of a Group.
-class NodeCommunicator final : public Communicator, public PeerMemory {
+// Turns what the caller gives into calls of a SharedGroup.
+class SharedMemoryCommunicator final : public Communicator, public PeerMemory {
  public:
-  explicit NodeCommunicator(std::shared_ptr<Group> group);
+  explicit SharedMemoryCommunicator(std::shared_ptr<SharedGroup> group);
 
   std::string_view backend() const override { return name_; }
   int rank() const override { return group_->rank(); }
@@ -49,8 +49,8 @@ class NodeCommunicator final : public Communicator, public PeerMemory {
   void set_out(Call& call, Tensor& out);
   void gather(Op op, const void* mine, void* all, int64_t bytes);
 
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<SharedGroup> group_;
   std::string name_;
 };
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

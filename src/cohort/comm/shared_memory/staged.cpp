@@ -15,10 +15,10 @@
 #include <cstring>
 #include <numeric>
 
-#include "cohort/comm/node/group.h"
-#include "cohort/comm/node/reduce.h"
+#include "cohort/comm/shared_memory/reduce.h"
+#include "cohort/comm/shared_memory/shared_group.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 struct StagedRange {
@@ -46,7 +46,7 @@ int64_t offset_of(const int64_t* counts, int rank) {
 
 }  // namespace
 
-int64_t Group::count_rounds(const Call& call) {
+int64_t SharedGroup::count_rounds(const Call& call) {
   const auto width = static_cast<int64_t>(c10::elementSize(call.dtype));
   const int64_t part = layout_.part_bytes();
   switch (call.op) {
@@ -67,7 +67,7 @@ int64_t Group::count_rounds(const Call& call) {
   }
 }
 
-int Group::step_staged(Call& call) {
+int SharedGroup::move_staged(Call& call) {
   const bool copies = call.op == Op::kAllReduce;
   while (true) {
     int missing = kDone;
@@ -105,7 +105,7 @@ int Group::step_staged(Call& call) {
   }
 }
 
-void Group::fill(const Call& call, int64_t round) {
+void SharedGroup::fill(const Call& call, int64_t round) {
   const auto width = static_cast<int64_t>(c10::elementSize(call.dtype));
   const int64_t part = layout_.part_bytes() / width;
   const uint64_t buffer = round_base_ + round;
@@ -135,7 +135,7 @@ void Group::fill(const Call& call, int64_t round) {
   }
 }
 
-void Group::take(const Call& call, int64_t round) {
+void SharedGroup::take(const Call& call, int64_t round) {
   if (call.op == Op::kAllReduce || call.op == Op::kReduceScatter) {
     return take_reduced(call, round);
   }
@@ -170,7 +170,7 @@ void Group::take(const Call& call, int64_t round) {
 
 // Reduces this rank's part of a round: its own data from where they are, its peers'
 // from their buffers.
-void Group::take_reduced(const Call& call, int64_t round) {
+void SharedGroup::take_reduced(const Call& call, int64_t round) {
   const auto width = static_cast<int64_t>(c10::elementSize(call.dtype));
   const int64_t part = layout_.part_bytes() / width;
   const uint64_t buffer = round_base_ + round;
@@ -193,7 +193,7 @@ void Group::take_reduced(const Call& call, int64_t round) {
          range.count);
 }
 
-void Group::copy_reduced(const Call& call, int64_t round) {
+void SharedGroup::copy_reduced(const Call& call, int64_t round) {
   const auto width = static_cast<int64_t>(c10::elementSize(call.dtype));
   const int64_t part = layout_.part_bytes() / width;
   const uint64_t buffer = round_base_ + round;
@@ -208,4 +208,4 @@ void Group::copy_reduced(const Call& call, int64_t round) {
   }
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/node/siblings.h"
+#include "cohort/comm/shared_memory/siblings.h"
 
 #include <algorithm>
 
-#include "cohort/comm/node/group.h"
+#include "cohort/comm/shared_memory/shared_group.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
-void Siblings::join(Group& group) {
+void Siblings::join(SharedGroup& group) {
   std::lock_guard lock(mutex_);
   groups_.push_back(&group);
   if (groups_.size() > 1) alone_.store(false, std::memory_order_relaxed);
 }
 
-void Siblings::leave(Group& group) {
+void Siblings::leave(SharedGroup& group) {
   std::lock_guard lock(mutex_);
   std::erase(groups_, &group);
 }
@@ -23,8 +23,8 @@ void Siblings::take_over(std::atomic<std::thread::id>& owner, std::thread::id me
   owner.store(me, std::memory_order_relaxed);
 }
 
-bool Siblings::is_mine(const Group& group) {
+bool Siblings::is_mine(const SharedGroup& group) {
   return group.owner() == std::this_thread::get_id();
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 
-#include "cohort/comm/node/group.h"
+#include "cohort/comm/shared_memory/shared_group.h"
 #include "cohort/core/error.h"
 #include "cohort/core/first_line.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 using namespace std::chrono_literals;
@@ -47,7 +47,7 @@ double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).co
 }  // namespace
 
 // The one place where errors of progress become the group's.
-void Group::block(Goal& goal) {
+void SharedGroup::wait_for(Goal& goal) {
   try {
     if (spin(goal)) return;
     const Nanoseconds since = time_by(spec_.clock);
@@ -68,7 +68,7 @@ void Group::block(Goal& goal) {
 }
 
 // Always by the machine's clock: what it limits is the use of a core.
-bool Group::spin(Goal& goal) {
+bool SharedGroup::spin(Goal& goal) {
   const Nanoseconds limit = spins_ ? kSpin : kSpinOversubscribed;
   Nanoseconds end{};
   while (true) {
@@ -86,7 +86,7 @@ bool Group::spin(Goal& goal) {
 
 // Announces itself at every rank that something of this thread's waits for, looks
 // again, and only then sleeps: those ranks publish first and look for sleepers after.
-void Group::nap(Goal& goal, int missing) {
+void SharedGroup::nap(Goal& goal, int missing) {
   mine_->waits_for.store(missing + 1, std::memory_order_relaxed);
   std::vector<Awaited> awaited;
   bool all = list_awaited(missing, awaited);
@@ -109,14 +109,14 @@ void Group::nap(Goal& goal, int missing) {
 }
 
 // Others of this thread's groups, as far as they have something to move.
-bool Group::move_siblings() {
+bool SharedGroup::move_siblings() {
   if (!spec_.siblings->others(counted_)) [[likely]]
     return true;
-  return spec_.siblings->visit(*this, [](Group& sibling) { sibling.move_on(); });
+  return spec_.siblings->visit(*this, [](SharedGroup& sibling) { sibling.move_on(); });
 }
 
 // What goes wrong is for those who wait in this group.
-void Group::move_on() noexcept {
+void SharedGroup::move_on() noexcept {
   if (!counted_ || !broken_.empty()) return;
   try {
     progress();
@@ -128,15 +128,15 @@ void Group::move_on() noexcept {
 }
 
 // False where another thread was in the way: then the list may lack some.
-bool Group::list_awaited(int missing, std::vector<Awaited>& list) {
+bool SharedGroup::list_awaited(int missing, std::vector<Awaited>& list) {
   list.push_back({&status(missing), rank_});
   add_awaited(list);
   if (!spec_.siblings->others(counted_)) return true;
-  return spec_.siblings->visit(*this,
-                               [&](Group& sibling) { sibling.add_awaited(list); });
+  return spec_.siblings->visit(
+      *this, [&](SharedGroup& sibling) { sibling.add_awaited(list); });
 }
 
-void Group::add_awaited(std::vector<Awaited>& list) {
+void SharedGroup::add_awaited(std::vector<Awaited>& list) {
   if (!counted_ || !broken_.empty()) return;
   const auto add = [&](int rank) {
     const Awaited awaited{&status(rank), rank_};
@@ -148,14 +148,14 @@ void Group::add_awaited(std::vector<Awaited>& list) {
 }
 
 // Told to the siblings: a group that has nothing outstanding is not looked at.
-void Group::settle() {
+void SharedGroup::settle() {
   const bool outstanding = completed_ < posted_ || !transfers_.pending.empty();
   if (outstanding == counted_) return;
   counted_ = outstanding;
   spec_.siblings->count(outstanding ? 1 : -1);
 }
 
-bool Group::poll_goal(Goal& goal) {
+bool SharedGroup::poll_goal(Goal& goal) {
   try {
     if (goal.attempt() == kDone) return true;
     move_siblings();
@@ -179,7 +179,7 @@ bool Group::poll_goal(Goal& goal) {
 
 // A peer that is late counts from its own last sign of progress, in whichever group
 // it showed one: a slow step is not a dead rank.
-void Group::check_peers(Goal& goal, Nanoseconds since) {
+void SharedGroup::check_peers(Goal& goal, Nanoseconds since) {
   const Nanoseconds time = time_by(spec_.clock);
   if (time < polled_.next_check) return;
   polled_.next_check = time + std::min(kCheckEvery, spec_.timeout);
@@ -200,7 +200,7 @@ void Group::check_peers(Goal& goal, Nanoseconds since) {
 }
 
 // A peer may leave, or end, right after its last contribution: look again first.
-bool Group::check_lost(Goal& goal, int peer) {
+bool SharedGroup::check_lost(Goal& goal, int peer) {
   const int world_rank = spec_.world_ranks[peer];
   const bool left = status(peer).left.load() != 0;
   const bool gone = memory().is_gone(world_rank);
@@ -215,7 +215,7 @@ bool Group::check_lost(Goal& goal, int peer) {
             last_words(peer)));
 }
 
-std::string Group::last_words(int peer) {
+std::string SharedGroup::last_words(int peer) {
   const Nanoseconds stamp(progress_of_[peer]->stamp.load());
   const uint64_t posted = status(peer).posted.load();
   const std::string last =
@@ -230,15 +230,15 @@ std::string Group::last_words(int peer) {
               waits_of(peer, [&](int r) { return status(r).waits_for.load(); }));
 }
 
-void Group::wake_sleepers(int word) {
+void SharedGroup::wake_sleepers(int word) {
   uint64_t bits = mine_->sleepers[word].load();
   for (; bits != 0; bits &= bits - 1)
     ring_bell(*progress_of_[64 * word + std::countr_zero(bits)]);
 }
 
-void Group::touch() {
+void SharedGroup::touch() {
   progress_of_[rank_]->stamp.store(coarse_time_by(spec_.clock).count(),
                                    std::memory_order_relaxed);
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

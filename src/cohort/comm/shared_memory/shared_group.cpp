@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/node/group.h"
+#include "cohort/comm/shared_memory/shared_group.h"
 
 #include <algorithm>
 
 #include "cohort/comm/staging.h"
 #include "cohort/core/error.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
-Group::Group(GroupSpec spec)
+SharedGroup::SharedGroup(GroupSpec spec)
     : spec_(std::move(spec)),
       rank_(spec_.rank),
       size_(static_cast<int>(spec_.world_ranks.size())),
       layout_(size_),
-      control_(&Layout::control(spec_.control)),
+      control_(&ControlLayout::control(spec_.control)),
       world_control_(spec_.world ? spec_.world->control_ : control_),
       mine_(&status(rank_)),
       seen_(size_),
-      places_(size_),
+      addresses_(size_),
       peers_completed_(size_),
       inputs_(size_),
       outputs_(size_),
@@ -31,7 +31,7 @@ Group::Group(GroupSpec spec)
   spec_.siblings->join(*this);
 }
 
-Group::~Group() {
+SharedGroup::~SharedGroup() {
   spec_.siblings->leave(*this);
   if (counted_) spec_.siblings->count(-1);
   mine_->left.store(1);
@@ -46,8 +46,9 @@ Group::~Group() {
   control_->left.fetch_add(1);
 }
 
-struct Group::CollectiveGoal : Goal {
-  CollectiveGoal(Group& group, uint64_t sequence) : group(group), sequence(sequence) {}
+struct SharedGroup::CollectiveGoal : Goal {
+  CollectiveGoal(SharedGroup& group, uint64_t sequence)
+      : group(group), sequence(sequence) {}
   int attempt() override {
     const int missing = group.progress();
     return group.completed_ > sequence ? kDone : missing;
@@ -57,13 +58,13 @@ struct Group::CollectiveGoal : Goal {
     const auto& call = group.calls_[group.completed_ % kSlots];
     return text(describe(call.print()), " (collective ", group.completed_, ")");
   }
-  Group& group;
+  SharedGroup& group;
   uint64_t sequence;
 };
 
 // Room in the ring: every rank has finished the collective that used the slot.
-struct Group::SlotGoal : Goal {
-  SlotGoal(Group& group, uint64_t needed) : group(group), needed(needed) {}
+struct SharedGroup::SlotGoal : Goal {
+  SlotGoal(SharedGroup& group, uint64_t needed) : group(group), needed(needed) {}
   int attempt() override {
     group.progress();
     return group.first_behind(&Status::completed, needed);
@@ -76,11 +77,11 @@ struct Group::SlotGoal : Goal {
     return ranks;
   }
   std::string what() override { return text("collective ", needed - 1, " to finish"); }
-  Group& group;
+  SharedGroup& group;
   uint64_t needed;
 };
 
-Call& Group::next_call() {
+Call& SharedGroup::next_call() {
   claim();
   check_broken();
   check_abort();
@@ -92,20 +93,21 @@ Call& Group::next_call() {
                                    [&](uint64_t c) { return c >= needed; });
     if (!known) {
       SlotGoal goal(*this, needed);
-      block(goal);
+      wait_for(goal);
     }
   }
   return calls_[posted_ % kSlots];
 }
 
-uint64_t Group::post(Call& call) {
+uint64_t SharedGroup::post(Call& call) {
   const uint64_t sequence = posted_++;
   Slot& slot = this->slot(rank_, sequence);
   slot.print.store(call.print());
-  const bool needs_place = call.source_bytes > kInlineBytes || uses_places(call.op);
-  slot.place = needs_place ? memory().place_of(call.source,
-                                               static_cast<size_t>(call.source_bytes))
-                           : 0;
+  const bool needs_address = call.source_bytes > kInlineBytes || uses_places(call.op);
+  slot.address =
+      needs_address
+          ? memory().address_of(call.source, static_cast<size_t>(call.source_bytes))
+          : 0;
   slot.completed = completed_;
   write_payload(call, slot);
   mine_->posted.store(posted_, std::memory_order_relaxed);
@@ -119,15 +121,15 @@ uint64_t Group::post(Call& call) {
   return sequence;
 }
 
-void Group::wait(uint64_t sequence) {
+void SharedGroup::wait(uint64_t sequence) {
   claim();
   if (completed_ > sequence) return;
   check_broken();
   CollectiveGoal goal(*this, sequence);
-  block(goal);
+  wait_for(goal);
 }
 
-bool Group::poll(uint64_t sequence) {
+bool SharedGroup::poll(uint64_t sequence) {
   claim();
   if (completed_ > sequence || !broken_.empty()) return true;
   CollectiveGoal goal(*this, sequence);
@@ -135,18 +137,18 @@ bool Group::poll(uint64_t sequence) {
 }
 
 // Moves the collectives on, oldest first, until one must wait for a rank.
-int Group::progress() {
-  if (!transfers_.pending.empty()) step_exchanges();
+int SharedGroup::progress() {
+  if (!transfers_.pending.empty()) move_exchanges();
   while (completed_ < posted_) {
     Call& call = calls_[completed_ % kSlots];
-    blocked_on_ = step(call);
+    blocked_on_ = move(call);
     if (blocked_on_ != kDone) return blocked_on_;
     complete(call);
   }
   return kDone;
 }
 
-int Group::step(Call& call) {
+int SharedGroup::move(Call& call) {
   if (call.path == Call::Path::kUndecided) {
     const int missing = check_arrivals(call);
     if (missing != kDone) return missing;
@@ -167,13 +169,13 @@ int Group::step(Call& call) {
       }
       return first_behind(&Status::done, completed_ + 1);
     default:
-      return step_staged(call);
+      return move_staged(call);
   }
 }
 
 // Looks at every rank that was not there yet: a wrong call is refused at once, even
 // while another rank is missing. This rank has come, whatever its peers see of it.
-int Group::check_arrivals(Call& call) {
+int SharedGroup::check_arrivals(Call& call) {
   int missing = kDone;
   for (int r = 0; r < size_; ++r) {
     if (seen_[r]) continue;
@@ -185,16 +187,16 @@ int Group::check_arrivals(Call& call) {
     const Fingerprint print = theirs.print.load();
     if (print != call.print()) refuse(r, print, call);
     seen_[r] = 1;
-    places_[r] = theirs.place;
+    addresses_[r] = theirs.address;
     peers_completed_[r] = theirs.completed;
   }
   return missing;
 }
 
-void Group::choose_path(Call& call) {
+void SharedGroup::choose_path(Call& call) {
   using Path = Call::Path;
   if (call.op == Op::kAllToAll) check_counts(call);
-  const auto is_placed = [&](int r) { return places_[r] != 0; };
+  const auto is_placed = [&](int r) { return addresses_[r] != 0; };
   switch (call.op) {
     case Op::kMeet:
       call.path = Path::kDirect;
@@ -240,7 +242,7 @@ void Group::choose_path(Call& call) {
   if (call.path == Path::kStaged) call.rounds = count_rounds(call);
 }
 
-void Group::complete(Call& call) {
+void SharedGroup::complete(Call& call) {
   if (call.copy_to.defined()) copy_into(call.copy_to, call.out);
   if (call.path == Call::Path::kStaged) round_base_ += call.rounds;
   call.in = Tensor();
@@ -258,7 +260,7 @@ void Group::complete(Call& call) {
   ring();
 }
 
-std::vector<int> Group::missing_ranks() {
+std::vector<int> SharedGroup::missing_ranks() {
   const Call& call = calls_[completed_ % kSlots];
   std::vector<int> ranks;
   for (int r = 0; r < size_; ++r) {
@@ -279,7 +281,7 @@ std::vector<int> Group::missing_ranks() {
   return ranks;
 }
 
-void Group::refuse(int peer, const Fingerprint& theirs, const Call& call) {
+void SharedGroup::refuse(int peer, const Fingerprint& theirs, const Call& call) {
   const Fingerprint mine = call.print();
   const int high = std::max(peer, rank_), low = std::min(peer, rank_);
   fail(text("rank ", high, " called ", describe(high == rank_ ? mine : theirs),
@@ -288,7 +290,7 @@ void Group::refuse(int peer, const Fingerprint& theirs, const Call& call) {
 }
 
 // Every rank looks at all pairs, so that all refuse the same.
-void Group::check_counts(const Call& call) {
+void SharedGroup::check_counts(const Call& call) {
   for (int from = 0; from < size_; ++from) {
     for (int to = 0; to < size_; ++to) {
       const int64_t sent = counts_of(from, completed_)[to];
@@ -300,11 +302,11 @@ void Group::check_counts(const Call& call) {
   }
 }
 
-int Group::first_behind(std::atomic<uint64_t> Status::*counter, uint64_t value) {
+int SharedGroup::first_behind(std::atomic<uint64_t> Status::*counter, uint64_t value) {
   for (int r = 0; r < size_; ++r) {
     if (r != rank_ && (status(r).*counter).load() < value) return r;
   }
   return kDone;
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

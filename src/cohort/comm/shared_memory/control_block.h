@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cohort/comm/node/memory.h"
+#include "cohort/comm/shared_memory/shared_memory.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
 // What the ranks of a group share. A control block lies in shared memory, zeroed
 // at first, and is laid out as
@@ -53,7 +53,7 @@ struct AtomicFingerprint {
 struct alignas(kLine) Slot {
   std::atomic<uint64_t> arrived;  // sequence + 1, written last
   AtomicFingerprint print;
-  Place place;         // of its data, 0 where peers cannot see them
+  Address address;     // of its data, 0 where peers cannot see them
   uint64_t completed;  // how many collectives this rank had finished by then
 };
 
@@ -77,7 +77,7 @@ struct Status {
 
 struct Ticket {
   AtomicFingerprint print;
-  Place place;
+  Address address;
 };
 
 // One direction of transfers between two ranks.
@@ -86,7 +86,7 @@ struct Channel {
     std::atomic<uint64_t> posted;    // tickets written
     std::atomic<uint64_t> chunks;    // pieces written, or read, through `buffer`
     std::atomic<uint64_t> finished;  // transfers this side is done with
-    std::atomic<Place> buffer;       // two chunks, the sender's
+    std::atomic<Address> buffer;     // two chunks, the sender's
     Ticket tickets[kTickets];
   };
   Side sender;
@@ -102,9 +102,9 @@ struct Control {
 };
 
 // Finds the parts of a control block for a group of `size` ranks.
-class Layout {
+class ControlLayout {
  public:
-  explicit Layout(int size);
+  explicit ControlLayout(int size);
 
   size_t bytes() const { return staging_ + size_ * staging_stride_; }
   // Bytes of one part of a staging buffer: each rank has two buffers of `size`
@@ -138,4 +138,4 @@ class Layout {
       staging_stride_;
 };
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
 using Nanoseconds = std::chrono::nanoseconds;
 
@@ -39,4 +39,4 @@ struct Cores {
 // Those the calling thread may run on.
 Cores available_cores();
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -5,26 +5,26 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/comm/node/memory.h"
-#include "cohort/comm/node/pause.h"
-#include "cohort/comm/node/siblings.h"
+#include "cohort/comm/shared_memory/pause.h"
+#include "cohort/comm/shared_memory/shared_memory.h"
+#include "cohort/comm/shared_memory/siblings.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/fault_point.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
-class Group;
+class SharedGroup;
 
 // What a group is made of.
 struct GroupSpec {
-  std::shared_ptr<Memory> memory;
+  std::shared_ptr<SharedMemory> memory;
   std::byte* control = nullptr;  // the group's control block, as seen here
   bool owns_control = false;     // it lies in this rank's memory
   int rank = 0;
   int generation = 0;
   Nanoseconds timeout{};
-  std::vector<int> world_ranks;  // of the members, by their rank here
-  std::shared_ptr<Group> world;  // null: this is the world
+  std::vector<int> world_ranks;        // of the members, by their rank here
+  std::shared_ptr<SharedGroup> world;  // null: this is the world
   std::shared_ptr<Siblings> siblings = std::make_shared<Siblings>();
   Clock* clock = nullptr;       // of deadlines; null: now() and coarse_now()
   FaultPlan* faults = nullptr;  // null: nothing is tried
@@ -37,4 +37,4 @@ struct GroupSpec {
   }
 };
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -11,21 +11,21 @@
 #include <string>
 #include <vector>
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
 // Where something lies in memory that all ranks of the node reach. The same
 // number means the same bytes on every rank; 0 is nowhere.
-using Place = uint64_t;
+using Address = uint64_t;
 
 // The memory that ranks of one node share, as one of them sees it. It is all that
 // tells ranks as threads from ranks as processes.
 //
 // Thread safety: any thread may call anything.
-class Memory {
+class SharedMemory {
  public:
-  virtual ~Memory() = default;
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
+  virtual ~SharedMemory() = default;
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
 
   // The name errors carry: "shm" or "local".
   virtual std::string name() const = 0;
@@ -39,13 +39,13 @@ class Memory {
   virtual size_t allocated_bytes() const { return 0; }
 
   // 0 where peers cannot see [data, data + bytes).
-  virtual Place place_of(const void* data, size_t bytes) const = 0;
-  virtual void* at(Place place) const = 0;
+  virtual Address address_of(const void* data, size_t bytes) const = 0;
+  virtual void* at(Address address) const = 0;
 
-  // `bytes` at each of the places, one behind the other: the same memory once more.
+  // `bytes` at each of the addresses, one behind the other: the same memory once more.
   // Both are multiples of joins_at(), which is 0 where memory cannot be had twice.
   virtual size_t joins_at() const { return 0; }
-  virtual std::shared_ptr<void> join(std::span<const Place> /*places*/,
+  virtual std::shared_ptr<void> join(std::span<const Address> /*addresses*/,
                                      size_t /*bytes*/) const {
     return nullptr;
   }
@@ -67,12 +67,12 @@ class Memory {
   // Holds `blocks` until `is_over`.
   void keep(std::shared_ptr<void> blocks, std::function<bool()> is_over) {
     std::lock_guard lock(mutex_);
-    kept_.push_back({std::move(blocks), std::move(is_over)});
+    held_.push_back({std::move(blocks), std::move(is_over)});
   }
   // Frees what was retired or kept and is not needed any more.
   void sweep() {
     std::lock_guard lock(mutex_);
-    std::erase_if(kept_, [](const Kept& old) { return old.is_over(); });
+    std::erase_if(held_, [](const Held& old) { return old.is_over(); });
     std::erase_if(retired_, [this](const Retired& old) {
       if (old.left->load() < old.size) return false;
       release(old.block);
@@ -81,7 +81,7 @@ class Memory {
   }
 
  protected:
-  Memory() = default;
+  SharedMemory() = default;
 
  private:
   struct Retired {
@@ -89,13 +89,13 @@ class Memory {
     const std::atomic<uint32_t>* left;
     uint32_t size;
   };
-  struct Kept {
+  struct Held {
     std::shared_ptr<void> blocks;
     std::function<bool()> is_over;
   };
   std::mutex mutex_;
   std::vector<Retired> retired_;
-  std::vector<Kept> kept_;
+  std::vector<Held> held_;
 };
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
-class Group;
+class SharedGroup;
 
 // The groups of one rank that come from one world, so that a wait in one can move the
 // others: nobody else does, for there is no thread behind a rank.
@@ -19,8 +19,8 @@ class Group;
 // Thread safety: any thread may call anything.
 class Siblings {
  public:
-  void join(Group& group);
-  void leave(Group& group);
+  void join(SharedGroup& group);
+  void leave(SharedGroup& group);
 
   // Every use of a group begins with it: from now on its calls are this thread's. A
   // load and a comparison where they are already.
@@ -53,7 +53,7 @@ class Siblings {
   // Calls `visit` for the groups of this thread but `self`. False: another thread is
   // doing so for its own, and none was visited.
   template <typename Visit>
-  bool visit(const Group& self, const Visit& visit) {
+  bool visit(const SharedGroup& self, const Visit& visit) {
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return false;
     if (visiting_) return true;  // from within a visit
@@ -68,14 +68,14 @@ class Siblings {
 
  private:
   void take_over(std::atomic<std::thread::id>& owner, std::thread::id me);
-  static bool is_mine(const Group& group);
+  static bool is_mine(const SharedGroup& group);
 
   std::atomic<int> outstanding_ = 0;
   std::atomic<bool> alone_ = true;
   std::atomic<int> holds_ = 0;
   std::recursive_mutex mutex_;  // of what follows, and of every owner that changes
   bool visiting_ = false;
-  std::vector<Group*> groups_;
+  std::vector<SharedGroup*> groups_;
 };
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -5,10 +5,10 @@
 #include <deque>
 #include <vector>
 
-#include "cohort/comm/node/control.h"
+#include "cohort/comm/shared_memory/control_block.h"
 #include "cohort/tensor.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
 // One side of one transfer between this rank and `peer`.
 struct Pending {
@@ -37,4 +37,4 @@ struct Transfers {
   std::vector<void*> buffers;            // of channels, by peer
 };
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cohort/comm/node/control.h"
+#include "cohort/comm/shared_memory/control_block.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
 // Says that this rank touches memory of its peers. A rank that gives up waits for
 // it before it lets its caller free that memory.
@@ -18,4 +18,4 @@ class Busy {
   Status& status_;
 };
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/node/communicator.h"
+#include "cohort/comm/shared_memory/communicator.h"
 
 #include <ATen/ATen.h>
 
@@ -11,39 +11,39 @@
 #include "cohort/core/error.h"
 #include "cohort/core/memory.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 class Collective final : public Operation {
  public:
-  Collective(std::shared_ptr<Group> group, uint64_t sequence)
+  Collective(std::shared_ptr<SharedGroup> group, uint64_t sequence)
       : group_(std::move(group)), sequence_(sequence) {}
   void wait() override { group_->wait(sequence_); }
   bool poll() override { return group_->poll(sequence_); }
 
  private:
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<SharedGroup> group_;
   uint64_t sequence_;
 };
 
 class Exchange final : public Operation {
  public:
-  Exchange(std::shared_ptr<Group> group, uint64_t id)
+  Exchange(std::shared_ptr<SharedGroup> group, uint64_t id)
       : group_(std::move(group)), id_(id) {}
   void wait() override { group_->wait_exchange(id_); }
   bool poll() override { return group_->poll_exchange(id_); }
 
  private:
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<SharedGroup> group_;
   uint64_t id_;
 };
 
 }  // namespace
 
-NodeCommunicator::NodeCommunicator(std::shared_ptr<Group> group)
+SharedMemoryCommunicator::SharedMemoryCommunicator(std::shared_ptr<SharedGroup> group)
     : group_(std::move(group)), name_(group_->memory().name()) {}
 
-Work NodeCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
+Work SharedMemoryCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
   check_all_reduce(*this, tensor, op);
   if (size() == 1) {
     group_->check_usable();
@@ -64,7 +64,8 @@ Work NodeCommunicator::all_reduce(Tensor& tensor, ReduceOp op) {
   return post(call);
 }
 
-Work NodeCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op) {
+Work SharedMemoryCommunicator::reduce_scatter(Tensor& out, const Tensor& in,
+                                              ReduceOp op) {
   check_reduce_scatter(*this, out, in, op);
   Call& call = start(Op::kReduceScatter, in);
   call.reduce = op;
@@ -74,7 +75,7 @@ Work NodeCommunicator::reduce_scatter(Tensor& out, const Tensor& in, ReduceOp op
   return post(call);
 }
 
-Work NodeCommunicator::all_gather(Tensor& out, const Tensor& shard) {
+Work SharedMemoryCommunicator::all_gather(Tensor& out, const Tensor& shard) {
   check_all_gather(*this, out, shard);
   Call& call = start(Op::kAllGather, shard);
   call.numel = shard.numel();
@@ -83,7 +84,7 @@ Work NodeCommunicator::all_gather(Tensor& out, const Tensor& shard) {
   return post(call);
 }
 
-Work NodeCommunicator::broadcast(Tensor& tensor, int root) {
+Work SharedMemoryCommunicator::broadcast(Tensor& tensor, int root) {
   check_broadcast(*this, tensor, root);
   Call& call = start(Op::kBroadcast, tensor);
   call.root = root;
@@ -98,9 +99,9 @@ Work NodeCommunicator::broadcast(Tensor& tensor, int root) {
   return post(call);
 }
 
-Work NodeCommunicator::all_to_all(Tensor& out, const Tensor& in,
-                                  std::span<const int64_t> out_rows,
-                                  std::span<const int64_t> in_rows) {
+Work SharedMemoryCommunicator::all_to_all(Tensor& out, const Tensor& in,
+                                          std::span<const int64_t> out_rows,
+                                          std::span<const int64_t> in_rows) {
   Parts parts = check_all_to_all(*this, out, in, out_rows, in_rows);
   Call& call = start(Op::kAllToAll, in);
   call.sent = std::move(parts.sent);
@@ -110,13 +111,13 @@ Work NodeCommunicator::all_to_all(Tensor& out, const Tensor& in,
   return post(call);
 }
 
-Work NodeCommunicator::exchange(std::span<const Transfer> sends,
-                                std::span<const Transfer> receives) {
+Work SharedMemoryCommunicator::exchange(std::span<const Transfer> sends,
+                                        std::span<const Transfer> receives) {
   check_exchange(*this, sends, receives);
   return Work(std::make_unique<Exchange>(group_, group_->exchange(sends, receives)));
 }
 
-Work NodeCommunicator::barrier() {
+Work SharedMemoryCommunicator::barrier() {
   Call& call = group_->next_call();
   call = Call();
   call.op = Op::kBarrier;
@@ -125,7 +126,7 @@ Work NodeCommunicator::barrier() {
 
 // Two small all_gathers over the parent: the colors, then where the first rank of
 // each color has put the new control block.
-std::unique_ptr<Communicator> NodeCommunicator::split(int color) {
+std::unique_ptr<Communicator> SharedMemoryCommunicator::split(int color) {
   std::vector<int64_t> colors(size());
   const int64_t mine = std::max(color, -1);
   gather(Op::kSplit, &mine, colors.data(), sizeof(int64_t));
@@ -141,30 +142,32 @@ std::unique_ptr<Communicator> NodeCommunicator::split(int color) {
     if (r == rank()) spec.rank = static_cast<int>(spec.world_ranks.size());
     spec.world_ranks.push_back(parent.world_ranks[r]);
   }
-  Place place = 0;
+  Address address = 0;
   if (leader == rank()) {
     parent.memory->sweep();
-    const size_t bytes = Layout(static_cast<int>(spec.world_ranks.size())).bytes();
+    const size_t bytes =
+        ControlLayout(static_cast<int>(spec.world_ranks.size())).bytes();
     try {
-      place = parent.memory->place_of(parent.memory->allocate(bytes), bytes);
+      address = parent.memory->address_of(parent.memory->allocate(bytes), bytes);
     } catch (const Error&) {
       // Its members are told by the 0.
     }
     spec.owns_control = true;
   }
-  std::vector<Place> places(size());
-  gather(Op::kSplit, &place, places.data(), sizeof(Place));
+  std::vector<Address> addresses(size());
+  gather(Op::kSplit, &address, addresses.data(), sizeof(Address));
   if (color < 0) return nullptr;
-  if (places[leader] == 0) {
+  if (addresses[leader] == 0) {
     group_->abort("split: no shared memory for the new group");
     throw CommError(group_->prefix() + "split: no shared memory for the new group");
   }
-  spec.control = static_cast<std::byte*>(parent.memory->at(places[leader]));
-  return std::make_unique<NodeCommunicator>(std::make_shared<Group>(std::move(spec)));
+  spec.control = static_cast<std::byte*>(parent.memory->at(addresses[leader]));
+  return std::make_unique<SharedMemoryCommunicator>(
+      std::make_shared<SharedGroup>(std::move(spec)));
 }
 
-Tensor NodeCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype,
-                                  at::Device device) {
+Tensor SharedMemoryCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                                          at::Device device) {
   check_allocate(*this, shape, dtype, device);
   const auto options = at::TensorOptions().dtype(dtype);
   const int64_t numel = std::accumulate(shape.begin(), shape.end(), int64_t{1},
@@ -182,7 +185,7 @@ Tensor NodeCommunicator::allocate(at::IntArrayRef shape, at::ScalarType dtype,
   return at::from_blob(data, shape, release, options);
 }
 
-void NodeCommunicator::exchange_places(const Tensor& mine, const char* name) {
+void SharedMemoryCommunicator::exchange_places(const Tensor& mine, const char* name) {
   check_tensor(*this, name, mine);
   if (!mine.is_contiguous())
     refuse_call(*this, name, "a tensor that is not contiguous; legal: one that is");
@@ -193,15 +196,15 @@ void NodeCommunicator::exchange_places(const Tensor& mine, const char* name) {
   post(call).wait();
 }
 
-int64_t NodeCommunicator::joins_at() const {
+int64_t SharedMemoryCommunicator::joins_at() const {
   return static_cast<int64_t>(group_->spec().memory->joins_at());
 }
 
-int64_t NodeCommunicator::allocated_bytes() const {
+int64_t SharedMemoryCommunicator::allocated_bytes() const {
   return static_cast<int64_t>(group_->spec().memory->allocated_bytes());
 }
 
-Tensor NodeCommunicator::join(const Tensor& part) {
+Tensor SharedMemoryCommunicator::join(const Tensor& part) {
   check_tensor(*this, "join", part);
   if (joins_at() == 0)
     refuse_call(*this, "join", "memory that cannot be joined; legal: where joins_at()");
@@ -211,7 +214,7 @@ Tensor NodeCommunicator::join(const Tensor& part) {
   }
   exchange_places(part, "join");
   auto memory = group_->spec().memory;
-  auto joined = memory->join(group_->places(), part.nbytes());
+  auto joined = memory->join(group_->addresses(), part.nbytes());
   void* const data = joined.get();
   // What it shows is the memory's: that must outlive it.
   return at::from_blob(
@@ -219,7 +222,7 @@ Tensor NodeCommunicator::join(const Tensor& part) {
       part.options());
 }
 
-std::vector<Tensor> NodeCommunicator::map_peers(const Tensor& mine) {
+std::vector<Tensor> SharedMemoryCommunicator::map_peers(const Tensor& mine) {
   exchange_places(mine, "map_peers");
   auto memory = group_->spec().memory;
   std::vector<Tensor> views;
@@ -229,13 +232,13 @@ std::vector<Tensor> NodeCommunicator::map_peers(const Tensor& mine) {
       continue;
     }
     const auto keep = [memory](void*) {};
-    views.push_back(at::from_blob(memory->at(group_->places()[r]), mine.sizes(), keep,
-                                  mine.options()));
+    views.push_back(at::from_blob(memory->at(group_->addresses()[r]), mine.sizes(),
+                                  keep, mine.options()));
   }
   return views;
 }
 
-Work NodeCommunicator::meet(int64_t what, std::function<void()> work) {
+Work SharedMemoryCommunicator::meet(int64_t what, std::function<void()> work) {
   Call& call = group_->next_call();
   call.op = Op::kMeet;
   call.dtype = at::kByte;
@@ -247,16 +250,16 @@ Work NodeCommunicator::meet(int64_t what, std::function<void()> work) {
   return post(call);
 }
 
-std::shared_ptr<void> NodeCommunicator::hold_meetings() {
+std::shared_ptr<void> SharedMemoryCommunicator::hold_meetings() {
   group_->siblings().hold_meetings(1);
   return {nullptr, [group = group_](void*) { group->siblings().hold_meetings(-1); }};
 }
 
-Work NodeCommunicator::post(Call& call) {
+Work SharedMemoryCommunicator::post(Call& call) {
   return Work(std::make_unique<Collective>(group_, group_->post(call)));
 }
 
-Call& NodeCommunicator::start(Op op, const Tensor& like) {
+Call& SharedMemoryCommunicator::start(Op op, const Tensor& like) {
   Call& call = group_->next_call();
   call.op = op;
   call.dtype = like.scalar_type();
@@ -267,13 +270,13 @@ Call& NodeCommunicator::start(Op op, const Tensor& like) {
   return call;
 }
 
-void NodeCommunicator::set_in(Call& call, const Tensor& in) {
+void SharedMemoryCommunicator::set_in(Call& call, const Tensor& in) {
   call.in = in.is_contiguous() ? in : contiguous_copy(in);
   call.source = static_cast<const std::byte*>(call.in.const_data_ptr());
   call.source_bytes = static_cast<int64_t>(call.in.nbytes());
 }
 
-void NodeCommunicator::set_out(Call& call, Tensor& out) {
+void SharedMemoryCommunicator::set_out(Call& call, Tensor& out) {
   if (out.is_contiguous()) {
     call.out = out;
   } else {
@@ -283,7 +286,8 @@ void NodeCommunicator::set_out(Call& call, Tensor& out) {
   call.target = static_cast<std::byte*>(call.out.mutable_data_ptr());
 }
 
-void NodeCommunicator::gather(Op op, const void* mine, void* all, int64_t bytes) {
+void SharedMemoryCommunicator::gather(Op op, const void* mine, void* all,
+                                      int64_t bytes) {
   Call& call = group_->next_call();
   call = Call();
   call.op = op;
@@ -293,4 +297,4 @@ void NodeCommunicator::gather(Op op, const void* mine, void* all, int64_t bytes)
   post(call).wait();
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/node/pause.h"
+#include "cohort/comm/shared_memory/pause.h"
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -10,7 +10,7 @@
 #include <bit>
 #include <climits>
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 namespace {
 
 Nanoseconds read_clock(clockid_t id) {
@@ -60,4 +60,4 @@ Cores available_cores() {
   return cores;
 }
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory

@@ -9,7 +9,7 @@
 
 #include "cohort/communicator.h"
 
-namespace cohort::node {
+namespace cohort::shared_memory {
 
 // Reduces `numel` elements of the inputs, in their order, into every output.
 //
@@ -20,4 +20,4 @@ namespace cohort::node {
 void reduce(at::ScalarType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, int64_t numel);
 
-}  // namespace cohort::node
+}  // namespace cohort::shared_memory
