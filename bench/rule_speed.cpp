@@ -41,7 +41,7 @@ class Contestant {
         .tensor_sums = rule_->reductions() > 0,
         .optimizer_states = static_cast<int>(rule_->states().size()),
         .shares_memory = cohort::shares_memory(comm),
-        .joins_at = cohort::joins_at(comm)};
+        .join_alignment = cohort::join_alignment(comm)};
     executor_ = std::make_unique<cohort::Executor>(
         chain_,
         cohort::generate(cohort::specs_of(chain_), {.dp = comm.size(), .shard = shard},

@@ -182,7 +182,7 @@ class Bench {
                   .exact = exact,
                   .optimizer_states = static_cast<int>(rule_->states().size()),
                   .shares_memory = cohort::shares_memory(comm_),
-                  .joins_at = joins_at(comm_)});
+                  .join_alignment = join_alignment(comm_)});
     const Source source = make_source(bench_, comm_, slices);
     executors_.push_back(
         std::make_unique<Executor>(*chains_.back(), std::move(schedule), *rule_, comm_,

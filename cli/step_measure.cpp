@@ -286,7 +286,7 @@ int measure_rank(const StepArgs& args, StepSetting setting,
   const TensorMemoryScope scope(counter);
   Chain chain = setting.make_chain(world.rank);
   setting.options.shares_memory = shares_memory(*comm);
-  setting.options.joins_at = joins_at(*comm);
+  setting.options.join_alignment = join_alignment(*comm);
   const std::vector<int64_t> batches = batches_of(args, setting);
   Measurement measurement(setting, chain, *data.train, *comm, counter);
   measurement.run(batches, args.measure);

@@ -76,8 +76,8 @@ ExecutorOptions executor_options(const Config& config) {
           .loss_scale = {.initial = config.get_float("loss_scale.initial"),
                          .growth_steps = config.get_int("loss_scale.growth_steps")},
           .usual_count = static_cast<double>(config.get_int("batch")),
-          .leaves_out = config.get_string("precision") == "fp16" ||
-                        config.get_string("nan") == "skip"};
+          .skips_bad_steps = config.get_string("precision") == "fp16" ||
+                             config.get_string("nan") == "skip"};
 }
 
 void take_settings(const std::string& file, const std::vector<std::string>& set,

@@ -85,13 +85,13 @@ TEST_P(MeetingsTest, WorkOfAMeetingWaitsWhileMeetingsAreHeld) {
 
 TEST_P(PeerMemoryTest, OnlyProcessesCanHaveMemoryTwice) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
-    EXPECT_EQ(peer_memory(comm).joins_at() > 0, comm.backend() == "shm");
+    EXPECT_EQ(peer_memory(comm).join_alignment() > 0, comm.backend() == "shm");
   });
 }
 
 TEST_P(PagesTest, JoinedPartsAreTheMemoryOfAllInOrder) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
-    const int64_t unit = peer_memory(comm).joins_at();
+    const int64_t unit = peer_memory(comm).join_alignment();
     ASSERT_GT(unit, 0);
     for (const int64_t units : {1, 5}) {
       const int64_t numel = units * unit / 4;

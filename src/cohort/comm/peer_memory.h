@@ -44,10 +44,10 @@ class PeerMemory {
 
   // Collective, blocking. Every rank's part, in the order of ranks, as one tensor: not
   // a copy, but the same memory once more. Each passes an `allocate()`d contiguous
-  // tensor of one size, which is a multiple of joins_at() bytes.
+  // tensor of one size, which is a multiple of join_alignment() bytes.
   virtual Tensor join(const Tensor& part) = 0;
   // 0: memory cannot be joined.
-  virtual int64_t joins_at() const = 0;
+  virtual int64_t join_alignment() const = 0;
 
   // What this rank has allocate()d and holds. Pages of its peers that it has touched
   // count as its own in the system's figures.
@@ -75,9 +75,9 @@ inline bool shares_memory(const Communicator& comm) {
   return dynamic_cast<const PeerMemory*>(&comm) != nullptr;
 }
 
-inline int64_t joins_at(const Communicator& comm) {
+inline int64_t join_alignment(const Communicator& comm) {
   const auto* const peers = dynamic_cast<const PeerMemory*>(&comm);
-  return peers ? peers->joins_at() : 0;
+  return peers ? peers->join_alignment() : 0;
 }
 
 }  // namespace cohort

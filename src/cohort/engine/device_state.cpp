@@ -46,7 +46,7 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
       step_(step),
       rounds_(schedule.mesh.rounds(schedule.slices)),
       has_vote_(has_vote(role)),
-      may_skip_(options.leaves_out && has_vote_),
+      may_skip_(options.skips_bad_steps && has_vote_),
       norm_(state, home, rule, groups),
       statistics_(chain, home.device()),
       updates_(state.buckets().size()),

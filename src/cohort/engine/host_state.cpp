@@ -93,7 +93,7 @@ PendingWork HostState::vote() {
   const auto count = [this, against] {
     step_.skipped = *against > 0;
     standing_ = {.phase = Standing::Phase::kDecided, .against = step_.skipped};
-    if (step_.skipped && !options_.leaves_out) updates_.stop_for_bad_sum();
+    if (step_.skipped && !options_.skips_bad_steps) updates_.stop_for_bad_sum();
   };
   if (world.size() == 1 || !options_.communicate) {
     count();
@@ -143,7 +143,7 @@ void HostState::finish(bool skip) {
                "a step that was not voted on cannot be finished alone");
   if (standing_.phase == Standing::Phase::kCommitted) return;
   step_.skipped = skip;
-  if (step_.skipped && !options_.leaves_out) updates_.stop_for_bad_sum();
+  if (step_.skipped && !options_.skips_bad_steps) updates_.stop_for_bad_sum();
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
     if (state_.buckets()[i].trained && !updated_[i]) update(i);
   commit();

@@ -44,7 +44,7 @@ struct ExecutorOptions {
   LossScaleOptions loss_scale;  // for float16
   double usual_count = 1;       // samples of a step; sums stay in range by it
   // A step that is voted against changes nothing. Off: it ends the run.
-  bool leaves_out = true;
+  bool skips_bad_steps = true;
 
   ComputeOn compute_on = ComputeOn::kHost;
   int gpu = 0;          // number of this rank's, on its node

@@ -219,8 +219,8 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
   if (layout.pp > 1) add_links(schedule);
   const int64_t width = size_of(options.precision.compute);
   for (auto& bucket : schedule.buckets)
-    bucket.joined = schedule.shard == 3 && options.joins_at > 0 &&
-                    bucket.numel / shards * width % options.joins_at == 0;
+    bucket.joined = schedule.shard == 3 && options.join_alignment > 0 &&
+                    bucket.numel / shards * width % options.join_alignment == 0;
   // A sum that waits for another one is kept until then.
   schedule.keeps_sums |= std::ranges::any_of(schedule.buckets, is_tied);
   for (const auto& block : blocks) schedule.blocks.push_back(block.name);

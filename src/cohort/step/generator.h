@@ -62,7 +62,7 @@ struct GeneratorOptions {
   int optimizer_states = 1;    // tensors an update rule keeps beside the weights
   bool shares_memory = false;  // ranks of a shard group reach each other's memory
   // Shares of so many bytes, or a multiple, are seen as one memory; 0: they are copied.
-  int64_t joins_at = 0;
+  int64_t join_alignment = 0;
 };
 
 // Parameters start at multiples of this many elements in a bucket, and shards are cut

@@ -128,10 +128,12 @@ TEST(Generator, ASharedParameterHasABucketOfItsOwn) {
 }
 
 TEST(Generator, WhatIsJoinedTakesNoMemory) {
-  const auto takes = [](at::ScalarType compute, int64_t joins_at) {
-    const auto schedule = generate(
-        blocks_of({kChunk, 4 * kChunk}), {.dp = 2, .shard = 3},
-        {.slices = 2, .precision = {.compute = compute}, .joins_at = joins_at});
+  const auto takes = [](at::ScalarType compute, int64_t join_alignment) {
+    const auto schedule =
+        generate(blocks_of({kChunk, 4 * kChunk}), {.dp = 2, .shard = 3},
+                 {.slices = 2,
+                  .precision = {.compute = compute},
+                  .join_alignment = join_alignment});
     std::vector<int64_t> bytes;
     for (const Buffer* buffer : planned(schedule, Buffer::Holds::kGathered))
       bytes.push_back(buffer->bytes());

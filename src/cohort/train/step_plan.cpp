@@ -112,7 +112,7 @@ Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& option
   step.memory = memory_for(options.execute);
   const bool reaches = step.memory != MemoryIn::kDevice;  // into peers' memory
   step.shares_memory = options.shares_memory && reaches;
-  step.joins_at = reaches ? options.joins_at : 0;
+  step.join_alignment = reaches ? options.join_alignment : 0;
   set_bytes(measures, slice_samples(options, batch), step.precision.compute, specs);
   return generate(specs, options.layout, step);
 }

@@ -105,7 +105,7 @@ void Trainer::enter(Communicator& comm, Reporter* reporter, const WorldGpu& gpu)
   options_.layout = layout_for(asked_layout_, comm);
   take_part(Mesh(options_.layout).coordinate(comm.rank(), Axis::kTensor));
   options_.shares_memory = cohort::shares_memory(comm);
-  options_.joins_at = joins_at(comm);
+  options_.join_alignment = join_alignment(comm);
   journal_.enter(comm, reporter);
   lateness_.enter();
   if (comm.generation() > 0 && !progress_.lost)

@@ -53,7 +53,7 @@ struct TrainerOptions {
   // With tensor parallelism a rank has another part in another world.
   ChainOfPart chain_of_part = nullptr;
   bool shares_memory = false;  // the Trainer finds out
-  int64_t joins_at = 0;        // the same
+  int64_t join_alignment = 0;  // the same
   bool elastic = false;
   // Changes training batches, in the thread that loads them; none: as they are.
   Augment augment;

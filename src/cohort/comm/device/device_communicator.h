@@ -109,7 +109,7 @@ class DevicePeerCommunicator final : public DeviceCommunicator, public PeerMemor
     return peers_.map_peers(mine);
   }
   Tensor join(const Tensor& part) override { return peers_.join(part); }
-  int64_t joins_at() const override { return peers_.joins_at(); }
+  int64_t join_alignment() const override { return peers_.join_alignment(); }
   int64_t allocated_bytes() const override { return peers_.allocated_bytes(); }
   Work meet(int64_t what, std::function<void()> work) override {
     return peers_.meet(what, std::move(work));

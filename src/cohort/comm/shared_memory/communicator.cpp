@@ -196,8 +196,8 @@ void SharedMemoryCommunicator::exchange_places(const Tensor& mine, const char* n
   post(call).wait();
 }
 
-int64_t SharedMemoryCommunicator::joins_at() const {
-  return static_cast<int64_t>(group_->spec().memory->joins_at());
+int64_t SharedMemoryCommunicator::join_alignment() const {
+  return static_cast<int64_t>(group_->spec().memory->join_alignment());
 }
 
 int64_t SharedMemoryCommunicator::allocated_bytes() const {
@@ -206,11 +206,12 @@ int64_t SharedMemoryCommunicator::allocated_bytes() const {
 
 Tensor SharedMemoryCommunicator::join(const Tensor& part) {
   check_tensor(*this, "join", part);
-  if (joins_at() == 0)
-    refuse_call(*this, "join", "memory that cannot be joined; legal: where joins_at()");
-  if (part.numel() == 0 || part.nbytes() % joins_at() != 0) {
+  if (join_alignment() == 0)
     refuse_call(*this, "join",
-                text(part.nbytes(), " bytes; legal: multiples of ", joins_at()));
+                "memory that cannot be joined; legal: where join_alignment()");
+  if (part.numel() == 0 || part.nbytes() % join_alignment() != 0) {
+    refuse_call(*this, "join",
+                text(part.nbytes(), " bytes; legal: multiples of ", join_alignment()));
   }
   exchange_places(part, "join");
   auto memory = group_->spec().memory;

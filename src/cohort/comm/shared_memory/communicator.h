@@ -36,7 +36,7 @@ class SharedMemoryCommunicator final : public Communicator, public PeerMemory {
 
   std::vector<Tensor> map_peers(const Tensor& mine) override;
   Tensor join(const Tensor& part) override;
-  int64_t joins_at() const override;
+  int64_t join_alignment() const override;
   int64_t allocated_bytes() const override;
   Work meet(int64_t what, std::function<void()> work) override;
   std::shared_ptr<void> hold_meetings() override;

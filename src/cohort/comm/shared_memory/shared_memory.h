@@ -43,8 +43,9 @@ class SharedMemory {
   virtual void* at(Address address) const = 0;
 
   // `bytes` at each of the addresses, one behind the other: the same memory once more.
-  // Both are multiples of joins_at(), which is 0 where memory cannot be had twice.
-  virtual size_t joins_at() const { return 0; }
+  // Both are multiples of join_alignment(), which is 0 where memory cannot be had
+  // twice.
+  virtual size_t join_alignment() const { return 0; }
   virtual std::shared_ptr<void> join(std::span<const Address> /*addresses*/,
                                      size_t /*bytes*/) const {
     return nullptr;

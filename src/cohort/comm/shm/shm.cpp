@@ -85,7 +85,7 @@ class ShmMemory final : public shared_memory::SharedMemory {
     return mapping(rank_of(address)).data() + offset_of(address);
   }
 
-  size_t joins_at() const override {
+  size_t join_alignment() const override {
     return static_cast<size_t>(sysconf(_SC_PAGESIZE));
   }
   std::shared_ptr<void> join(std::span<const Address> addresses,
