@@ -43,7 +43,7 @@ TEST_P(LatePeerTest, NobodyWritesOnceTheErrorIsThere) {
         store.set("written", "");
       }
     };
-    EXPECT_THAT(comm_error([&] { memory_of(comm).meet(1, work).wait(); }),
+    EXPECT_THAT(comm_error([&] { memory_of(comm).work_jointly(1, work).wait(); }),
                 HasSubstr("enough"));
     if (comm.rank() == 0) {
       EXPECT_TRUE(store.has("written"));
@@ -74,7 +74,7 @@ TEST_P(StoppedPeerTest, MemoryThatItMayStillWriteIsNotUsedAgain) {
       store.set("written", "");
     };
     EXPECT_THAT(comm_error([&] {
-                  memory_of(comm).meet(1, work).wait();
+                  memory_of(comm).work_jointly(1, work).wait();
                   comm.barrier().wait();
                 }),
                 HasSubstr("rank 1"));

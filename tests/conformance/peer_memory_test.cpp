@@ -19,7 +19,7 @@ class PeerMemoryTest : public testing::TestWithParam<test::World> {};
 // With pages of their own: not local, where all memory is shared.
 class PagesTest : public testing::TestWithParam<test::World> {};
 // With a peer.
-class MeetingsTest : public testing::TestWithParam<test::World> {};
+class JointWorkTest : public testing::TestWithParam<test::World> {};
 
 PeerMemory& peer_memory(Communicator& comm) {
   auto* memory = dynamic_cast<PeerMemory*>(&comm);
@@ -64,13 +64,13 @@ TEST_P(PeerMemoryTest, EveryRankSeesTheMemoryOfAll) {
   });
 }
 
-TEST_P(MeetingsTest, WorkOfAMeetingWaitsWhileMeetingsAreHeld) {
+TEST_P(JointWorkTest, WorkOfAMeetingWaitsWhileMeetingsAreHeld) {
   test::run_ranks(GetParam(), [](Communicator& world) {
     const auto part = world.split(0);
     bool worked = false;
-    auto meeting = peer_memory(world).meet(1, [&] { worked = true; });
+    auto joint = peer_memory(world).work_jointly(1, [&] { worked = true; });
     {
-      const auto hold = peer_memory(*part).hold_meetings();
+      const auto hold = peer_memory(*part).hold_joint_work();
       for (const int64_t numel : {3, 100'000}) {
         Tensor sum = at::ones({numel});
         part->all_reduce(sum, ReduceOp::kSum).wait();  // moves siblings' bytes
@@ -78,7 +78,7 @@ TEST_P(MeetingsTest, WorkOfAMeetingWaitsWhileMeetingsAreHeld) {
       }
       EXPECT_FALSE(worked);
     }
-    meeting.wait();
+    joint.wait();
     EXPECT_TRUE(worked);
   });
 }
@@ -131,7 +131,7 @@ TEST_P(PeerMemoryTest, EachRankWorksOnItsShareOfAllRanksMemory) {
       const auto share = share_of(numel, comm.rank(), comm.size());
       gradient.copy_(input(comm.rank(), numel, at::kFloat));  // before it arrives
       int calls = 0;
-      auto work = peer_memory(comm).meet(numel, [&] {
+      auto work = peer_memory(comm).work_jointly(numel, [&] {
         ++calls;
         Tensor sum = at::zeros({share.end - share.begin});
         for (const auto& in : inputs) sum += in.slice(0, share.begin, share.end);
@@ -147,11 +147,12 @@ TEST_P(PeerMemoryTest, EachRankWorksOnItsShareOfAllRanksMemory) {
   });
 }
 
-TEST_P(MeetingsTest, RanksThatMeetForSomethingElseAreRefused) {
+TEST_P(JointWorkTest, RanksThatMeetForSomethingElseAreRefused) {
   test::run_ranks(GetParam(), [](Communicator& comm) {
-    const auto message = test::comm_error(
-        [&] { peer_memory(comm).meet(comm.rank() == 0 ? 7 : 8, [] {}).wait(); });
-    EXPECT_NE(message.find("meet"), std::string::npos) << message;
+    const auto message = test::comm_error([&] {
+      peer_memory(comm).work_jointly(comm.rank() == 0 ? 7 : 8, [] {}).wait();
+    });
+    EXPECT_NE(message.find("joint work"), std::string::npos) << message;
   });
 }
 
@@ -160,10 +161,11 @@ TEST_P(PeerMemoryTest, WorkThatThrowsBreaksTheGroup) {
     const auto message = test::comm_error([&] {
       const int last = comm.size() - 1;
       peer_memory(comm)
-          .meet(1,
-                [&] {
-                  if (comm.rank() == last) throw std::runtime_error("no update");
-                })
+          .work_jointly(1,
+                        [&] {
+                          if (comm.rank() == last)
+                            throw std::runtime_error("no update");
+                        })
           .wait();
       comm.barrier().wait();
     });
@@ -197,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
     EveryWorld, PagesTest,
     testing::ValuesIn(test::but("local", test::every_checked_world({1, 2, 3, 5}))),
     test::world_name);
-INSTANTIATE_TEST_SUITE_P(EveryWorld, MeetingsTest,
+INSTANTIATE_TEST_SUITE_P(EveryWorld, JointWorkTest,
                          testing::ValuesIn(test::every_checked_world({2, 3, 5})),
                          test::world_name);
 

@@ -50,10 +50,10 @@ TEST_P(SiblingsTest, PollingOneGroupMovesTheOthers) {
     auto x = input(world.rank(), kManyRounds, at::kFloat);
     auto whole = world.all_reduce(x, ReduceOp::kSum);
     if (world.rank() % 2 == 0) {
-      auto meeting = part->barrier();
-      while (!meeting.poll()) {
+      auto barrier = part->barrier();
+      while (!barrier.poll()) {
       }
-      meeting.wait();
+      barrier.wait();
       whole.wait();
     } else {
       while (!whole.poll()) {
@@ -277,21 +277,21 @@ INSTANTIATE_TEST_SUITE_P(EveryWorld, SiblingsTest,
                          test::world_name);
 
 // Ranks that see one another's memory.
-class SiblingMeetingsTest : public testing::TestWithParam<test::World> {};
+class SiblingJointWorkTest : public testing::TestWithParam<test::World> {};
 
-TEST_P(SiblingMeetingsTest, MeetingsMoveToo) {
+TEST_P(SiblingJointWorkTest, MeetingsMoveToo) {
   test::run_ranks(GetParam(), [](Communicator& world) {
     const auto part = world.split(0);
     int calls = 0;
     auto x = input(world.rank(), kManyRounds, at::kFloat);
     auto whole = world.all_reduce(x, ReduceOp::kSum);
-    auto meeting = dynamic_cast<PeerMemory&>(*part).meet(1, [&] { ++calls; });
+    auto joint = dynamic_cast<PeerMemory&>(*part).work_jointly(1, [&] { ++calls; });
     if (world.rank() % 2 == 0) {
-      meeting.wait();
+      joint.wait();
       whole.wait();
     } else {
       whole.wait();
-      meeting.wait();
+      joint.wait();
     }
     EXPECT_EQ(calls, 1);
     EXPECT_TRUE(
@@ -299,7 +299,7 @@ TEST_P(SiblingMeetingsTest, MeetingsMoveToo) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryWorld, SiblingMeetingsTest,
+INSTANTIATE_TEST_SUITE_P(EveryWorld, SiblingJointWorkTest,
                          testing::ValuesIn(test::every_checked_world({2, 3, 5})),
                          test::world_name);
 

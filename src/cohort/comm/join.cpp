@@ -112,8 +112,8 @@ void arrive(const JoinCard& card, Store& store, Verdict& verdict) {
 
 std::string program_version() { return text(version(), "+", build_id()); }
 
-void meet(const World& world, Store& store, const ConnectOptions& options,
-          const std::string& version) {
+void find_peers(const World& world, Store& store, const ConnectOptions& options,
+                const std::string& version) {
   const JoinCard card{world.rank, world.size, version, host_name(), getpid()};
   Verdict verdict(store, world.size);
   arrive(card, store, verdict);
@@ -154,7 +154,7 @@ std::unique_ptr<Store> join_as(const World& world, const ConnectOptions& options
       .timeout = options.join_timeout};
   auto store = std::make_unique<TcpStore>(where, std::move(server));
   try {
-    meet(world, *store, options, version);
+    find_peers(world, *store, options, version);
   } catch (const Error&) {
     if (world.hosts_store) say_farewell(*store);
     throw;

@@ -16,11 +16,11 @@ std::string program_version();
 std::unique_ptr<Store> join_as(const World& world, const ConnectOptions& options,
                                const std::string& version);
 
-// The meeting itself, over a store that is connected. Event-driven: each rank
+// Finds them over a store that is connected. Event-driven: each rank
 // compares itself with the first that came, the last one to come (or the first to
 // find a fault) writes the verdict, and all wait for that one key.
-void meet(const World& world, Store& store, const ConnectOptions& options,
-          const std::string& version);
+void find_peers(const World& world, Store& store, const ConnectOptions& options,
+                const std::string& version);
 
 // Closes a world that not all of its ranks have joined: those who wait for the others,
 // and those still to come, get a CommError with `why`. False if all have joined it.

@@ -59,12 +59,12 @@ class PeerMemory {
   // each other's mapped memory as they agreed to. `work` calls nothing of a
   // communicator but abort(). `what` is compared between the ranks: the number of
   // elements they work on, for one.
-  virtual Work meet(int64_t what, std::function<void()> work) = 0;
+  virtual Work work_jointly(int64_t what, std::function<void()> work) = 0;
 
-  // While what it returns lives, this rank begins no `work` of a meeting, in any group
+  // While what it returns lives, this rank begins no joint work, in any group
   // of the world: whoever waits in the middle of something else moves bytes alone. Its
   // peers wait for it meanwhile.
-  [[nodiscard]] virtual std::shared_ptr<void> hold_meetings() = 0;
+  [[nodiscard]] virtual std::shared_ptr<void> hold_joint_work() = 0;
 
  protected:
   PeerMemory() = default;

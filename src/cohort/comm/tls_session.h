@@ -7,8 +7,8 @@
 
 namespace cohort {
 
-// The key of a meeting, made of the secret that its members share, for one side of its
-// connections. Lives as long as its sessions.
+// The key of a rendezvous, made of the secret that its members share, for one side of
+// its connections. Lives as long as its sessions.
 class TlsKey {
  public:
   enum class Side { kServer, kClient };

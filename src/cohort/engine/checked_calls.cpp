@@ -11,11 +11,11 @@
 namespace cohort {
 namespace {
 
-// No work of a meeting runs in the middle of a block: an update must not touch what
+// No joint work runs in the middle of a block: an update must not touch what
 // autograd is at, and what it throws is not the block's.
 std::shared_ptr<void> bytes_alone(Communicator& comm) {
   auto* const peers = dynamic_cast<PeerMemory*>(&comm);
-  return peers ? peers->hold_meetings() : nullptr;
+  return peers ? peers->hold_joint_work() : nullptr;
 }
 
 void settle(Work work, const Tensor& tensor) {

@@ -35,7 +35,7 @@ PendingWork GradientSums::reduce(int bucket, int slice, const Visitor* visitor) 
 PendingWork GradientSums::reduce_use(int bucket, int slice, const Visitor* visitor) {
   const c10::NoGradGuard no_grad;
   if (level_ == 0 && !visitor) return reduce_whole(bucket);
-  if (peers_) return meet(bucket, slice, visitor);
+  if (peers_) return work_jointly(bucket, slice, visitor);
   if (!exact_) return reduce_scatter(bucket, slice);
   if (in_rounds())
     exchange_leaves(bucket, slice);
@@ -44,9 +44,9 @@ PendingWork GradientSums::reduce_use(int bucket, int slice, const Visitor* visit
   return {};
 }
 
-PendingWork GradientSums::meet(int bucket, int slice, const Visitor* visitor) {
-  return {peers_->meet(state_of(bucket).numel,
-                       [=, this] { work_on_share(bucket, slice, visitor); }),
+PendingWork GradientSums::work_jointly(int bucket, int slice, const Visitor* visitor) {
+  return {peers_->work_jointly(state_of(bucket).numel,
+                               [=, this] { work_on_share(bucket, slice, visitor); }),
           nullptr};
 }
 
@@ -192,7 +192,7 @@ const Tensor& GradientSums::sum(int bucket) const {
 
 PendingWork GradientSums::reduce_whole(int bucket) {
   BucketSums& sums = buckets_[bucket];
-  if (exact_ && peers_) return meet(bucket, kNone, &write_everywhere_);
+  if (exact_ && peers_) return work_jointly(bucket, kNone, &write_everywhere_);
   if (exact_) {
     exchange_partials(bucket);
     return {};

@@ -142,7 +142,7 @@ class GradientSums {
   bool has_slice(int member, int round) const;
   std::vector<TreeNode> nodes_of_group(int group) const;
 
-  PendingWork meet(int bucket, int slice, const Visitor* visitor);
+  PendingWork work_jointly(int bucket, int slice, const Visitor* visitor);
   void work_on_share(int bucket, int slice, const Visitor* visitor);
   void add_round(int bucket, int round, int64_t at, int64_t count, float* out);
   void push_round(int bucket, int round, int64_t at, int64_t count,

@@ -88,7 +88,7 @@ PendingWork Transfers::gather(const Action& action, Interpreter& interpreter) {
 // first.
 Work Transfers::move_shares(BucketState& state) {
   if (state.joined.defined())
-    return dynamic_cast<PeerMemory&>(*groups_.shard).meet(state.numel, [] {});
+    return dynamic_cast<PeerMemory&>(*groups_.shard).work_jointly(state.numel, [] {});
   if (!state.travels_from_host)
     return groups_.shard->all_gather(state.whole, state.travels);
   // Communication takes what is in the device's own memory.

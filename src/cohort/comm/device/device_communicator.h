@@ -111,10 +111,10 @@ class DevicePeerCommunicator final : public DeviceCommunicator, public PeerMemor
   Tensor join(const Tensor& part) override { return peers_.join(part); }
   int64_t join_alignment() const override { return peers_.join_alignment(); }
   int64_t allocated_bytes() const override { return peers_.allocated_bytes(); }
-  Work meet(int64_t what, std::function<void()> work) override {
-    return peers_.meet(what, std::move(work));
+  Work work_jointly(int64_t what, std::function<void()> work) override {
+    return peers_.work_jointly(what, std::move(work));
   }
-  std::shared_ptr<void> hold_meetings() override { return peers_.hold_meetings(); }
+  std::shared_ptr<void> hold_joint_work() override { return peers_.hold_joint_work(); }
 
  private:
   PeerMemory& peers_;

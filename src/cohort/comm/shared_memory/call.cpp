@@ -27,8 +27,8 @@ const char* op_name(Op op) {
       return "split";
     case Op::kMapPeers:
       return "map_peers";
-    case Op::kMeet:
-      return "meet";
+    case Op::kJointWork:
+      return "joint work";
     case Op::kTransfer:
       return "exchange";
   }

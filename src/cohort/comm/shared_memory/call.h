@@ -21,9 +21,9 @@ enum class Op : uint8_t {
   kBroadcast,
   kAllToAll,
   kBarrier,
-  kSplit,     // an all_gather of colors, then of addresses
-  kMapPeers,  // an all_gather of nothing: the arrival has the address
-  kMeet,      // work between two barriers
+  kSplit,      // an all_gather of colors, then of addresses
+  kMapPeers,   // an all_gather of nothing: the arrival has the address
+  kJointWork,  // work between two barriers
   kTransfer,
 };
 
@@ -34,7 +34,7 @@ struct Call {
   ReduceOp reduce = ReduceOp::kSum;
   int root = -1;
   // Elements of what the ranks must agree on: the whole tensor of all_reduce,
-  // broadcast and meet, one rank's part of reduce_scatter and all_gather.
+  // broadcast and joint work, one rank's part of reduce_scatter and all_gather.
   int64_t numel = 0;
 
   Tensor in, out;  // contiguous; keep the memory alive
@@ -43,7 +43,7 @@ struct Call {
   std::byte* target = nullptr;
   int64_t source_bytes = 0;
   std::vector<int64_t> sent, received;  // elements to and from each rank: all_to_all
-  std::function<void()> work;           // of a meeting
+  std::function<void()> work;           // of all ranks, jointly
 
   // How far it is.
   enum class Path : uint8_t { kUndecided, kInline, kDirect, kStaged };

@@ -239,9 +239,9 @@ std::vector<Tensor> SharedMemoryCommunicator::map_peers(const Tensor& mine) {
   return views;
 }
 
-Work SharedMemoryCommunicator::meet(int64_t what, std::function<void()> work) {
+Work SharedMemoryCommunicator::work_jointly(int64_t what, std::function<void()> work) {
   Call& call = group_->next_call();
-  call.op = Op::kMeet;
+  call.op = Op::kJointWork;
   call.dtype = at::kByte;
   call.reduce = ReduceOp::kSum;
   call.root = -1;
@@ -251,9 +251,9 @@ Work SharedMemoryCommunicator::meet(int64_t what, std::function<void()> work) {
   return post(call);
 }
 
-std::shared_ptr<void> SharedMemoryCommunicator::hold_meetings() {
-  group_->siblings().hold_meetings(1);
-  return {nullptr, [group = group_](void*) { group->siblings().hold_meetings(-1); }};
+std::shared_ptr<void> SharedMemoryCommunicator::hold_joint_work() {
+  group_->siblings().hold_joint_work(1);
+  return {nullptr, [group = group_](void*) { group->siblings().hold_joint_work(-1); }};
 }
 
 Work SharedMemoryCommunicator::post(Call& call) {

@@ -38,8 +38,8 @@ class SharedMemoryCommunicator final : public Communicator, public PeerMemory {
   Tensor join(const Tensor& part) override;
   int64_t join_alignment() const override;
   int64_t allocated_bytes() const override;
-  Work meet(int64_t what, std::function<void()> work) override;
-  std::shared_ptr<void> hold_meetings() override;
+  Work work_jointly(int64_t what, std::function<void()> work) override;
+  std::shared_ptr<void> hold_joint_work() override;
 
  private:
   Work post(Call& call);

@@ -94,7 +94,7 @@ void SharedGroup::run_direct(Call& call) {
   check_abort();
 }
 
-// Returns what the work of a meeting threw.
+// Returns what this rank threw in joint work.
 std::string SharedGroup::work_on_peers(Call& call) {
   const auto width = static_cast<int64_t>(c10::elementSize(call.dtype));
   for (int r = 0; r < size_; ++r) {
@@ -117,12 +117,12 @@ std::string SharedGroup::work_on_peers(Call& call) {
       reduce(call.dtype, call.reduce, inputs_, std::span(outputs_).first(1),
              call.numel);
       return {};
-    case Op::kMeet:
+    case Op::kJointWork:
       try {
         call.work();
         return {};
       } catch (const std::exception& thrown) {
-        return text("meet: the work of rank ", rank_, " threw: ", thrown.what());
+        return text("joint work: that of rank ", rank_, " threw: ", thrown.what());
       }
     default:
       // Each rank starts with itself, so that not all read the same one at once.

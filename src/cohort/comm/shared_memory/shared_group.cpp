@@ -160,7 +160,7 @@ int SharedGroup::move(Call& call) {
       return kDone;
     case Call::Path::kDirect:
       if (!call.worked) {
-        if (call.op == Op::kMeet && spec_.siblings->holds_meetings()) return rank_;
+        if (call.op == Op::kJointWork && spec_.siblings->holds_meetings()) return rank_;
         run_direct(call);
         call.worked = true;
         touch();
@@ -198,7 +198,7 @@ void SharedGroup::choose_path(Call& call) {
   if (call.op == Op::kAllToAll) check_counts(call);
   const auto is_placed = [&](int r) { return addresses_[r] != 0; };
   switch (call.op) {
-    case Op::kMeet:
+    case Op::kJointWork:
       call.path = Path::kDirect;
       return;
     case Op::kMapPeers:

@@ -73,7 +73,7 @@ class SharedGroup : public std::enable_shared_from_this<SharedGroup> {
   Siblings& siblings() { return *spec_.siblings; }
   // The thread that used it last.
   std::thread::id owner() const { return owner_.load(std::memory_order_relaxed); }
-  // Peers can reach the memory of `tensor` from now on, inside meetings.
+  // Peers can reach the memory of `tensor` from now on, in joint work.
   void show(const Tensor& tensor);
 
   // Ranks spin only where each has a core. Set once all of the world are known.
@@ -187,7 +187,7 @@ class SharedGroup : public std::enable_shared_from_this<SharedGroup> {
   std::vector<std::byte*> outputs_;
 
   Transfers transfers_;
-  // What peers may reach in a meeting, as long as its owner has it.
+  // What peers may reach in joint work, as long as its owner has it.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> shown_;
 
   struct {

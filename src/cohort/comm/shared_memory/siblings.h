@@ -29,8 +29,8 @@ class Siblings {
     if (owner.load(std::memory_order_relaxed) != me) take_over(owner, me);
   }
 
-  // So many ask that no work of a meeting begins.
-  void hold_meetings(int change) {
+  // So many ask that no joint work begins.
+  void hold_joint_work(int change) {
     holds_.fetch_add(change, std::memory_order_relaxed);
   }
   bool holds_meetings() const { return holds_.load(std::memory_order_relaxed) > 0; }
