@@ -4,7 +4,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/step/generator.h"
-#include "cohort/step/meetings.h"
+#include "cohort/step/roles_met.h"
 #include "cohort/step/simulator.h"
 #include "cohort/step/testing_pipeline.h"
 
@@ -155,7 +155,7 @@ TEST(LinkCosts, AllWhoAreInACallHaveItsTime) {
       const Simulation simulation =
           run(schedule, text("link,*,1,,1,", hidden, "\nlink,pp,2,,0.5,", hidden,
                              "\nlink,pp/Send,3,,,", hidden, "\n"));
-      const Meetings meetings = meetings_in_lanes(schedule);
+      const RolesMet meetings = roles_met_in_lanes(schedule);
       for (int r = 0; r < static_cast<int>(meetings.size()); ++r)
         for (int lane = 0; lane < schedule.lanes(); ++lane)
           for (const int peer : meetings[r][lane]) {

@@ -7,8 +7,8 @@
 #include "cohort/core/error.h"
 #include "cohort/step/action_costs.h"
 #include "cohort/step/checks/role_view.h"
-#include "cohort/step/meetings.h"
 #include "cohort/step/memory_plan.h"
+#include "cohort/step/roles_met.h"
 
 namespace cohort {
 namespace {
@@ -28,8 +28,8 @@ class Simulator {
   Simulator(const Schedule& schedule, const CostTable& costs)
       : schedule_(schedule), costs_(schedule, costs), roles_(schedule.roles.size()) {
     const size_t lanes = schedule.channels.size();
-    const auto meetings = meetings_in_lanes(schedule);
-    const auto inner_meetings = meetings_in_groups(schedule);
+    const auto meetings = roles_met_in_lanes(schedule);
+    const auto inner_meetings = roles_met_in_groups(schedule);
     for (int lane = 0; lane < schedule.lanes(); ++lane)
       hidden_.push_back(costs_.hidden(lane));
     for (size_t r = 0; r < roles_.size(); ++r) {

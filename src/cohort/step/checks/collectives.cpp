@@ -5,7 +5,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/step/checks/checks.h"
-#include "cohort/step/meetings.h"
+#include "cohort/step/roles_met.h"
 
 namespace cohort {
 namespace {
@@ -42,17 +42,17 @@ bool match(const Action& send, const Action& recv) {
 }
 
 // The calls of one role in one lane, or inside blocks in one group, in order.
-class Meeting {
+class CallOrder {
  public:
-  Meeting(const Schedule& schedule, bool one_at_a_time)
+  CallOrder(const Schedule& schedule, bool one_at_a_time)
       : schedule_(schedule),
         one_at_a_time_(one_at_a_time),
         lanes_(schedule.channels.size()),
         roles_(schedule.roles.size()),
         calls_(roles_, std::vector<std::vector<int>>(lanes_)),
         ordinal_(roles_),
-        peers_(meetings_in_lanes(schedule)),
-        inner_peers_(meetings_in_groups(schedule)) {
+        peers_(roles_met_in_lanes(schedule)),
+        inner_peers_(roles_met_in_groups(schedule)) {
     for (size_t r = 0; r < roles_; ++r) {
       const auto& actions = schedule.roles[r].actions;
       ordinal_[r].resize(actions.size());
@@ -277,7 +277,7 @@ class Meeting {
   size_t lanes_, roles_;
   std::vector<std::vector<std::vector<int>>> calls_;  // by role, lane: actions
   std::vector<std::vector<int>> ordinal_;  // by role, action: which call; 0: none
-  Meetings peers_, inner_peers_;           // by role, lane; by role, group
+  RolesMet peers_, inner_peers_;           // by role, lane; by role, group
   std::vector<size_t> begun_;              // by role: actions
   std::vector<std::vector<int>> arrived_;  // by role, lane: calls
   std::vector<std::vector<int>> inner_;    // by role, group: calls inside blocks
@@ -288,7 +288,7 @@ class Meeting {
 }  // namespace
 
 void check_collectives(const Schedule& schedule, const CheckOptions& options) {
-  Meeting meeting(schedule, options.one_exchange_at_a_time);
+  CallOrder meeting(schedule, options.one_exchange_at_a_time);
   meeting.check_equal();
   meeting.check_no_deadlock();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/meetings.h"
+#include "cohort/step/roles_met.h"
 
 #include <map>
 
@@ -15,7 +15,7 @@ std::vector<int> roles_by_rank(const Schedule& schedule) {
 
 // The two ends of a link: ranks that differ in their place along the pipeline alone.
 void meet_on_link(const Schedule& schedule, int lane, const std::vector<int>& role_of,
-                  Meetings& meetings) {
+                  RolesMet& meetings) {
   const Channel& link = schedule.channels[lane];
   const int places = schedule.mesh.size(Axis::kPipe);
   if (link.from < 0 || link.to < 0 || link.from >= places || link.to >= places) return;
@@ -29,9 +29,9 @@ void meet_on_link(const Schedule& schedule, int lane, const std::vector<int>& ro
 
 }  // namespace
 
-Meetings meetings_in_groups(const Schedule& schedule) {
+RolesMet roles_met_in_groups(const Schedule& schedule) {
   const std::vector<int> role_of = roles_by_rank(schedule);
-  Meetings meetings(schedule.roles.size(),
+  RolesMet meetings(schedule.roles.size(),
                     std::vector<std::set<int>>(schedule.groups.size()));
   for (size_t g = 0; g < schedule.groups.size(); ++g) {
     const Group& group = schedule.groups[g];
@@ -45,10 +45,10 @@ Meetings meetings_in_groups(const Schedule& schedule) {
   return meetings;
 }
 
-Meetings meetings_in_lanes(const Schedule& schedule) {
+RolesMet roles_met_in_lanes(const Schedule& schedule) {
   const std::vector<int> role_of = roles_by_rank(schedule);
-  const Meetings in_groups = meetings_in_groups(schedule);
-  Meetings meetings(schedule.roles.size(),
+  const RolesMet in_groups = roles_met_in_groups(schedule);
+  RolesMet meetings(schedule.roles.size(),
                     std::vector<std::set<int>>(schedule.channels.size()));
   for (int lane = 0; lane < schedule.lanes(); ++lane) {
     const Channel& channel = schedule.channels[lane];

@@ -10,9 +10,9 @@ namespace cohort {
 
 // By role, and by group or lane: the roles that ranks of it meet there, itself among
 // them; none where a rank is alone. Every rank has a role.
-using Meetings = std::vector<std::vector<std::set<int>>>;
+using RolesMet = std::vector<std::vector<std::set<int>>>;
 
-Meetings meetings_in_groups(const Schedule& schedule);
-Meetings meetings_in_lanes(const Schedule& schedule);
+RolesMet roles_met_in_groups(const Schedule& schedule);
+RolesMet roles_met_in_lanes(const Schedule& schedule);
 
 }  // namespace cohort
