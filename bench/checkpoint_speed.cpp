@@ -83,11 +83,11 @@ void forget_all(const std::string& folder) {
 }
 
 void save(const std::string& root, int64_t step, const Tensor& whole, int writers) {
-  const auto meetings = cohort::thread_meetings(writers);
+  const auto exchanges = cohort::thread_text_exchanges(writers);
   on_threads(writers, [&](int rank) {
     const auto disk = cohort::real_disk();
     cohort::CheckpointWriter writer(root, {}, *disk);
-    writer.save({.step = step}, share(whole, rank, writers), meetings[rank]);
+    writer.save({.step = step}, share(whole, rank, writers), exchanges[rank]);
   });
 }
 

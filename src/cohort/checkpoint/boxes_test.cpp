@@ -78,12 +78,12 @@ constexpr int kRanks = 6;
 SaveReport save_cut(const std::string& root, int64_t step,
                     const std::vector<StateItem>& state, const Cut& cut) {
   SaveReport report;
-  const auto errors = test::on_ranks(kRanks, [&](const Meeting& meeting) {
+  const auto errors = test::on_ranks(kRanks, [&](const TextExchange& exchange) {
     test::FailingDisk disk(test::kForever);
     CheckpointWriter writer(root, {.chunk_bytes = test::kSmallChunk}, disk);
-    const auto mine = writer.save(at_step(step),
-                                  pieces_of(state, cut, meeting.rank, kRanks), meeting);
-    if (meeting.rank == 0) report = mine;
+    const auto mine = writer.save(
+        at_step(step), pieces_of(state, cut, exchange.rank, kRanks), exchange);
+    if (exchange.rank == 0) report = mine;
   });
   for (const auto& error : errors) EXPECT_EQ(error, "");
   return report;
@@ -151,12 +151,12 @@ TEST_F(Boxes, TheSameCutIsSharedAndAnotherIsWritten) {
 
 TEST_F(Boxes, RanksThatCutInTwoWaysAreRefused) {
   const auto state = cut_state();
-  const auto errors = test::on_ranks(2, [&](const Meeting& meeting) {
+  const auto errors = test::on_ranks(2, [&](const TextExchange& exchange) {
     test::FailingDisk disk(test::kForever);
     CheckpointWriter writer(root_, {}, disk);
     Cut cut{"rows", {8, 12}, 0, 1};
-    if (meeting.rank == 1) cut = {"columns", {16, 6}, 1, 1};
-    writer.save(at_step(1), pieces_of(state, cut, meeting.rank, 2), meeting);
+    if (exchange.rank == 1) cut = {"columns", {16, 6}, 1, 1};
+    writer.save(at_step(1), pieces_of(state, cut, exchange.rank, 2), exchange);
   });
   for (const auto& error : errors)
     EXPECT_THAT(error, AllOf(HasSubstr("'turned'"), HasSubstr("cut in two ways")));

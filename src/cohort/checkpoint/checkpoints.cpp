@@ -47,7 +47,7 @@ class Checkpoints::Impl {
       : folder_(std::move(folder)),
         comm_(comm),
         disk_(real_disk()),
-        meeting_(meeting_over(comm)),
+        exchange_(text_exchange(comm)),
         writer_(folder_, {.retention = {.last = options.keep}}, *disk_) {
     if (folder_.empty() || options.keep < 0)
       throw ConfigError(text("[checkpoint] folder '", folder_, "', keep ", options.keep,
@@ -94,7 +94,7 @@ class Checkpoints::Impl {
       run.state["updates"] = std::to_string(sharded->updates());
     }
     run.layout = text("dp=", comm_.size());
-    return writer_.save(run, pieces, meeting_).path;
+    return writer_.save(run, pieces, exchange_).path;
   }
 
   std::optional<int64_t> resume() {
@@ -128,7 +128,7 @@ class Checkpoints::Impl {
                                       : text("-", info->trouble, "\n");
     });
     std::vector<std::string> paths;
-    for (const auto& line : split(meeting_.gather(mine)[0], '\n')) {
+    for (const auto& line : split(exchange_.gather(mine)[0], '\n')) {
       if (line.empty()) continue;
       (line[0] == '+' ? paths : passed_over_).push_back(line.substr(1));
     }
@@ -170,7 +170,7 @@ class Checkpoints::Impl {
 
   // Runs it on every rank; what goes wrong on one is thrown by all.
   void agree(const std::function<void()>& task) {
-    const auto said = meeting_.work([&task]() -> std::string {
+    const auto said = exchange_.work([&task]() -> std::string {
       try {
         task();
         return "";
@@ -219,7 +219,7 @@ class Checkpoints::Impl {
   std::string folder_;
   Communicator& comm_;
   std::unique_ptr<Disk> disk_;
-  Meeting meeting_;
+  TextExchange exchange_;
   CheckpointWriter writer_;
   std::optional<FolderLock> lock_;  // rank 0's
   std::vector<KeptTensor> tensors_;

@@ -62,13 +62,13 @@ struct Offer {
 // when a peer is lost, may outlive the call; what it still writes nobody will ever see.
 class Save : public std::enable_shared_from_this<Save> {
  public:
-  Save(std::string root, SaveOptions options, Disk& disk, RunState run, Meeting meeting,
-       std::span<const StatePiece> pieces)
+  Save(std::string root, SaveOptions options, Disk& disk, RunState run,
+       TextExchange exchange, std::span<const StatePiece> pieces)
       : root_(std::move(root)),
         options_(std::move(options)),
         disk_(disk),
         run_(std::move(run)),
-        meeting_(std::move(meeting)),
+        exchange_(std::move(exchange)),
         pieces_(pieces.begin(), pieces.end()) {}
 
   SaveReport operator()() {
@@ -85,13 +85,13 @@ class Save : public std::enable_shared_from_this<Save> {
   }
 
  private:
-  bool leads() const { return meeting_.rank == 0; }
+  bool leads() const { return exchange_.rank == 0; }
 
   // All ranks do their part and learn each other's result, or the first failure.
   template <typename Work>
   std::vector<std::string> together(Work work) {
     at_work_ = true;
-    auto all = meeting_.work([self = shared_from_this(), work = std::move(work)] {
+    auto all = exchange_.work([self = shared_from_this(), work = std::move(work)] {
       std::string mine;
       try {
         mine = "+" + std::string(work());
@@ -103,7 +103,7 @@ class Save : public std::enable_shared_from_this<Save> {
     });
     for (size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank].starts_with('-'))
-        throw CheckpointError(meeting_.size == 1
+        throw CheckpointError(exchange_.size == 1
                                   ? all[rank].substr(1)
                                   : text(all[rank].substr(1), " (rank ", rank, ")"));
       all[rank].erase(0, 1);
@@ -204,7 +204,7 @@ class Save : public std::enable_shared_from_this<Save> {
   void write() {
     int64_t index = 0, count = 0;
     for (size_t rank = 0; rank < offers_.size(); ++rank) {
-      if (static_cast<int>(rank) == meeting_.rank) index = count;
+      if (static_cast<int>(rank) == exchange_.rank) index = count;
       count += offers_[rank].fresh(shared_) > 0;
     }
     parts_ = together([this, index, count] {
@@ -294,7 +294,7 @@ class Save : public std::enable_shared_from_this<Save> {
   const SaveOptions options_;
   Disk& disk_;
   const RunState run_;
-  const Meeting meeting_;
+  const TextExchange exchange_;
   const std::vector<StatePiece> pieces_;
   std::atomic<bool> at_work_{false};
 
@@ -322,8 +322,8 @@ CheckpointWriter::CheckpointWriter(std::string root, SaveOptions options, Disk& 
 
 SaveReport CheckpointWriter::save(const RunState& run,
                                   std::span<const StatePiece> pieces,
-                                  const Meeting& meeting) {
-  return (*std::make_shared<Save>(root_, options_, disk_, run, meeting, pieces))();
+                                  const TextExchange& exchange) {
+  return (*std::make_shared<Save>(root_, options_, disk_, run, exchange, pieces))();
 }
 
 }  // namespace cohort

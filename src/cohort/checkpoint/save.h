@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,48 +10,12 @@
 #include "cohort/checkpoint/disk.h"
 #include "cohort/checkpoint/manifest.h"
 #include "cohort/checkpoint/retention.h"
-#include "cohort/communicator.h"
+#include "cohort/comm/text_exchange.h"
 
 namespace cohort {
 
 // All of a tensor, row-major whatever its strides.
 StatePiece whole_piece(std::string name, const Tensor& tensor, TensorKind kind);
-
-// How ranks that save together talk: gather(mine) returns every rank's text, by rank.
-// All ranks call it equally often. It throws, after a deadline of its own, when a rank
-// does not come.
-struct Meeting {
-  using Task = std::function<std::string()>;
-
-  int rank = 0;
-  int size = 1;
-  std::function<std::vector<std::string>(const std::string& mine)> gather =
-      [](const std::string& mine) { return std::vector<std::string>{mine}; };
-
-  // The same for texts that take long to make: a slow disk is not a dead rank. While a
-  // rank is at its task the others wait for as long as it takes and know that it lives.
-  // A task does not throw, and holds what it uses: where a rank is lost meanwhile this
-  // throws, and the task runs on. Not set: the task first, then gather().
-  std::function<std::vector<std::string>(Task task)> patient_gather = {};
-
-  std::vector<std::string> work(Task task) const {
-    return patient_gather ? patient_gather(std::move(task)) : gather(task());
-  }
-};
-
-struct PatienceOptions {
-  // Called now and then on the waiting thread: ranks that are still at their tasks.
-  std::function<void(const std::vector<int>& late, std::chrono::duration<double>)>
-      watch = {};
-  // Where a task goes that is left behind; whoever owns this waits for them. Null: the
-  // one who is cut off waits.
-  std::vector<std::future<std::string>>* left_behind = nullptr;
-};
-
-// Over a group; it must outlive the meeting and be used by nobody else meanwhile.
-Meeting meeting_over(Communicator& comm, PatienceOptions patience = {});
-// Of threads of this process, one each.
-std::vector<Meeting> thread_meetings(int size);
 
 struct SaveOptions {
   // Hashed, compared and shared as one: smaller ones find more that did not change and
@@ -82,7 +44,7 @@ struct SaveReport {
 // checkpoint of the same step is replaced in the same way.
 //
 // Failure: CheckpointError on every rank, with the first cause; what was there stays.
-// A full disk is named with the bytes wanted and free. Whatever the meeting throws
+// A full disk is named with the bytes wanted and free. Whatever the exchange throws
 // passes through; what this rank was writing then may go on for a while where nobody
 // looks, and `disk` must live until that has ended (PatienceOptions::left_behind). One
 // run at a time may save into a folder.
@@ -91,7 +53,7 @@ class CheckpointWriter {
   CheckpointWriter(std::string root, SaveOptions options, Disk& disk);
 
   SaveReport save(const RunState& run, std::span<const StatePiece> pieces,
-                  const Meeting& meeting = {});
+                  const TextExchange& exchange = {});
 
  private:
   std::string root_;

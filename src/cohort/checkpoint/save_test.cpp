@@ -91,7 +91,7 @@ TEST_F(SaveCheckpoint, RanksMeetOverTheirGroup) {
         const auto disk = real_disk();
         CheckpointWriter writer(root_, {.chunk_bytes = kSmallChunk}, *disk);
         writer.save(at_step(size), share(state, rank, size),
-                    meeting_over(*world[rank]));
+                    text_exchange(*world[rank]));
       });
     for (auto& thread : threads) thread.join();
     expect_state(root_ + "/" + step_folder(size), state);
@@ -249,13 +249,13 @@ TEST_F(SaveCheckpoint, ACheckpointOfTheSameStepIsReplaced) {
 TEST_F(SaveCheckpoint, WhatNobodyOrTwoOwnIsNamedOnEveryRank) {
   const auto state = some_state();
   for (const int given : {1, 3}) {  // of ranks 0, 1, 2 of 3; a rank more owns rank 0's
-    const auto errors = on_ranks(3, [&](const Meeting& meeting) {
+    const auto errors = on_ranks(3, [&](const TextExchange& exchange) {
       const auto disk = real_disk();
       CheckpointWriter writer(root_, {.chunk_bytes = kSmallChunk}, *disk);
-      auto pieces = share(state, meeting.rank, 3);
-      if (given == 1 && meeting.rank == 1) pieces.clear();
-      if (given == 3 && meeting.rank == 2) pieces.push_back(share(state, 1, 3)[0]);
-      writer.save(at_step(1), pieces, meeting);
+      auto pieces = share(state, exchange.rank, 3);
+      if (given == 1 && exchange.rank == 1) pieces.clear();
+      if (given == 3 && exchange.rank == 2) pieces.push_back(share(state, 1, 3)[0]);
+      writer.save(at_step(1), pieces, exchange);
     });
     EXPECT_THAT(errors, Each(HasSubstr(given == 1 ? "are missing" : "twice")));
     EXPECT_THAT(errors, Each(AllOf(HasSubstr("tensor '"), HasSubstr("elements"))));
@@ -267,12 +267,12 @@ TEST_F(SaveCheckpoint, WhatNobodyOrTwoOwnIsNamedOnEveryRank) {
 TEST_F(SaveCheckpoint, OneRanksFailureIsEveryRanksError) {
   const auto state = some_state();
   const auto first = save(root_, 1, state);
-  const auto errors = on_ranks(3, [&](const Meeting& meeting) {
+  const auto errors = on_ranks(3, [&](const TextExchange& exchange) {
     FailingDisk broken(200);
     const auto disk = real_disk();
     CheckpointWriter writer(root_, {.chunk_bytes = kSmallChunk},
-                            meeting.rank == 2 ? static_cast<Disk&>(broken) : *disk);
-    writer.save(at_step(2), share(some_state(1), meeting.rank, 3), meeting);
+                            exchange.rank == 2 ? static_cast<Disk&>(broken) : *disk);
+    writer.save(at_step(2), share(some_state(1), exchange.rank, 3), exchange);
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("dead"), HasSubstr("(rank 2)"))));
   EXPECT_EQ(latest_checkpoint(root_), first.path);

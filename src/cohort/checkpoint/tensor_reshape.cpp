@@ -48,7 +48,7 @@ std::vector<std::vector<StatePiece>> cut(const TensorSource& source, int num_fil
 std::string write_checkpoint(const TensorSource& source, const std::string& root,
                              int num_files) {
   const auto files = cut(source, num_files);
-  const auto meetings = thread_meetings(num_files);
+  const auto exchanges = thread_text_exchanges(num_files);
   std::vector<std::exception_ptr> errors(num_files);
   std::vector<SaveReport> reports(num_files);
   std::vector<std::thread> threads;
@@ -57,7 +57,7 @@ std::string write_checkpoint(const TensorSource& source, const std::string& root
       try {
         const auto disk = real_disk();
         CheckpointWriter writer(root, {}, *disk);
-        reports[rank] = writer.save(source.run, files[rank], meetings[rank]);
+        reports[rank] = writer.save(source.run, files[rank], exchanges[rank]);
       } catch (...) {
         errors[rank] = std::current_exception();
       }

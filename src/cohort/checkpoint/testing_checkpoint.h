@@ -97,14 +97,14 @@ constexpr int64_t kSmallChunk = 64;
 
 // Runs `body` on every rank of a world of threads; what it throws, by rank.
 inline std::vector<std::string> on_ranks(
-    int size, const std::function<void(const Meeting&)>& body) {
-  const auto meetings = thread_meetings(size);
+    int size, const std::function<void(const TextExchange&)>& body) {
+  const auto exchanges = thread_text_exchanges(size);
   std::vector<std::string> errors(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        body(meetings[rank]);
+        body(exchanges[rank]);
       } catch (const std::exception& error) {
         errors[rank] = error.what();
       }
@@ -117,13 +117,13 @@ inline SaveReport save(const std::string& root, int64_t step,
                        const std::vector<StateItem>& state, int size = 1,
                        const Retention& retention = {}) {
   SaveReport report;
-  const auto errors = on_ranks(size, [&](const Meeting& meeting) {
+  const auto errors = on_ranks(size, [&](const TextExchange& exchange) {
     FailingDisk disk(kForever);
     CheckpointWriter writer(root, {.chunk_bytes = kSmallChunk, .retention = retention},
                             disk);
     const auto mine =
-        writer.save(at_step(step), share(state, meeting.rank, size), meeting);
-    if (meeting.rank == 0) report = mine;
+        writer.save(at_step(step), share(state, exchange.rank, size), exchange);
+    if (exchange.rank == 0) report = mine;
   });
   for (const auto& error : errors) EXPECT_EQ(error, "");
   return report;

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cohort/checkpoint/save.h"
+#include "cohort/comm/text_exchange.h"
 #include "cohort/core/error.h"
 #include "cohort/elastic/state_listing.h"
 
@@ -216,7 +216,7 @@ class Mail {
 
 std::string exchange_state(Communicator& comm, std::span<const StatePiece> have,
                            std::span<const StatePiece> want) {
-  const Plan plan(meeting_over(comm).gather(to_text(have, want)));
+  const Plan plan(text_exchange(comm).gather(to_text(have, want)));
   if (!plan.missing().empty()) return plan.missing();
   Mail mail(comm, have, want);
   const std::span<const Move> moves = plan.moves();
@@ -235,7 +235,7 @@ ReplicaReport compare_held(Communicator& comm, std::span<const StatePiece> have)
   for (const auto& [tensor, data] : have)
     mine << tensor.spec.begin << ' ' << tensor.spec.end << ' ' << tensor_hash(data)
          << ' ' << tensor.spec.name << box_text(tensor.spec.box) << '\n';
-  const auto all = meeting_over(comm).gather(mine.str());
+  const auto all = text_exchange(comm).gather(mine.str());
   std::map<std::string, std::map<int, uint64_t>> holders;  // by range and name
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
     std::istringstream in(all[rank]);

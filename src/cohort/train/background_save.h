@@ -38,7 +38,7 @@ class BackgroundSave {
   // Of the last one, once it has ended, and only once.
   std::optional<SaveOutcome> take_outcome();
   // Until it has ended; any thread may wait. Whoever is in a hurry breaks the group its
-  // meeting is over.
+  // exchange is over.
   void wait() { busy_.wait(true); }
 
  private:

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "cohort/checkpoint/save.h"
+#include "cohort/comm/text_exchange.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 
 namespace cohort {
@@ -36,7 +36,7 @@ std::optional<double> peak_flops(std::string_view gpu, at::ScalarType dtype) {
 
 std::optional<double> peak_of_gpus(Communicator& comm, int gpu, at::ScalarType dtype) {
   const auto said =
-      meeting_over(comm).gather(cuda_device_id(gpu) + " " + cuda_device_name(gpu));
+      text_exchange(comm).gather(cuda_device_id(gpu) + " " + cuda_device_name(gpu));
   std::map<std::string, std::string> names;
   for (const auto& one : said) {
     const size_t blank = one.find(' ');

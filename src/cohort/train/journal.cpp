@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cohort/checkpoint/save.h"
+#include "cohort/comm/text_exchange.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -73,7 +73,7 @@ void Journal::learn_last_step(int64_t committed) {
   }
   const int64_t told = membership ? membership->validated_before() : 0;
   const LastStep mine = last_.step == committed ? last_ : LastStep{};
-  const auto said = meeting_over(*comm_).gather(
+  const auto said = text_exchange(*comm_).gather(
       std::string(reinterpret_cast<const char*>(&told), sizeof told) + mine.bytes());
   last_ = {};
   for (const auto& one : said) {

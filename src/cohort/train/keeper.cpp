@@ -55,7 +55,7 @@ int Keeper::num_slots() const {
 
 Keeper::~Keeper() { end(); }
 
-// A write that is cut off ends at its next meeting; nobody waits for it here.
+// A write that is cut off ends at its next exchange of texts; nobody waits for it here.
 void Keeper::end() {
   if (group_) group_->abort("the world has ended");
   group_.reset();
@@ -170,7 +170,7 @@ void Keeper::write_behind(const RunState& run, std::shared_ptr<SnapshotPages> pa
                             {.retention = options_.retention,
                              .damage = [pages] { return pages->damage(); }},
                             *disk_);
-    return writer.save(run, pages->pieces(), meeting_over(*group));
+    return writer.save(run, pages->pieces(), text_exchange(*group));
   });
 }
 
@@ -182,7 +182,7 @@ void Keeper::save_now(const RunState& run) {
     reach("keeper.save");
     const SaveReport report =
         writer.save(run, world_.runner->state(Holding::kOwned),
-                    meeting_over(*world_.comm, patience("its checkpoint")));
+                    text_exchange(*world_.comm, patience("its checkpoint")));
     outcome.path = report.path;
     outcome.remark = report.remark;
   } catch (const CheckpointError& error) {
@@ -210,7 +210,7 @@ void Keeper::wait_for_writer() {
     saving_.wait();
     return std::string();
   };
-  meeting_over(*world_.comm, patience("a checkpoint")).work(wait);
+  text_exchange(*world_.comm, patience("a checkpoint")).work(wait);
 }
 
 bool Keeper::reach(std::string_view point) {

@@ -123,7 +123,7 @@ std::string Keeper::try_source(const Source& source, const SnapshotSet& kept,
     }
   };
   const auto all =
-      meeting_over(*world_.comm, {.left_behind = &left_behind_}).work(task);
+      text_exchange(*world_.comm, {.left_behind = &left_behind_}).work(task);
   run = *loaded;
   for (const auto& trouble : all)
     if (!trouble.empty()) return trouble;
@@ -144,7 +144,7 @@ std::optional<RunState> Keeper::restore(int64_t at_most) {
   const SnapshotSet kept = snapshots_->kept();
   const bool leads = world_.comm->rank() == 0;
   const std::string listed =
-      meeting_over(*world_.comm).gather(leads ? list_sources(kept, at_most) : "")[0];
+      text_exchange(*world_.comm).gather(leads ? list_sources(kept, at_most) : "")[0];
   if (listed.starts_with(kRefused)) throw ConfigError(listed.substr(1));
   if (listed.starts_with(kDamaged)) throw CheckpointError(listed.substr(1));
   std::string first_trouble;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "cohort/checkpoint/save.h"
+#include "cohort/comm/text_exchange.h"
 #include "cohort/core/error.h"
 #include "cohort/elastic/state_exchange.h"
 #include "cohort/train/trainer.h"
@@ -124,7 +124,7 @@ void Trainer::adopt(StepRunner& fresh, std::span<const Stand> stands,
                     const std::vector<int>& odd) {
   int first = 0;
   while (!decide(stands, first).holds || is_one_of(odd, first)) ++first;
-  const auto said = meeting_over(*comm_).gather(
+  const auto said = text_exchange(*comm_).gather(
       first == comm_->rank() ? progress_.bytes() + runner_->small_state() : "");
   const auto lost = progress_.lost;
   progress_ = Progress::of(said[first]);

@@ -10,7 +10,7 @@
 
 #include "cohort/checkpoint/manifest.h"
 #include "cohort/checkpoint/safetensors_writer.h"
-#include "cohort/checkpoint/save.h"
+#include "cohort/comm/text_exchange.h"
 #include "cohort/core/error.h"
 #include "cohort/elastic/state_exchange.h"
 #include "cohort/step/piece_overlap.h"
@@ -124,7 +124,7 @@ class WeightsFile {
   // lost rank cuts off ends before this does.
   template <typename Task>
   void at_first(Task task) {
-    const auto told = meeting_over(comm_).work([task, leads = comm_.rank() == 0] {
+    const auto told = text_exchange(comm_).work([task, leads = comm_.rank() == 0] {
       try {
         if (leads) task();
         return std::string();
@@ -148,7 +148,7 @@ std::vector<StateTensor> gather_tensors(Communicator& comm,
   Manifest mine;
   for (const auto& piece : pieces) mine.tensors.push_back({piece.tensor, {}});
   std::map<std::string, StateTensor> all;
-  for (const auto& part : meeting_over(comm).gather(format_part(mine, "weights")))
+  for (const auto& part : text_exchange(comm).gather(format_part(mine, "weights")))
     for (auto& [tensor, boxes] : parse_part(part, "weights").tensors) {
       tensor.spec.end = tensor.spec.numel();
       const auto [found, added] = all.try_emplace(tensor.spec.name, tensor);

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the writers of a checkpoint talk.
+#include "cohort/comm/text_exchange.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
 #include <mutex>
 
-#include "cohort/checkpoint/save.h"
-
 namespace cohort {
 namespace {
 
-// A save that fails says so through its text, so none stays away from a meeting, and a
-// wait is as long as the slowest write.
+// A save that fails says so through its text, so none stays away from an exchange, and
+// a wait is as long as the slowest write.
 class Room {
  public:
   explicit Room(int size) : texts_(size) {}
@@ -70,7 +68,7 @@ std::vector<int> find_late(Communicator& comm, bool ready) {
   return late;
 }
 
-std::vector<std::string> gather_patiently(Communicator& comm, Meeting::Task task,
+std::vector<std::string> gather_patiently(Communicator& comm, TextExchange::Task task,
                                           const PatienceOptions& patience) {
   if (comm.size() == 1) return {task()};
   const auto began = std::chrono::steady_clock::now();
@@ -92,26 +90,26 @@ std::vector<std::string> gather_patiently(Communicator& comm, Meeting::Task task
 
 }  // namespace
 
-Meeting meeting_over(Communicator& comm, PatienceOptions patience) {
+TextExchange text_exchange(Communicator& comm, PatienceOptions patience) {
   return {
       .rank = comm.rank(),
       .size = comm.size(),
       .gather = [&comm](const std::string& mine) { return gather_texts(comm, mine); },
       .patient_gather =
-          [&comm, patience = std::move(patience)](Meeting::Task task) {
+          [&comm, patience = std::move(patience)](TextExchange::Task task) {
             return gather_patiently(comm, std::move(task), patience);
           }};
 }
 
-std::vector<Meeting> thread_meetings(int size) {
+std::vector<TextExchange> thread_text_exchanges(int size) {
   const auto room = std::make_shared<Room>(size);
-  std::vector<Meeting> meetings;
+  std::vector<TextExchange> exchanges;
   for (int rank = 0; rank < size; ++rank)
-    meetings.push_back(
+    exchanges.push_back(
         {.rank = rank, .size = size, .gather = [room, rank](const std::string& mine) {
            return room->gather(rank, mine);
          }});
-  return meetings;
+  return exchanges;
 }
 
 }  // namespace cohort
