@@ -2,7 +2,7 @@
 #include "cohort/comm/join_card.h"
 #include "cohort/elastic/state_listing.h"
 #include "cohort/launch/error_file.h"
-#include "cohort/launch/meeting_notes.h"
+#include "cohort/launch/rendezvous_notes.h"
 #include "fuzz/target.h"
 
 namespace cohort::fuzz {

@@ -51,15 +51,15 @@ bool Agent::join() {
     plan_.world.run_id = random_hex(8);
     return true;
   }
-  meeting_ = std::make_unique<Meeting>(options_);
+  rendezvous_ = std::make_unique<Rendezvous>(options_);
   for (;;) {
-    const auto world = meeting_->advance();
-    for (const std::string& notice : meeting_->notices()) say(notice);
+    const auto world = rendezvous_->advance();
+    for (const std::string& notice : rendezvous_->notices()) say(notice);
     if (world) {
       plan_.world = *world;
       return true;
     }
-    next_meeting_ = Clock::now() + kMeetingInterval;
+    next_look_ = Clock::now() + kRendezvousInterval;
     wait(nullptr);
     if (!zygote_.alive()) {
       result_.failures = {zygote_failure()};
@@ -126,9 +126,9 @@ bool Agent::run_generation() {
     drive(generation);
     for (const std::string& notice : generation.notices()) say(notice);
     if (generation.should_stop()) generation.stop(SIGTERM);
-    if (meeting_) watch_meeting(generation);
+    if (rendezvous_) watch_rendezvous(generation);
   }
-  if (meeting_ && zygote_.alive()) wait_for_other_nodes(generation);
+  if (rendezvous_ && zygote_.alive()) wait_for_other_nodes(generation);
   conclude(generation);
   const bool again = !result_.failures.empty() && zygote_.alive() &&
                      !result_.stop_signal && result_.restarts < options_.max_restarts &&
@@ -205,7 +205,7 @@ void Agent::wait(RankGroup* ranks) {
     ranks->add_polls(polls);
     until = std::min(until, ranks->next_deadline());
   }
-  if (meeting_) until = std::min(until, next_meeting_);
+  if (rendezvous_) until = std::min(until, next_look_);
   const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
   ::poll(polls.data(), polls.size(), static_cast<int>(std::max<int64_t>(0, left)));
   out_.flush();
@@ -255,7 +255,7 @@ void Agent::suspend(RankGroup* ranks) {
 }
 
 void Agent::say_last_word() {
-  if (meeting_) meeting_->leave(options_.grace + std::chrono::seconds(5));
+  if (rendezvous_) rendezvous_->leave(options_.grace + std::chrono::seconds(5));
 }
 
 // Readers that are slow get what is theirs; after a signal they have a second.
@@ -265,7 +265,7 @@ void Agent::flush() {
     if (result_.stop_signal && deadline == Clock::time_point::max()) {
       deadline = Clock::now() + std::chrono::seconds(1);
     }
-    next_meeting_ = Clock::now() + std::chrono::seconds(1);
+    next_look_ = Clock::now() + std::chrono::seconds(1);
     wait(nullptr);
   }
   if (out_.error() == 0) return;

@@ -37,7 +37,7 @@ struct LaunchOptions {
   int min_nodes = 1;
   int max_nodes = 1;
   // HOST:PORT where the agents meet; empty for one node. The agent on HOST serves
-  // the meeting; --nnodes and --max-restarts must be the same for all.
+  // the rendezvous; --nnodes and --max-restarts must be the same for all.
   std::string rdzv;
   // A file with the secret that the agents share; empty: COHORT_RDZV_TOKEN has it, or
   // there is none, and HOST must be this machine's loopback. The agent reads it once

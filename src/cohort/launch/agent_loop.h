@@ -9,13 +9,13 @@
 #include "cohort/launch/control.h"
 #include "cohort/launch/crew.h"
 #include "cohort/launch/generation.h"
-#include "cohort/launch/meeting.h"
+#include "cohort/launch/rendezvous.h"
 #include "cohort/launch/signals.h"
 
 namespace cohort::process {
 
 // Between two looks at the meeting of several nodes.
-inline constexpr std::chrono::milliseconds kMeetingInterval{150};
+inline constexpr std::chrono::milliseconds kRendezvousInterval{150};
 
 // One life of launch(): see there.
 class Agent {
@@ -34,7 +34,7 @@ class Agent {
   void wait(RankGroup* ranks);
   void on_signal(int signal, RankGroup* ranks);
   void suspend(RankGroup* ranks);
-  void watch_meeting(Generation& generation);
+  void watch_rendezvous(Generation& generation);
   void on_event(const Event& event, Generation& generation);
   void wait_for_other_nodes(Generation& generation);
   void conclude(Generation& generation);
@@ -51,12 +51,12 @@ class Agent {
   ControlServer control_;
   Sink out_, err_;
   std::unique_ptr<StoreServer> store_;  // of one node; several meet in another
-  std::unique_ptr<Meeting> meeting_;
+  std::unique_ptr<Rendezvous> rendezvous_;
   RankPlan plan_;
   Crew* crew_ = nullptr;  // while it runs
   int generation_ = 0;
   std::optional<Event> event_;  // of this generation, from any node
-  Clock::time_point next_meeting_{};
+  Clock::time_point next_look_{};
   LaunchResult result_;
 };
 

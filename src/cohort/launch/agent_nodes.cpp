@@ -8,10 +8,10 @@
 namespace cohort::process {
 
 // Tells the other nodes what happened here, and hears what happened there.
-void Agent::watch_meeting(Generation& generation) {
-  if (Clock::now() < next_meeting_ && !generation.done()) return;
-  next_meeting_ = Clock::now() + kMeetingInterval;
-  for (const std::string& notice : meeting_->notices()) say(notice);
+void Agent::watch_rendezvous(Generation& generation) {
+  if (Clock::now() < next_look_ && !generation.done()) return;
+  next_look_ = Clock::now() + kRendezvousInterval;
+  for (const std::string& notice : rendezvous_->notices()) say(notice);
   if (event_) return;
   try {
     std::optional<Event> event;
@@ -25,8 +25,8 @@ void Agent::watch_meeting(Generation& generation) {
     } else if (generation.any_failed()) {
       event = Event{Event::kFault, generation.first_failure()};
     }
-    event_ =
-        event ? meeting_->publish(generation_, *event) : meeting_->poll(generation_);
+    event_ = event ? rendezvous_->publish(generation_, *event)
+                   : rendezvous_->poll(generation_);
   } catch (const CommError& error) {
     event_ = Event{};
     event_->failure.host = host_name();
@@ -51,13 +51,13 @@ void Agent::on_event(const Event& event, Generation& generation) {
 // A node whose ranks are done keeps the others company: they may still fail, and its
 // store may be theirs.
 void Agent::wait_for_other_nodes(Generation& generation) {
-  watch_meeting(generation);
+  watch_rendezvous(generation);
   try {
     const std::string done = text("done/", generation_);
-    if (!event_) meeting_->arrive(done);
-    while (!event_ && !meeting_->all_arrived(done)) {
+    if (!event_) rendezvous_->arrive(done);
+    while (!event_ && !rendezvous_->all_arrived(done)) {
       wait(&generation);
-      watch_meeting(generation);
+      watch_rendezvous(generation);
     }
   } catch (const CommError& error) {
     say(text("the agents' store at ", options_.rdzv, " is lost: ", error.what()));
@@ -68,7 +68,7 @@ void Agent::wait_for_other_nodes(Generation& generation) {
 // finds anything of it in its store.
 bool Agent::agree_to_restart() {
   ++generation_;
-  if (!meeting_) {
+  if (!rendezvous_) {
     store_ = std::make_unique<StoreServer>();
     plan_.world.master_port = store_->port();
     return true;
@@ -76,16 +76,16 @@ bool Agent::agree_to_restart() {
   const std::string ready = text("ready/", generation_);
   const auto deadline = Clock::now() + options_.grace + std::chrono::seconds(20);
   try {
-    meeting_->arrive(ready);
-    while (!meeting_->all_arrived(ready)) {
-      next_meeting_ = Clock::now() + kMeetingInterval;
+    rendezvous_->arrive(ready);
+    while (!rendezvous_->all_arrived(ready)) {
+      next_look_ = Clock::now() + kRendezvousInterval;
       wait(nullptr);
       if (result_.stop_signal || !zygote_.alive()) return false;
       if (Clock::now() < deadline) continue;
       say("other nodes did not come to the restart");
       return false;
     }
-    plan_.world.master_port = meeting_->renew_store(generation_);
+    plan_.world.master_port = rendezvous_->renew_store(generation_);
     return true;
   } catch (const CommError& error) {
     say(error.what());

@@ -10,8 +10,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/launch/cores.h"
-#include "cohort/launch/meeting.h"
 #include "cohort/launch/process.h"
+#include "cohort/launch/rendezvous.h"
 #include "cohort/launch/wire.h"
 
 namespace cohort::process {

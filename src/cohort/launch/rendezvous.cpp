@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/launch/meeting.h"
+#include "cohort/launch/rendezvous.h"
 
 #include <thread>
 
@@ -40,7 +40,7 @@ std::string listening_address(const Endpoint& endpoint, const std::string& addre
 
 }  // namespace
 
-Meeting::Meeting(const LaunchOptions& options)
+Rendezvous::Rendezvous(const LaunchOptions& options)
     : options_(options),
       endpoint_(parse_endpoint(options.rdzv)),
       address_(resolve_host(endpoint_.host)),
@@ -54,7 +54,7 @@ Meeting::Meeting(const LaunchOptions& options)
            "/dev/urandom | base64 > FILE`"));
 }
 
-std::optional<NodeWorld> Meeting::advance() {
+std::optional<NodeWorld> Rendezvous::advance() {
   if (const auto world = look_for_world()) {
     if (world->rfind("refused ", 0) == 0) {
       leave(seconds(2));
@@ -74,10 +74,10 @@ std::optional<NodeWorld> Meeting::advance() {
 }
 
 // Nothing yet, also when the agent that serves is gone: another may take its place.
-std::optional<std::string> Meeting::look_for_world() {
+std::optional<std::string> Rendezvous::look_for_world() {
   try {
     if (!store_) find_store();
-    if (store_ && server_ && !store_->has("world")) close_meeting();
+    if (store_ && server_ && !store_->has("world")) close_rendezvous();
     if (store_ && store_->has("world")) return store_->get("world", kStoreTimeout);
   } catch (const CommError& error) {
     last_error_ = error.what();
@@ -87,7 +87,7 @@ std::optional<std::string> Meeting::look_for_world() {
   return std::nullopt;
 }
 
-std::vector<std::string> Meeting::notices() {
+std::vector<std::string> Rendezvous::notices() {
   std::vector<std::string> lines;
   if (!server_) return lines;
   for (const std::string& address : server_->take_refused()) {
@@ -98,7 +98,7 @@ std::vector<std::string> Meeting::notices() {
 }
 
 // Whoever can listen at the endpoint serves the store; the others are its guests.
-void Meeting::find_store() {
+void Rendezvous::find_store() {
   const auto begin = Clock::now();
   if ((is_here(address_) && serve()) || visit()) {
     stranger_since_.reset();
@@ -108,12 +108,12 @@ void Meeting::find_store() {
 }
 
 // False where another has the endpoint: an agent, or a stranger.
-bool Meeting::serve() {
+bool Rendezvous::serve() {
   const std::string listening = listening_address(endpoint_, address_, secret_);
   try {
     auto server = std::make_unique<GuardedStoreServer>(
         StoreDoor{listening, endpoint_.port, secret_});
-    // Without a secret the meeting itself has no port: the ranks' store has it.
+    // Without a secret the rendezvous itself has no port: the ranks' store has it.
     const int port = secret_.empty() ? endpoint_.port : 0;
     rank_store_ = std::make_unique<StoreServer>(listening, port);
     server_ = server.get();
@@ -127,7 +127,7 @@ bool Meeting::serve() {
   return true;
 }
 
-bool Meeting::visit() {
+bool Rendezvous::visit() {
   try {
     auto store = std::make_unique<GuardedStore>(
         StoreDoor{address_, endpoint_.port, secret_}, kStoreTimeout);
@@ -143,7 +143,7 @@ bool Meeting::visit() {
 }
 
 // An agent of this machine would answer at once; it may just be going, though.
-void Meeting::suspect_stranger(Clock::time_point since) {
+void Rendezvous::suspect_stranger(Clock::time_point since) {
   if (!stranger_since_) stranger_since_ = since;
   if (Clock::now() < *stranger_since_ + kGoing) return;
   throw ConfigError(text("[launch.rdzv] ", options_.rdzv,
@@ -152,13 +152,13 @@ void Meeting::suspect_stranger(Clock::time_point since) {
                          "; legal: a port that is free"));
 }
 
-std::string Meeting::card() const {
+std::string Rendezvous::card() const {
   return encode(
       NodeNote{options_.ranks, asked_nodes(), options_.max_restarts, host_name()});
 }
 
 // The agents that have come and not gone, in the order of coming.
-std::vector<int64_t> Meeting::present() {
+std::vector<int64_t> Rendezvous::present() {
   std::vector<int64_t> ids;
   const int64_t guests = store_->add("guests", 0);
   for (int64_t id = 0; id <= guests; ++id) {
@@ -171,7 +171,7 @@ std::vector<int64_t> Meeting::present() {
 }
 
 // Node 0 decides when everyone is there, and writes down the world.
-void Meeting::close_meeting() {
+void Rendezvous::close_rendezvous() {
   std::vector<int64_t> ids = present();
   const int came = std::min<int>(ids.size(), options_.max_nodes);
   if (came < options_.min_nodes) {
@@ -200,11 +200,11 @@ void Meeting::close_meeting() {
   store_->set("world", encode(world));
 }
 
-std::string Meeting::asked_nodes() const {
+std::string Rendezvous::asked_nodes() const {
   return text(options_.min_nodes, ':', options_.max_nodes);
 }
 
-NodeWorld Meeting::read_world(const std::string& world) {
+NodeWorld Rendezvous::read_world(const std::string& world) {
   const WorldNote note = decode_world(world);
   NodeWorld result;
   result.token = note.token;
@@ -234,13 +234,13 @@ NodeWorld Meeting::read_world(const std::string& world) {
   return result;
 }
 
-Event Meeting::publish(int generation, const Event& event) {
+Event Rendezvous::publish(int generation, const Event& event) {
   const std::string key = text("event/", generation);
   if (store_->add(key + "/turn", 1) == 1) store_->set(key, encode(event));
   return decode_event(store_->get(key, kStoreTimeout));
 }
 
-std::optional<Event> Meeting::poll(int generation) {
+std::optional<Event> Rendezvous::poll(int generation) {
   const std::string key = text("event/", generation);
   if (store_->has(key)) return decode_event(store_->get(key, kStoreTimeout));
   if (Clock::now() < last_beat_ + kBeat) return std::nullopt;
@@ -252,7 +252,7 @@ std::optional<Event> Meeting::poll(int generation) {
   return std::nullopt;
 }
 
-std::optional<Event> Meeting::lost_node() {
+std::optional<Event> Rendezvous::lost_node() {
   for (int node = 1; node < num_nodes_; ++node) {
     const int64_t count = store_->add(text("beat/", node), 0);
     Beat& beat = beats_[node];
@@ -268,7 +268,7 @@ std::optional<Event> Meeting::lost_node() {
   return std::nullopt;
 }
 
-int Meeting::renew_store(int generation) {
+int Rendezvous::renew_store(int generation) {
   const std::string key = text("port/", generation);
   if (server_) {
     rank_store_ =
@@ -278,13 +278,13 @@ int Meeting::renew_store(int generation) {
   return decode_port(store_->get(key, kStoreTimeout));
 }
 
-void Meeting::arrive(const std::string& where) { store_->add(where, 1); }
+void Rendezvous::arrive(const std::string& where) { store_->add(where, 1); }
 
-bool Meeting::all_arrived(const std::string& where) {
+bool Rendezvous::all_arrived(const std::string& where) {
   return store_->add(where, 0) >= num_nodes_;
 }
 
-void Meeting::leave(std::chrono::milliseconds limit) {
+void Rendezvous::leave(std::chrono::milliseconds limit) {
   if (!store_) return;
   try {
     arrive("gone");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/launch/meeting_notes.h"
+#include "cohort/launch/rendezvous_notes.h"
 
 #include <algorithm>
 #include <charconv>

@@ -11,8 +11,8 @@
 #include "cohort/comm/tcp_store.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/environment.h"
-#include "cohort/launch/meeting_notes.h"
 #include "cohort/launch/process.h"
+#include "cohort/launch/rendezvous_notes.h"
 
 namespace cohort::process {
 
@@ -27,9 +27,9 @@ namespace cohort::process {
 // Failure: CommError when the store is lost or the join timeout passes; ConfigError
 // when the agents disagree about the run, have different secrets, or have none where
 // they need one.
-class Meeting {
+class Rendezvous {
  public:
-  explicit Meeting(const LaunchOptions& options);
+  explicit Rendezvous(const LaunchOptions& options);
 
   // Moves on; the world as soon as everyone agrees on it.
   std::optional<NodeWorld> advance();
@@ -63,7 +63,7 @@ class Meeting {
   std::string card() const;
   std::optional<std::string> look_for_world();
   std::vector<int64_t> present();
-  void close_meeting();
+  void close_rendezvous();
   NodeWorld read_world(const std::string& world);
   std::string asked_nodes() const;  // MIN:MAX
   std::optional<Event> lost_node();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The meeting of several agents, and those who were not invited.
+// The rendezvous of several agents, and those who were not invited.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -93,7 +93,7 @@ constexpr std::chrono::milliseconds kAgentLimit{20'000};  // to be there
 constexpr const char* kToken = "3iG1mPq8ZrYw0bKx7uNd";
 constexpr const char* kOtherToken = "9aBcDeFgHiJkLmNoPqRs";
 
-class MeetingTest : public testing::Test {
+class RendezvousTest : public testing::Test {
  protected:
   // The flags for a token in a file of its own.
   Args token(const std::string& content, mode_t mode = 0600) {
@@ -124,7 +124,7 @@ class MeetingTest : public testing::Test {
   const std::string rdzv_ = meeting_place();
 };
 
-TEST_F(MeetingTest, StrangerWithoutATokenReadsNothingAndEndsNoRun) {
+TEST_F(RendezvousTest, StrangerWithoutATokenReadsNothingAndEndsNoRun) {
   Program a(agent_until_told(rdzv_)), b(agent_until_told(rdzv_));
   ASSERT_TRUE(a.wait_for_output("ready")) << a.err();
   ASSERT_TRUE(b.wait_for_output("ready")) << b.err();
@@ -132,7 +132,7 @@ TEST_F(MeetingTest, StrangerWithoutATokenReadsNothingAndEndsNoRun) {
   expect_good_end({&a, &b});
 }
 
-TEST_F(MeetingTest, StrangerAtAMeetingWithATokenIsNotEvenHeard) {
+TEST_F(RendezvousTest, StrangerAtAMeetingWithATokenIsNotEvenHeard) {
   const Args args = agent_until_told(rdzv_, token(kToken));
   Program a(args), b(args);
   ASSERT_TRUE(a.wait_for_output("ready")) << a.err();
@@ -143,7 +143,7 @@ TEST_F(MeetingTest, StrangerAtAMeetingWithATokenIsNotEvenHeard) {
   expect_good_end({&a, &b});
 }
 
-TEST_F(MeetingTest, AnyNumberOfAgentsWithOneTokenMeet) {
+TEST_F(RendezvousTest, AnyNumberOfAgentsWithOneTokenMeet) {
   for (const std::string nodes : {"1", "3"}) {
     const std::string rdzv = meeting_place();
     const Args flags = token(kToken);
@@ -163,7 +163,7 @@ TEST_F(MeetingTest, AnyNumberOfAgentsWithOneTokenMeet) {
   }
 }
 
-TEST_F(MeetingTest, AnotherTokenIsRefusedOnBothSidesAndTheMeetingGoesOn) {
+TEST_F(RendezvousTest, AnotherTokenIsRefusedOnBothSidesAndTheMeetingGoesOn) {
   Program host(agent_until_told(rdzv_, token(kToken)));
   await_card(0);
   Program wrong(agent_until_told(rdzv_, token(kOtherToken)));
@@ -179,7 +179,7 @@ TEST_F(MeetingTest, AnotherTokenIsRefusedOnBothSidesAndTheMeetingGoesOn) {
   expect_good_end({&host, &right});
 }
 
-TEST_F(MeetingTest, GarbageAndSilenceOnThePortDisturbNobody) {
+TEST_F(RendezvousTest, GarbageAndSilenceOnThePortDisturbNobody) {
   const Args args = agent_until_told(rdzv_, token(kToken));
   Program a(args);
   std::vector<UniqueFd> crowd;
@@ -198,7 +198,7 @@ TEST_F(MeetingTest, GarbageAndSilenceOnThePortDisturbNobody) {
   EXPECT_EQ(a.err() + b.err(), "");
 }
 
-TEST_F(MeetingTest, TheTokenMayBeInTheEnvironmentAndRanksDoNotGetIt) {
+TEST_F(RendezvousTest, TheTokenMayBeInTheEnvironmentAndRanksDoNotGetIt) {
   const Args args{launch_tool(),
                   "-n",
                   "1",
@@ -219,7 +219,7 @@ TEST_F(MeetingTest, TheTokenMayBeInTheEnvironmentAndRanksDoNotGetIt) {
   EXPECT_THAT(a.out() + b.out(), Not(HasSubstr("COHORT_RDZV_TOKEN")));
 }
 
-TEST_F(MeetingTest, ATokenThatIsNoSecretIsAUsageError) {
+TEST_F(RendezvousTest, ATokenThatIsNoSecretIsAUsageError) {
   for (const Args& flags :
        {token(kToken, 0644), token("short"), Args{"--rdzv-token", folder_ / "none"},
         Args{"--rdzv-token", folder_.path()}}) {
@@ -231,14 +231,14 @@ TEST_F(MeetingTest, ATokenThatIsNoSecretIsAUsageError) {
   }
 }
 
-TEST_F(MeetingTest, WithoutATokenOnlyLoopbackIsAPlaceToMeet) {
+TEST_F(RendezvousTest, WithoutATokenOnlyLoopbackIsAPlaceToMeet) {
   Program run(agent_until_told("192.0.2.1:29400"));  // nobody's, RFC 5737
   EXPECT_EQ(run.wait(), 2);
   EXPECT_THAT(run.err(), HasSubstr("legal: --rdzv-token FILE"));
   EXPECT_EQ(count(run.err(), "\n"), 1) << run.err();
 }
 
-TEST_F(MeetingTest, AGuestThatDiesBeforeTheRunMayComeAgain) {
+TEST_F(RendezvousTest, AGuestThatDiesBeforeTheRunMayComeAgain) {
   const Args args = agent_of_three(rdzv_, token(kToken));
   Program host(args);
   await_card(0);
@@ -252,7 +252,7 @@ TEST_F(MeetingTest, AGuestThatDiesBeforeTheRunMayComeAgain) {
   expect_three_nodes({&host, &again, &last});
 }
 
-TEST_F(MeetingTest, WhenTheHostDiesBeforeTheRunAnotherServes) {
+TEST_F(RendezvousTest, WhenTheHostDiesBeforeTheRunAnotherServes) {
   const Args args = agent_of_three(rdzv_, token(kToken));
   auto host = std::make_unique<Program>(args);
   await_card(0);
