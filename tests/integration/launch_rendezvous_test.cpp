@@ -23,7 +23,7 @@ using testing::HasSubstr;
 using testing::Not;
 using Args = std::vector<std::string>;
 
-std::string meeting_place() {
+std::string free_endpoint() {
   return "127.0.0.1:" + std::to_string(Listener("127.0.0.1", 0).port());
 }
 
@@ -121,7 +121,7 @@ class RendezvousTest : public testing::Test {
 
   TempFolder folder_;
   int files_ = 0;
-  const std::string rdzv_ = meeting_place();
+  const std::string rdzv_ = free_endpoint();
 };
 
 TEST_F(RendezvousTest, StrangerWithoutATokenReadsNothingAndEndsNoRun) {
@@ -145,7 +145,7 @@ TEST_F(RendezvousTest, StrangerAtAMeetingWithATokenIsNotEvenHeard) {
 
 TEST_F(RendezvousTest, AnyNumberOfAgentsWithOneTokenMeet) {
   for (const std::string nodes : {"1", "3"}) {
-    const std::string rdzv = meeting_place();
+    const std::string rdzv = free_endpoint();
     const Args flags = token(kToken);
     const Args args{launch_tool(), "-n",    "2",      "--nnodes", nodes,
                     "--rdzv",      rdzv,    flags[0], flags[1],   "--",

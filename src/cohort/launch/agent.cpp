@@ -31,9 +31,9 @@ LaunchResult Agent::run() {
   if (join()) {
     prepare(plan_);
     if (options_.elastic.on) {
-      run_crew();
+      run_elastic();
     } else {
-      while (run_generation() && agree_to_restart()) continue;
+      while (run_fixed() && agree_to_restart()) continue;
     }
     say_last_word();
   }
@@ -75,36 +75,36 @@ bool Agent::join() {
 }
 
 // Ranks that are replaced one by one, to the end of the run.
-void Agent::run_crew() {
-  Crew crew(plan_, zygote_, out_, err_, std::move(store_));
-  crew_ = &crew;
-  crew.start();
-  while (!crew.done()) {
-    drive(crew);
-    for (const Failure& failure : crew.faults()) report(failure);
-    for (const std::string& notice : crew.notices()) say(notice);
+void Agent::run_elastic() {
+  ElasticRanks ranks(plan_, zygote_, out_, err_, std::move(store_));
+  elastic_ = &ranks;
+  ranks.start();
+  while (!ranks.done()) {
+    drive(ranks);
+    for (const Failure& failure : ranks.faults()) report(failure);
+    for (const std::string& notice : ranks.notices()) say(notice);
   }
-  crew_ = nullptr;
-  result_.restarts = crew.restarts();
-  result_.too_few = crew.has_too_few();
+  elastic_ = nullptr;
+  result_.restarts = ranks.restarts();
+  result_.too_few = ranks.has_too_few();
   if (!zygote_.alive()) {
     result_.failures = {zygote_failure()};
     report(result_.failures[0]);
-  } else if (crew.cause() && !result_.stop_signal) {
-    result_.failures = {*crew.cause()};
+  } else if (ranks.cause() && !result_.stop_signal) {
+    result_.failures = {*ranks.cause()};
   }
   if (!result_.failures.empty()) {
     result_.exit_code =
         result_.stop_signal ? 128 + result_.stop_signal : result_.failures[0].exit_code;
   } else if (result_.stop_signal) {
-    result_.exit_code = crew.common_code().value_or(128 + result_.stop_signal);
+    result_.exit_code = ranks.common_code().value_or(128 + result_.stop_signal);
   } else {
-    result_.exit_code = crew.stopped_on_request() ? kExitStopped : 0;
+    result_.exit_code = ranks.stopped_on_request() ? kExitStopped : 0;
   }
 }
 
 std::string Agent::resize(int ranks) {
-  if (crew_) return crew_->resize(ranks);
+  if (elastic_) return elastic_->resize(ranks);
   throw ConfigError(text("[resize] the run of pid ", ::getpid(),
                          " is not elastic; legal: `cohort train` with elastic=on"));
 }
@@ -118,18 +118,18 @@ void Agent::drive(RankGroup& ranks) {
 }
 
 // One life of all ranks. True if they are to have another one.
-bool Agent::run_generation() {
+bool Agent::run_fixed() {
   event_.reset();
-  Generation generation(plan_, zygote_, out_, err_, generation_);
-  generation.start();
-  while (!generation.done()) {
-    drive(generation);
-    for (const std::string& notice : generation.notices()) say(notice);
-    if (generation.should_stop()) generation.stop(SIGTERM);
-    if (rendezvous_) watch_rendezvous(generation);
+  FixedRanks ranks(plan_, zygote_, out_, err_, generation_);
+  ranks.start();
+  while (!ranks.done()) {
+    drive(ranks);
+    for (const std::string& notice : ranks.notices()) say(notice);
+    if (ranks.should_stop()) ranks.stop(SIGTERM);
+    if (rendezvous_) watch_rendezvous(ranks);
   }
-  if (rendezvous_ && zygote_.alive()) wait_for_other_nodes(generation);
-  conclude(generation);
+  if (rendezvous_ && zygote_.alive()) wait_for_other_nodes(ranks);
+  conclude(ranks);
   const bool again = !result_.failures.empty() && zygote_.alive() &&
                      !result_.stop_signal && result_.restarts < options_.max_restarts &&
                      result_.failures[0].rank >= 0;
@@ -141,16 +141,16 @@ bool Agent::run_generation() {
 }
 
 // What the generation meant: result_.failures and result_.exit_code.
-void Agent::conclude(Generation& generation) {
+void Agent::conclude(FixedRanks& ranks) {
   result_.failures.clear();
   result_.exit_code = 0;
   if (!zygote_.alive()) {
     result_.failures = {zygote_failure()};
   } else if (result_.stop_signal) {
-    result_.exit_code = generation.common_code().value_or(128 + result_.stop_signal);
+    result_.exit_code = ranks.common_code().value_or(128 + result_.stop_signal);
     return;
   } else {
-    result_.failures = generation.failures();
+    result_.failures = ranks.failures();
     if (event_ && event_->kind == Event::kFault &&
         (result_.failures.empty() ||
          result_.failures[0].rank != event_->failure.rank)) {
@@ -158,7 +158,7 @@ void Agent::conclude(Generation& generation) {
     }
   }
   if (result_.failures.empty()) {
-    result_.exit_code = generation.stopped_on_request() ? 75 : 0;
+    result_.exit_code = ranks.stopped_on_request() ? 75 : 0;
     return;
   }
   const Failure& cause = result_.failures[0];

@@ -7,14 +7,14 @@
 
 #include "cohort/comm/tcp_store.h"
 #include "cohort/launch/control.h"
-#include "cohort/launch/crew.h"
-#include "cohort/launch/generation.h"
+#include "cohort/launch/elastic_ranks.h"
+#include "cohort/launch/fixed_ranks.h"
 #include "cohort/launch/rendezvous.h"
 #include "cohort/launch/signals.h"
 
 namespace cohort::process {
 
-// Between two looks at the meeting of several nodes.
+// Between two looks at the rendezvous of several nodes.
 inline constexpr std::chrono::milliseconds kRendezvousInterval{150};
 
 // One life of launch(): see there.
@@ -25,8 +25,8 @@ class Agent {
 
  private:
   bool join();
-  void run_crew();
-  bool run_generation();
+  void run_elastic();
+  bool run_fixed();
   bool agree_to_restart();
   void say_last_word();
   void flush();
@@ -34,10 +34,10 @@ class Agent {
   void wait(RankGroup* ranks);
   void on_signal(int signal, RankGroup* ranks);
   void suspend(RankGroup* ranks);
-  void watch_rendezvous(Generation& generation);
-  void on_event(const Event& event, Generation& generation);
-  void wait_for_other_nodes(Generation& generation);
-  void conclude(Generation& generation);
+  void watch_rendezvous(FixedRanks& ranks);
+  void on_event(const Event& event, FixedRanks& ranks);
+  void wait_for_other_nodes(FixedRanks& ranks);
+  void conclude(FixedRanks& ranks);
   void drive(RankGroup& ranks);
   void report(const Failure& failure);
   std::string resize(int ranks);
@@ -53,7 +53,7 @@ class Agent {
   std::unique_ptr<StoreServer> store_;  // of one node; several meet in another
   std::unique_ptr<Rendezvous> rendezvous_;
   RankPlan plan_;
-  Crew* crew_ = nullptr;  // while it runs
+  ElasticRanks* elastic_ = nullptr;  // while it runs
   int generation_ = 0;
   std::optional<Event> event_;  // of this generation, from any node
   Clock::time_point next_look_{};

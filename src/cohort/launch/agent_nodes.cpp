@@ -8,8 +8,8 @@
 namespace cohort::process {
 
 // Tells the other nodes what happened here, and hears what happened there.
-void Agent::watch_rendezvous(Generation& generation) {
-  if (Clock::now() < next_look_ && !generation.done()) return;
+void Agent::watch_rendezvous(FixedRanks& ranks) {
+  if (Clock::now() < next_look_ && !ranks.done()) return;
   next_look_ = Clock::now() + kRendezvousInterval;
   for (const std::string& notice : rendezvous_->notices()) say(notice);
   if (event_) return;
@@ -20,10 +20,10 @@ void Agent::watch_rendezvous(Generation& generation) {
     } else if (result_.stop_signal) {
       event = Event{Event::kStop, {}};
       event->failure.signal = result_.stop_signal;
-    } else if (generation.any_failed() && generation.done()) {
-      event = Event{Event::kFault, generation.failures()[0]};
-    } else if (generation.any_failed()) {
-      event = Event{Event::kFault, generation.first_failure()};
+    } else if (ranks.any_failed() && ranks.done()) {
+      event = Event{Event::kFault, ranks.failures()[0]};
+    } else if (ranks.any_failed()) {
+      event = Event{Event::kFault, ranks.first_failure()};
     }
     event_ = event ? rendezvous_->publish(generation_, *event)
                    : rendezvous_->poll(generation_);
@@ -37,27 +37,27 @@ void Agent::watch_rendezvous(Generation& generation) {
   if (event_) on_event(*event_, generation);
 }
 
-void Agent::on_event(const Event& event, Generation& generation) {
+void Agent::on_event(const Event& event, FixedRanks& ranks) {
   if (event.kind == Event::kStop && !result_.stop_signal) {
     result_.stop_signal = event.failure.signal;
     say(text(signal_name(event.failure.signal), " to another node: stopping ",
-             generation.running(), " ranks"));
+             ranks.running(), " ranks"));
   }
-  if (!generation.stopping()) {
-    generation.stop(event.kind == Event::kStop ? event.failure.signal : SIGTERM);
+  if (!ranks.stopping()) {
+    ranks.stop(event.kind == Event::kStop ? event.failure.signal : SIGTERM);
   }
 }
 
 // A node whose ranks are done keeps the others company: they may still fail, and its
 // store may be theirs.
-void Agent::wait_for_other_nodes(Generation& generation) {
-  watch_rendezvous(generation);
+void Agent::wait_for_other_nodes(FixedRanks& ranks) {
+  watch_rendezvous(ranks);
   try {
     const std::string done = text("done/", generation_);
     if (!event_) rendezvous_->arrive(done);
     while (!event_ && !rendezvous_->all_arrived(done)) {
-      wait(&generation);
-      watch_rendezvous(generation);
+      wait(&ranks);
+      watch_rendezvous(ranks);
     }
   } catch (const CommError& error) {
     say(text("the agents' store at ", options_.rdzv, " is lost: ", error.what()));

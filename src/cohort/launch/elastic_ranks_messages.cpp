@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the crew's agent and its processes say to one another.
+// What the ranks's agent and its processes say to one another.
 #include "cohort/core/error.h"
-#include "cohort/launch/crew.h"
+#include "cohort/launch/elastic_ranks.h"
 
 namespace cohort::process {
 
-void Crew::read_link(int index, Member& member) {
+void ElasticRanks::read_link(int index, Member& member) {
   while (auto message = member.link.receive()) handle(index, member, *message);
 }
 
-void Crew::handle(int index, Member& member, LinkMessage& message) {
+void ElasticRanks::handle(int index, Member& member, LinkMessage& message) {
   switch (message.kind) {
     case LinkMessage::kWaiting:
       member.ready = true;
@@ -43,7 +43,7 @@ void Crew::handle(int index, Member& member, LinkMessage& message) {
 }
 
 // Not while this world is being given up: the next one is on its way then.
-void Crew::promise_no_world(const Member& member) {
+void ElasticRanks::promise_no_world(const Member& member) {
   if (lost_since_ || !dead_.empty()) return;
   finished_ = finishing_ = true;
   dismiss_spares();
@@ -51,7 +51,7 @@ void Crew::promise_no_world(const Member& member) {
 }
 
 // The others give it up as well: who does not is the one they wait for.
-void Crew::break_world(const std::string& why) {
+void ElasticRanks::break_world(const std::string& why) {
   lost_since_ = Clock::now();
   lost_why_ = why;
   for (const Place& place : places_) {
@@ -61,7 +61,7 @@ void Crew::break_world(const std::string& why) {
   close_store();
 }
 
-void Crew::answer_kept(const Member& member, const std::string& name) const {
+void ElasticRanks::answer_kept(const Member& member, const std::string& name) const {
   const auto next = kept_.upper_bound(name);
   if (next == kept_.end()) {
     member.link.send(LinkMessage::kKept, generation_);
@@ -71,7 +71,7 @@ void Crew::answer_kept(const Member& member, const std::string& name) const {
 }
 
 // One that is still on its way to where it could wait has nothing to lose.
-void Crew::dismiss_spares() {
+void ElasticRanks::dismiss_spares() {
   for (const auto& [index, member] : members_) {
     if (!processes_.at(index)->is_spare() || member.leaving) continue;
     dismiss(index, plan_.options.grace);
@@ -79,7 +79,7 @@ void Crew::dismiss_spares() {
   }
 }
 
-void Crew::dismiss(int index, std::chrono::milliseconds limit) {
+void ElasticRanks::dismiss(int index, std::chrono::milliseconds limit) {
   Member& member = members_.at(index);
   member.leaving = true;
   member.leave_by = Clock::now() + limit;
@@ -87,12 +87,12 @@ void Crew::dismiss(int index, std::chrono::milliseconds limit) {
   member.link.send(LinkMessage::kDismissed, generation_);
 }
 
-void Crew::tell_stop(const Member& member) const {
+void ElasticRanks::tell_stop(const Member& member) const {
   if (stop_signal_ == 0) return;
   member.link.send(LinkMessage::kStop, generation_, std::to_string(stop_signal_));
 }
 
-void Crew::tell_end(const std::string& why) const {
+void ElasticRanks::tell_end(const std::string& why) const {
   for (const auto& [index, member] : members_) {
     member.link.send(LinkMessage::kRunEnds, generation_, why);
   }

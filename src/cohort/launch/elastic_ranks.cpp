@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/launch/crew.h"
+#include "cohort/launch/elastic_ranks.h"
 
 #include <sys/wait.h>
 
@@ -18,8 +18,8 @@ constexpr std::chrono::milliseconds kLookAtBoard{20};
 
 }  // namespace
 
-Crew::Crew(RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
-           std::unique_ptr<StoreServer> store)
+ElasticRanks::ElasticRanks(RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
+                           std::unique_ptr<StoreServer> store)
     : RankGroup(plan, zygote, out, err, plan.options.elastic.detect),
       plan_(plan),
       elastic_(plan.options.elastic),
@@ -27,7 +27,7 @@ Crew::Crew(RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
       store_(std::move(store)),
       wanted_spares_(elastic_.spares) {}
 
-void Crew::start() {
+void ElasticRanks::start() {
   places_.resize(plan_.options.ranks);
   for (int r = 0; r < plan_.options.ranks; ++r) places_[r].index = fork(r);
   next_store_ = std::make_unique<StoreServer>();
@@ -36,7 +36,7 @@ void Crew::start() {
 
 // A rank of the first generation finds its world in the environment, as that of any
 // launcher; all others, in their first message.
-int Crew::fork(int local_rank) {
+int ElasticRanks::fork(int local_rank) {
   const int index = next_index_++;
   RankProcess& process = add(index, local_rank);
   auto [ours, theirs] = AgentLink::make_pair();
@@ -54,7 +54,7 @@ int Crew::fork(int local_rank) {
   return index;
 }
 
-World Crew::world_of(int local_rank) const {
+World ElasticRanks::world_of(int local_rank) const {
   World world;
   world.rank = world.local_rank = local_rank;
   world.size = world.local_size = static_cast<int>(places_.size());
@@ -66,14 +66,14 @@ World Crew::world_of(int local_rank) const {
   return world;
 }
 
-void Crew::add_polls(std::vector<pollfd>& polls) const {
+void ElasticRanks::add_polls(std::vector<pollfd>& polls) const {
   RankGroup::add_polls(polls);
   for (const auto& [index, member] : members_) {
     if (member.link.open()) polls.push_back({member.link.fd(), POLLIN, 0});
   }
 }
 
-Clock::time_point Crew::next_deadline() const {
+Clock::time_point ElasticRanks::next_deadline() const {
   Clock::time_point next = std::min(RankGroup::next_deadline(), spares_at_);
   if (lost_since_) next = std::min(next, *lost_since_ + elastic_.detect);
   if (goal_) next = std::min(next, Clock::now() + kLookAtBoard);
@@ -81,7 +81,7 @@ Clock::time_point Crew::next_deadline() const {
   return next;
 }
 
-void Crew::advance() {
+void ElasticRanks::advance() {
   RankGroup::advance();
   const auto now = Clock::now();
   for (auto& [index, member] : members_) {
@@ -97,7 +97,7 @@ void Crew::advance() {
   forget_ended();
 }
 
-void Crew::on_end(RankProcess& process) {
+void ElasticRanks::on_end(RankProcess& process) {
   auto member = members_.extract(process.index());
   if (member.empty()) return;
   read_link(process.index(), member.mapped());  // its last words
@@ -124,32 +124,32 @@ void Crew::on_end(RankProcess& process) {
   }
 }
 
-bool Crew::ended_well(const RankProcess& process) const {
+bool ElasticRanks::ended_well(const RankProcess& process) const {
   return process.is_fine() || (stopping() && WIFEXITED(process.status()) &&
                                process.code() == 128 + stop_signal_);
 }
 
 // It had nothing to save yet, or could not: another one would do no better.
-bool Crew::ended_by_request(const RankProcess& process) const {
+bool ElasticRanks::ended_by_request(const RankProcess& process) const {
   if (!stopping() || process.given_up()) return false;
   return WIFSIGNALED(process.status()) ? !process.killed_by_others()
                                        : process.code() == kExitCheckpoint;
 }
 
 // One that is on its way to its first world hears of a stop by its link.
-bool Crew::hears(const RankProcess& process) const {
+bool ElasticRanks::hears(const RankProcess& process) const {
   const auto member = members_.find(process.index());
   return !process.is_spare() && member != members_.end() && member->second.ready;
 }
 
 // It has said that the run is done, and then what of it could not be written or saved.
-bool Crew::is_last_word(const RankProcess& process) const {
+bool ElasticRanks::is_last_word(const RankProcess& process) const {
   return finished_ && WIFEXITED(process.status()) &&
          (process.code() == kExitData || process.code() == kExitCheckpoint);
 }
 
 // Nothing is lost with it but time.
-void Crew::on_spare_end(RankProcess& process, const Member& member) {
+void ElasticRanks::on_spare_end(RankProcess& process, const Member& member) {
   if (stopping() || finishing_) return;
   Failure failure = process.failure();
   failure.rank = 0;  // or there would be no cause
@@ -161,7 +161,7 @@ void Crew::on_spare_end(RankProcess& process, const Member& member) {
 }
 
 // What the deaths and complaints since the last call come to.
-void Crew::settle() {
+void ElasticRanks::settle() {
   if (ending_) dead_.clear();
   if (lost_since_ && finished()) {
     for (Place& place : places_) {  // there is nobody to go on with
@@ -183,7 +183,7 @@ void Crew::settle() {
   if (stopping() && running() == 0) dismiss_spares();
 }
 
-void Crew::recover(const std::vector<Failure>& dead) {
+void ElasticRanks::recover(const std::vector<Failure>& dead) {
   if (finished()) return give_up(dead.front(), "");
   RestartBudget::Progress made{.highest = board_.highest()};
   for (size_t rank = 0; rank < places_.size(); ++rank)
@@ -211,7 +211,7 @@ void Crew::recover(const std::vector<Failure>& dead) {
             plan_.options.max_restarts, ")"));
 }
 
-void Crew::give_up(const Failure& cause, const std::string& why) {
+void ElasticRanks::give_up(const Failure& cause, const std::string& why) {
   cause_ = cause;
   faults_.push_back(cause);
   if (!why.empty()) {
@@ -225,7 +225,7 @@ void Crew::give_up(const Failure& cause, const std::string& why) {
 }
 
 // A rank waits for another one that shows no sign of life, though it is not dead.
-void Crew::end_the_silent(Clock::time_point now) {
+void ElasticRanks::end_the_silent(Clock::time_point now) {
   if (!lost_since_ || ending_ || now < *lost_since_ + elastic_.detect) return;
   if (all_reported()) return;
   for (const Place& place : places_) {
@@ -238,24 +238,24 @@ void Crew::end_the_silent(Clock::time_point now) {
   lost_since_.reset();
 }
 
-bool Crew::all_reported() const {
+bool ElasticRanks::all_reported() const {
   return std::all_of(places_.begin(), places_.end(), [&](const Place& place) {
     return place.index < 0 || members_.at(place.index).reported;
   });
 }
 
 // Spares stay: until the ranks are done, one may be needed.
-void Crew::stop(int signal) {
+void ElasticRanks::stop(int signal) {
   if (stop_signal_ == 0) stop_signal_ = signal;
   for (const auto& [index, member] : members_) tell_stop(member);
   RankGroup::stop(signal);
 }
 
-void Crew::forget_ended() {
+void ElasticRanks::forget_ended() {
   std::erase_if(processes_, [](const auto& entry) { return entry.second->done(); });
 }
 
-std::optional<int> Crew::common_code() const {
+std::optional<int> ElasticRanks::common_code() const {
   if (places_[0].ended_well) return WEXITSTATUS(*places_[0].status);
   std::optional<int> code;
   for (const Place& place : places_) {
@@ -266,7 +266,7 @@ std::optional<int> Crew::common_code() const {
   return code;
 }
 
-bool Crew::stopped_on_request() const {
+bool ElasticRanks::stopped_on_request() const {
   return std::any_of(places_.begin(), places_.end(), [](const Place& place) {
     return place.status && WIFEXITED(*place.status) &&
            WEXITSTATUS(*place.status) == kExitStopped;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/launch/generation.h"
+#include "cohort/launch/fixed_ranks.h"
 
 #include <sys/wait.h>
 
@@ -17,13 +17,13 @@ constexpr std::chrono::milliseconds kEchoLimit{200};
 
 }  // namespace
 
-Generation::Generation(const RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
+FixedRanks::FixedRanks(const RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
                        int number)
     : RankGroup(plan, zygote, out, err, plan.options.stopped_limit),
       plan_(plan),
       number_(number) {}
 
-void Generation::start() {
+void FixedRanks::start() {
   for (int i = 0; i < plan_.options.ranks; ++i) {
     RankProcess& process = add(i, i);
     SpawnText spawn;
@@ -33,20 +33,20 @@ void Generation::start() {
   }
 }
 
-Clock::time_point Generation::next_deadline() const {
+Clock::time_point FixedRanks::next_deadline() const {
   const Clock::time_point next = RankGroup::next_deadline();
   if (failed_.empty() || stopping()) return next;
   return std::min(next, first_failed_ + kEchoLimit);
 }
 
-void Generation::on_end(RankProcess& process) {
+void FixedRanks::on_end(RankProcess& process) {
   const bool ours = process.asked_to_end() && !process.killed_by_others();
   if (process.is_fine() || ours) return;
   if (failed_.empty()) first_failed_ = Clock::now();
   failed_.push_back(&process);
 }
 
-bool Generation::should_stop() const {
+bool FixedRanks::should_stop() const {
   if (failed_.empty() || stopping()) return false;
   const bool known =
       std::any_of(failed_.begin(), failed_.end(),
@@ -56,7 +56,7 @@ bool Generation::should_stop() const {
 
 // The first one seen is the cause, unless another rank's own report shows that it
 // failed before: it may only have taken longer to die.
-const RankProcess* Generation::first_cause() const {
+const RankProcess* FixedRanks::first_cause() const {
   const RankProcess* cause = failed_.front();
   ErrorReport earliest = cause->report();
   for (const auto& [index, process] : processes_) {
@@ -72,7 +72,7 @@ const RankProcess* Generation::first_cause() const {
 // seen here. So what can be no consequence of another rank's failure goes first: the
 // death by a signal from outside, and for ranks of ours that lost a peer, any failure
 // of another kind.
-const RankProcess* Generation::cause_behind(const RankProcess* first) const {
+const RankProcess* FixedRanks::cause_behind(const RankProcess* first) const {
   if (first->killed_from_outside()) return first;
   const RankProcess* cause = first;
   int64_t earliest = first->ended_ns() + kDeathLimit;
@@ -87,7 +87,7 @@ const RankProcess* Generation::cause_behind(const RankProcess* first) const {
   return cause;
 }
 
-std::vector<Failure> Generation::failures() const {
+std::vector<Failure> FixedRanks::failures() const {
   if (failed_.empty()) return {};
   const RankProcess* cause = first_cause();
   std::vector<Failure> failures{cause->failure()};
@@ -97,7 +97,7 @@ std::vector<Failure> Generation::failures() const {
   return failures;
 }
 
-std::optional<int> Generation::common_code() const {
+std::optional<int> FixedRanks::common_code() const {
   std::optional<int> code;
   for (const auto& [index, process] : processes_) {
     if (WIFSIGNALED(process->status())) return std::nullopt;
@@ -107,7 +107,7 @@ std::optional<int> Generation::common_code() const {
   return code;
 }
 
-bool Generation::stopped_on_request() const {
+bool FixedRanks::stopped_on_request() const {
   return plan_.options.body &&
          std::any_of(processes_.begin(), processes_.end(), [](const auto& entry) {
            return entry.second->code() == kExitStopped;

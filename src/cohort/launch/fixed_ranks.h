@@ -9,9 +9,9 @@
 namespace cohort::process {
 
 // The ranks of this node, from their start to their end, once.
-class Generation : public RankGroup {
+class FixedRanks : public RankGroup {
  public:
-  Generation(const RankPlan& plan, Zygote& zygote, Sink& out, Sink& err, int number);
+  FixedRanks(const RankPlan& plan, Zygote& zygote, Sink& out, Sink& err, int number);
 
   void start();
   Clock::time_point next_deadline() const override;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is in the next world of a crew: after a loss, and when a run grows or shrinks.
+// Who is in the next world of an elastic run: after a loss, and when a run grows or
+// shrinks.
 #include <algorithm>
 #include <tuple>
 
 #include "cohort/comm/join.h"
 #include "cohort/core/error.h"
 #include "cohort/launch/cores.h"
-#include "cohort/launch/crew.h"
+#include "cohort/launch/elastic_ranks.h"
 #include "cohort/launch/preparation.h"
 
 namespace cohort::process {
@@ -18,7 +19,7 @@ constexpr size_t kMostClosedStores = 8;
 
 // Frees those who wait in the store of a world that is over: by its end, or, where
 // someone may still come to it, by a word in it.
-void Crew::close_store() {
+void ElasticRanks::close_store() {
   if (store_ && close_world(world_of(0), *store_, "[elastic] this world is over")) {
     closed_stores_.push_back(std::move(store_));
     if (closed_stores_.size() > kMostClosedStores) closed_stores_.pop_front();
@@ -28,7 +29,7 @@ void Crew::close_store() {
 
 // The next world. Who has no place in it leaves: what waits in its stead is a spare,
 // without the state of a world that is over.
-void Crew::open(const std::vector<int>& seats) {
+void ElasticRanks::open(const std::vector<int>& seats) {
   close_store();
   ++generation_;
   store_ = next_store_ ? std::move(next_store_) : std::make_unique<StoreServer>();
@@ -56,7 +57,7 @@ void Crew::open(const std::vector<int>& seats) {
   spares_at_ = Clock::now() + kSpareDelay;
 }
 
-void Crew::fill(int local_rank) {
+void ElasticRanks::fill(int local_rank) {
   Place& place = places_[local_rank];
   place = Place{take_spare(), std::nullopt, false};
   if (place.index < 0) {
@@ -68,7 +69,7 @@ void Crew::fill(int local_rank) {
 }
 
 // One that waits already, else one that will: it has a start over a new one.
-int Crew::take_spare() {
+int ElasticRanks::take_spare() {
   int found = -1;
   for (const auto& [index, member] : members_) {
     const RankProcess& process = *processes_.at(index);
@@ -79,7 +80,7 @@ int Crew::take_spare() {
   return found;
 }
 
-int Crew::spares() const {
+int ElasticRanks::spares() const {
   return static_cast<int>(
       std::count_if(members_.begin(), members_.end(), [&](const auto& entry) {
         const RankProcess& process = *processes_.at(entry.first);
@@ -87,7 +88,7 @@ int Crew::spares() const {
       }));
 }
 
-void Crew::fork_spares() {
+void ElasticRanks::fork_spares() {
   spares_at_ = Clock::time_point::max();
   if (!next_store_) next_store_ = std::make_unique<StoreServer>();
   if (stopping() || finishing_ || spare_deaths_ >= kMostSpareDeaths) return;
@@ -95,26 +96,26 @@ void Crew::fork_spares() {
 }
 
 // Where nobody is replaced, there is one fewer from here on.
-void Crew::lose_a_spare() {
+void ElasticRanks::lose_a_spare() {
   if (elastic_.replace) return;
   int& those = waiting_ > 0 ? waiting_ : wanted_spares_;
   those = std::max(0, those - 1);
 }
 
-std::vector<bool> Crew::living() const {
+std::vector<bool> ElasticRanks::living() const {
   std::vector<bool> lives;
   for (const Place& place : places_) lives.push_back(place.index >= 0);
   return lives;
 }
 
 // Those who live, and spares that wait or are about to be started.
-int Crew::left() const {
+int ElasticRanks::left() const {
   return static_cast<int>(std::ranges::count(living(), true)) + wanted_spares_ +
          waiting_;
 }
 
 // Empty: there is not even one team.
-std::vector<int> Crew::seats_after_loss() const {
+std::vector<int> ElasticRanks::seats_after_loss() const {
   const int each = elastic_.team.ranks();
   const int teams = static_cast<int>(places_.size()) / each;
   return seat(living(), elastic_.replace ? teams : std::min(teams, left() / each),
@@ -122,18 +123,18 @@ std::vector<int> Crew::seats_after_loss() const {
 }
 
 // Those who make no team are spares from here on.
-void Crew::keep_the_rest_waiting(const std::vector<int>& seats) {
+void ElasticRanks::keep_the_rest_waiting(const std::vector<int>& seats) {
   const auto seated =
       std::ranges::count_if(seats, [](int place) { return place >= 0; });
   waiting_ += static_cast<int>(std::ranges::count(living(), true) - seated);
 }
 
-std::string Crew::words_of_waiting() const {
+std::string ElasticRanks::words_of_waiting() const {
   if (waiting_ == 0) return "";
   return text(", ", waiting_, waiting_ == 1 ? " waits" : " wait");
 }
 
-std::string Crew::resize(int ranks) {
+std::string ElasticRanks::resize(int ranks) {
   const int before = static_cast<int>(places_.size());
   const int most = most_ranks(elastic_);
   if (ranks < elastic_.min_ranks || ranks > most) {
@@ -160,7 +161,7 @@ std::string Crew::resize(int ranks) {
 
 // One team leaves at a time, after a step that was committed in the world without the
 // one before it: what each held has found another holder by then.
-void Crew::move_towards_goal(Clock::time_point now) {
+void ElasticRanks::move_towards_goal(Clock::time_point now) {
   if (!goal_ || stopping() || finishing_ || !dead_.empty()) return;
   const int before = static_cast<int>(places_.size());
   const bool shrinks = *goal_ < before;
@@ -179,7 +180,7 @@ void Crew::move_towards_goal(Clock::time_point now) {
             ", on request"));
 }
 
-void Crew::pin_all() {
+void ElasticRanks::pin_all() {
   if (!plan_.options.pin) return;
   for (const Place& place : places_) {
     RankProcess& process = *processes_.at(place.index);

@@ -23,11 +23,11 @@ namespace cohort::process {
 // a store of its own; what the ranks make of it is theirs. The memory they hand over
 // outlives all of them. So it is while the run is being stopped: what it has is saved
 // by all ranks together.
-class Crew : public RankGroup {
+class ElasticRanks : public RankGroup {
  public:
-  // `plan` belongs to the crew while it lives, as does the store of its first world.
-  Crew(RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
-       std::unique_ptr<StoreServer> store);
+  // `plan` belongs to them while they live, as does the store of its first world.
+  ElasticRanks(RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
+               std::unique_ptr<StoreServer> store);
 
   void start();
   void add_polls(std::vector<pollfd>& polls) const override;
@@ -47,7 +47,7 @@ class Crew : public RankGroup {
   int restarts() const { return budget_.used(); }
   // Those who were left made no team.
   bool has_too_few() const { return too_few_; }
-  // After done(), as a Generation's.
+  // After done(), as those of FixedRanks.
   std::optional<int> common_code() const;
   bool stopped_on_request() const;
 
