@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include "cohort/launch/control.h"
+#include "cohort/launch/resize_socket.h"
 
 namespace cohort::cli {
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <regex>
 
-#include "process.h"
+#include "program_run.h"
 
 namespace cohort::test {
 namespace {

@@ -14,7 +14,7 @@
 #include "cohort/comm/guarded_store.h"
 #include "cohort/core/testing_folder.h"
 #include "cohort/core/unique_fd.h"
-#include "process.h"
+#include "program_run.h"
 
 namespace cohort::test {
 namespace {

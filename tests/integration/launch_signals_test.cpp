@@ -8,7 +8,7 @@
 
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/process.h"
-#include "process.h"
+#include "program_run.h"
 
 namespace cohort::test {
 namespace {
@@ -65,8 +65,8 @@ TEST(HeldBack, ByAProgramIsHeldBackInItsOwnRanksAndFreeInOthers) {
   Program own(body({"-n", "2", "--hold"}, {"held"}));
   EXPECT_EQ(own.wait(), 0) << own.err();
   EXPECT_EQ(own.out(), "held\n[rank 1] held\n");
-  Program other(Args{launch_tool(), "-n", "1", "--hold", "--", launch_tool(), "--act",
-                     "held"});
+  Program other(
+      Args{launch_tool(), "-n", "1", "--hold", "--", launch_tool(), "--act", "held"});
   EXPECT_EQ(other.wait(), 0) << other.err();
   EXPECT_EQ(other.out(), "free\n");
 }

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "cohort/core/testing_folder.h"
-#include "process.h"
+#include "program_run.h"
 
 namespace cohort::test {
 namespace {

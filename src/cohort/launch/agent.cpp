@@ -12,7 +12,7 @@
 #include "cohort/core/process.h"
 #include "cohort/launch/agent_loop.h"
 #include "cohort/launch/error_file.h"
-#include "cohort/launch/preparation.h"
+#include "cohort/launch/launch_setup.h"
 
 namespace cohort {
 namespace process {
@@ -196,9 +196,9 @@ Failure Agent::zygote_failure() const {
 void Agent::wait(RankGroup* ranks) {
   std::vector<pollfd> polls = {{signals_.fd(), POLLIN, 0},
                                {zygote_.alive() ? zygote_.socket() : -1, POLLIN, 0}};
-  control_.add_polls(polls);
-  for (const Sink* sink : {&out_, &err_}) {
-    if (!sink->empty()) polls.push_back({sink->fd(), POLLOUT, 0});
+  resize_socket_.add_polls(polls);
+  for (const AgentStream* stream : {&out_, &err_}) {
+    if (!stream->empty()) polls.push_back({stream->fd(), POLLOUT, 0});
   }
   auto until = Clock::now() + std::chrono::seconds(1);
   if (ranks) {
@@ -211,7 +211,7 @@ void Agent::wait(RankGroup* ranks) {
   out_.flush();
   err_.flush();
   while (const auto signal = signals_.next()) on_signal(*signal, ranks);
-  control_.serve([this](int ranks) { return resize(ranks); });
+  resize_socket_.serve([this](int ranks) { return resize(ranks); });
   if (!ranks) {
     while (zygote_.next_report()) continue;  // notices its end
   }

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "cohort/comm/tcp_store.h"
-#include "cohort/launch/control.h"
 #include "cohort/launch/elastic_ranks.h"
 #include "cohort/launch/fixed_ranks.h"
 #include "cohort/launch/rendezvous.h"
+#include "cohort/launch/resize_socket.h"
 #include "cohort/launch/signals.h"
 
 namespace cohort::process {
@@ -48,8 +48,8 @@ class Agent {
   const LaunchOptions& options_;
   SignalScope signals_;
   Zygote zygote_;  // before the first thread, which is the store's
-  ControlServer control_;
-  Sink out_, err_;
+  ResizeServer resize_socket_;
+  AgentStream out_, err_;
   std::unique_ptr<StoreServer> store_;  // of one node; several meet in another
   std::unique_ptr<Rendezvous> rendezvous_;
   RankPlan plan_;

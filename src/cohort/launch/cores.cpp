@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "cohort/core/error.h"
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 
 namespace cohort::process {
 namespace {

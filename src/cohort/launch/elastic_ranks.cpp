@@ -8,7 +8,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/exit_code.h"
 #include "cohort/core/process.h"
-#include "cohort/launch/preparation.h"
+#include "cohort/launch/launch_setup.h"
 
 namespace cohort::process {
 namespace {
@@ -18,8 +18,8 @@ constexpr std::chrono::milliseconds kLookAtBoard{20};
 
 }  // namespace
 
-ElasticRanks::ElasticRanks(RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
-                           std::unique_ptr<StoreServer> store)
+ElasticRanks::ElasticRanks(RankPlan& plan, Zygote& zygote, AgentStream& out,
+                           AgentStream& err, std::unique_ptr<StoreServer> store)
     : RankGroup(plan, zygote, out, err, plan.options.elastic.detect),
       plan_(plan),
       elastic_(plan.options.elastic),
@@ -103,8 +103,8 @@ void ElasticRanks::on_end(RankProcess& process) {
   read_link(process.index(), member.mapped());  // its last words
   if (member.mapped().leaving) return;
   if (process.is_spare()) return on_spare_end(process, member.mapped());
-  Place& place = places_[process.local_rank()];
-  place = Place{-1, process.status(), ended_well(process)};
+  Seat& place = places_[process.local_rank()];
+  place = Seat{-1, process.status(), ended_well(process)};
   if (process.local_rank() == 0 && !is_last_word(process)) finished_ = false;
   if (place.ended_well) {
     finishing_ = true;
@@ -164,10 +164,10 @@ void ElasticRanks::on_spare_end(RankProcess& process, const Member& member) {
 void ElasticRanks::settle() {
   if (ending_) dead_.clear();
   if (lost_since_ && finished()) {
-    for (Place& place : places_) {  // there is nobody to go on with
+    for (Seat& place : places_) {  // there is nobody to go on with
       if (place.index < 0 || !members_.at(place.index).reported) continue;
       dismiss(place.index, plan_.options.grace);
-      place = Place{-1, 0, true};
+      place = Seat{-1, 0, true};
     }
     lost_since_.reset();
   }
@@ -185,7 +185,7 @@ void ElasticRanks::settle() {
 
 void ElasticRanks::recover(const std::vector<Failure>& dead) {
   if (finished()) return give_up(dead.front(), "");
-  RestartBudget::Progress made{.highest = board_.highest()};
+  RestartBudget::Steps made{.highest = board_.highest()};
   for (size_t rank = 0; rank < places_.size(); ++rank)
     made.now = std::max(made.now, board_.committed(static_cast<int>(rank)));
   if (const auto refusal = budget_.spend(dead, made)) {
@@ -228,7 +228,7 @@ void ElasticRanks::give_up(const Failure& cause, const std::string& why) {
 void ElasticRanks::end_the_silent(Clock::time_point now) {
   if (!lost_since_ || ending_ || now < *lost_since_ + elastic_.detect) return;
   if (all_reported()) return;
-  for (const Place& place : places_) {
+  for (const Seat& place : places_) {
     if (place.index < 0 || members_.at(place.index).reported) continue;
     processes_.at(place.index)
         ->give_up(text("it kept the others waiting for ",
@@ -239,7 +239,7 @@ void ElasticRanks::end_the_silent(Clock::time_point now) {
 }
 
 bool ElasticRanks::all_reported() const {
-  return std::all_of(places_.begin(), places_.end(), [&](const Place& place) {
+  return std::all_of(places_.begin(), places_.end(), [&](const Seat& place) {
     return place.index < 0 || members_.at(place.index).reported;
   });
 }
@@ -258,7 +258,7 @@ void ElasticRanks::forget_ended() {
 std::optional<int> ElasticRanks::common_code() const {
   if (places_[0].ended_well) return WEXITSTATUS(*places_[0].status);
   std::optional<int> code;
-  for (const Place& place : places_) {
+  for (const Seat& place : places_) {
     if (!place.status || WIFSIGNALED(*place.status)) return std::nullopt;
     if (code && *code != WEXITSTATUS(*place.status)) return std::nullopt;
     code = WEXITSTATUS(*place.status);
@@ -267,7 +267,7 @@ std::optional<int> ElasticRanks::common_code() const {
 }
 
 bool ElasticRanks::stopped_on_request() const {
-  return std::any_of(places_.begin(), places_.end(), [](const Place& place) {
+  return std::any_of(places_.begin(), places_.end(), [](const Seat& place) {
     return place.status && WIFEXITED(*place.status) &&
            WEXITSTATUS(*place.status) == kExitStopped;
   });

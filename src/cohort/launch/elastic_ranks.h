@@ -26,7 +26,7 @@ namespace cohort::process {
 class ElasticRanks : public RankGroup {
  public:
   // `plan` belongs to them while they live, as does the store of its first world.
-  ElasticRanks(RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
+  ElasticRanks(RankPlan& plan, Zygote& zygote, AgentStream& out, AgentStream& err,
                std::unique_ptr<StoreServer> store);
 
   void start();
@@ -63,7 +63,7 @@ class ElasticRanks : public RankGroup {
     bool leaving = false;   // was told to
     Clock::time_point leave_by = Clock::time_point::max();
   };
-  struct Place {
+  struct Seat {
     int index = -1;             // of its process; -1: none lives
     std::optional<int> status;  // of the last one that ended
     bool ended_well = false;
@@ -89,7 +89,7 @@ class ElasticRanks : public RankGroup {
   void handle(int index, Member& member, LinkMessage& message);
   void break_world(const std::string& why);
   void promise_no_world(const Member& member);
-  void answer_kept(const Member& member, const std::string& name) const;
+  void answer_held(const Member& member, const std::string& name) const;
 
   bool hears(const RankProcess& process) const override;
   void on_end(RankProcess& process) override;
@@ -125,8 +125,8 @@ class ElasticRanks : public RankGroup {
   int generation_ = 0;
   int next_index_ = 0;
   std::map<int, Member> members_;  // by index, while they live
-  std::vector<Place> places_;      // by local rank
-  std::map<std::string, UniqueFd> kept_;
+  std::vector<Seat> places_;       // by local rank
+  std::map<std::string, UniqueFd> held_;
 
   std::vector<Failure> dead_;    // not recovered from yet
   std::vector<Failure> faults_;  // not told yet

@@ -32,10 +32,10 @@ void ElasticRanks::handle(int index, Member& member, LinkMessage& message) {
       }
       break;
     case LinkMessage::kKeep:
-      if (message.fd) kept_[message.text] = std::move(message.fd);
+      if (message.fd) held_[message.text] = std::move(message.fd);
       break;
     case LinkMessage::kNextKept:
-      answer_kept(member, message.text);
+      answer_held(member, message.text);
       break;
     default:
       break;
@@ -54,16 +54,16 @@ void ElasticRanks::promise_no_world(const Member& member) {
 void ElasticRanks::break_world(const std::string& why) {
   lost_since_ = Clock::now();
   lost_why_ = why;
-  for (const Place& place : places_) {
+  for (const Seat& place : places_) {
     if (place.index < 0 || members_.at(place.index).reported) continue;
     members_.at(place.index).link.send(LinkMessage::kBroken, generation_, why);
   }
   close_store();
 }
 
-void ElasticRanks::answer_kept(const Member& member, const std::string& name) const {
-  const auto next = kept_.upper_bound(name);
-  if (next == kept_.end()) {
+void ElasticRanks::answer_held(const Member& member, const std::string& name) const {
+  const auto next = held_.upper_bound(name);
+  if (next == held_.end()) {
     member.link.send(LinkMessage::kKept, generation_);
   } else {
     member.link.send(LinkMessage::kKept, generation_, next->first, next->second.get());

@@ -8,7 +8,7 @@
 #include "cohort/core/error.h"
 #include "cohort/launch/cores.h"
 #include "cohort/launch/elastic_ranks.h"
-#include "cohort/launch/preparation.h"
+#include "cohort/launch/launch_setup.h"
 
 namespace cohort::process {
 namespace {
@@ -36,13 +36,13 @@ void ElasticRanks::open(const std::vector<int>& seats) {
   const int size = static_cast<int>(seats.size());
   plan_.world.local_size = plan_.world.world_size = size;
   plan_.world.master_port = store_->port();
-  auto before = std::exchange(places_, std::vector<Place>(size));
+  auto before = std::exchange(places_, std::vector<Seat>(size));
   for (int r = 0; r < size; ++r) {
     if (seats[r] < 0) continue;
-    places_[r] = std::exchange(before[seats[r]], Place{});
+    places_[r] = std::exchange(before[seats[r]], Seat{});
     if (seats[r] != r) processes_.at(places_[r].index)->become(r);
   }
-  for (const Place& left : before) {
+  for (const Seat& left : before) {
     if (left.index >= 0) dismiss(left.index, elastic_.detect);
   }
   for (int r = 0; r < size; ++r) {
@@ -58,8 +58,8 @@ void ElasticRanks::open(const std::vector<int>& seats) {
 }
 
 void ElasticRanks::fill(int local_rank) {
-  Place& place = places_[local_rank];
-  place = Place{take_spare(), std::nullopt, false};
+  Seat& place = places_[local_rank];
+  place = Seat{take_spare(), std::nullopt, false};
   if (place.index < 0) {
     place.index = fork(local_rank);
   } else {
@@ -104,7 +104,7 @@ void ElasticRanks::lose_a_spare() {
 
 std::vector<bool> ElasticRanks::living() const {
   std::vector<bool> lives;
-  for (const Place& place : places_) lives.push_back(place.index >= 0);
+  for (const Seat& place : places_) lives.push_back(place.index >= 0);
   return lives;
 }
 
@@ -182,7 +182,7 @@ void ElasticRanks::move_towards_goal(Clock::time_point now) {
 
 void ElasticRanks::pin_all() {
   if (!plan_.options.pin) return;
-  for (const Place& place : places_) {
+  for (const Seat& place : places_) {
     RankProcess& process = *processes_.at(place.index);
     process.pin(plan_.cores.empty() ? allowed_cores()
                                     : plan_.cores[process.local_rank()]);

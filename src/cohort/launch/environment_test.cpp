@@ -10,7 +10,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/launch/cores.h"
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 #include "cohort/launch/rendezvous.h"
 #include "cohort/launch/wire.h"
 

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "cohort/core/error.h"
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 
 namespace cohort {
 namespace {

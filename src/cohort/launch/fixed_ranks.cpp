@@ -17,8 +17,8 @@ constexpr std::chrono::milliseconds kEchoLimit{200};
 
 }  // namespace
 
-FixedRanks::FixedRanks(const RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
-                       int number)
+FixedRanks::FixedRanks(const RankPlan& plan, Zygote& zygote, AgentStream& out,
+                       AgentStream& err, int number)
     : RankGroup(plan, zygote, out, err, plan.options.stopped_limit),
       plan_(plan),
       number_(number) {}

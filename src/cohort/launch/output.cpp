@@ -40,7 +40,7 @@ void write_log(int fd, std::string_view data) {
 
 }  // namespace
 
-Sink::Sink(int fd) : fd_(fd) {
+AgentStream::AgentStream(int fd) : fd_(fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) {
     closed_ = true;
@@ -54,7 +54,7 @@ Sink::Sink(int fd) : fd_(fd) {
   }
 }
 
-ssize_t Sink::write_some(const char* data, size_t size) {
+ssize_t AgentStream::write_some(const char* data, size_t size) {
   if (own_) return ::write(own_.get(), data, size);
   if (socket_) return ::send(fd_, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (file_) return ::write(fd_, data, size);
@@ -67,7 +67,7 @@ ssize_t Sink::write_some(const char* data, size_t size) {
   return ::write(fd_, data, std::min<size_t>(size, 512));
 }
 
-void Sink::write(std::string_view data, const void* writer) {
+void AgentStream::write(std::string_view data, const void* writer) {
   if (closed_ || data.empty()) return;
   if (line_open_ && writer != last_writer_) queue_ += '\n';
   last_writer_ = writer;
@@ -76,7 +76,7 @@ void Sink::write(std::string_view data, const void* writer) {
   flush();
 }
 
-void Sink::flush() {
+void AgentStream::flush() {
   while (!closed_ && !empty()) {
     const ssize_t n = write_some(queue_.data() + sent_, queue_.size() - sent_);
     if (n >= 0) {
@@ -103,10 +103,10 @@ std::string_view visible(std::string_view line) {
   return at == std::string_view::npos ? line : line.substr(at + 1);
 }
 
-RankStream::RankStream(UniqueFd pipe, Sink& sink, Forward forward, std::string prefix,
-                       int log_fd)
+RankStream::RankStream(UniqueFd pipe, AgentStream& stream, Forward forward,
+                       std::string prefix, int log_fd)
     : pipe_(std::move(pipe)),
-      sink_(sink),
+      stream_(stream),
       forward_(forward),
       prefix_(std::move(prefix)),
       log_fd_(log_fd) {}
@@ -147,7 +147,7 @@ void RankStream::take(std::string_view data) {
   write_log(log_fd_, data);
   remember(data);
   if (forward_ == Forward::kAsItComes) {
-    sink_.write(data, this);
+    stream_.write(data, this);
     return;
   }
   const size_t end = data.rfind('\n');
@@ -162,7 +162,7 @@ void RankStream::take(std::string_view data) {
 
 void RankStream::forward_lines(std::string_view lines) {
   if (forward_ == Forward::kWholeLines) {
-    sink_.write(lines, this);
+    stream_.write(lines, this);
     return;
   }
   std::string prefixed;
@@ -171,7 +171,7 @@ void RankStream::forward_lines(std::string_view lines) {
     prefixed.append(prefix_).append(visible(lines.substr(0, end))).append("\n");
     lines.remove_prefix(std::min(end + 1, lines.size()));
   }
-  sink_.write(prefixed, this);
+  stream_.write(prefixed, this);
 }
 
 void RankStream::remember(std::string_view data) {

@@ -5,15 +5,15 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 
 namespace cohort::process {
 
 // One of the agent's own streams. Writing never blocks: what the reader does not
 // take yet is kept, and a reader that has gone away is no error.
-class Sink {
+class AgentStream {
  public:
-  explicit Sink(int fd);
+  explicit AgentStream(int fd);
 
   // Two writers never share a line: if another one left its line open, a newline
   // comes first. `writer` is only compared.
@@ -22,7 +22,7 @@ class Sink {
   // Hands on what the reader takes now.
   void flush();
   bool empty() const { return queue_.size() == sent_; }
-  // Full sinks are not fed: ranks then wait for the reader, as they would without
+  // Full streams are not fed: ranks then wait for the reader, as they would without
   // us.
   bool full() const { return queue_.size() - sent_ > (64u << 20); }
   int fd() const { return own_ ? own_.get() : fd_; }
@@ -52,10 +52,10 @@ enum class Forward {
   kPrefixedLines  // lines with the rank in front
 };
 
-// One output pipe of one rank: to a sink, and to a log file if there is one.
+// One output pipe of one rank: to a stream, and to a log file if there is one.
 class RankStream {
  public:
-  RankStream(UniqueFd pipe, Sink& sink, Forward forward, std::string prefix,
+  RankStream(UniqueFd pipe, AgentStream& stream, Forward forward, std::string prefix,
              int log_fd);
 
   // From the next line on.
@@ -63,7 +63,7 @@ class RankStream {
 
   int fd() const { return pipe_.get(); }
   bool open() const { return static_cast<bool>(pipe_); }
-  bool ready_for_more() const { return open() && !sink_.full(); }
+  bool ready_for_more() const { return open() && !stream_.full(); }
 
   // Reads what is there; closes itself at the end of the stream.
   void pump();
@@ -80,7 +80,7 @@ class RankStream {
   void forward_lines(std::string_view lines);
 
   UniqueFd pipe_;
-  Sink& sink_;
+  AgentStream& stream_;
   Forward forward_;
   std::string prefix_;
   int log_fd_;

@@ -38,10 +38,10 @@ struct Pipe {
 class RankStreamTest : public testing::Test {
  protected:
   RankStream stream(Pipe& pipe, Forward forward, int log = -1) {
-    return RankStream(std::move(pipe.read), sink_, forward, "[rank 1] ", log);
+    return RankStream(std::move(pipe.read), stream_, forward, "[rank 1] ", log);
   }
   Pipe to_user_;
-  Sink sink_{to_user_.write.get()};
+  AgentStream stream_{to_user_.write.get()};
 };
 
 TEST_F(RankStreamTest, HoldsALineBackUntilItIsWhole) {
@@ -110,7 +110,7 @@ TEST_F(RankStreamTest, PassesALineThatNeverEnds) {
     rank.pump();
   }
   std::string got = to_user_.take();
-  sink_.flush();
+  stream_.flush();
   got += to_user_.take();
   EXPECT_EQ(got.size(), 3 * piece.size());
 }
@@ -148,49 +148,49 @@ TEST_F(RankStreamTest, CopiesEveryByteToItsLog) {
   EXPECT_EQ(std::string(buffer.data(), n), "a\rb\nc");
 }
 
-TEST(Sink, KeepsWhatAReaderDoesNotTakeYet) {
+TEST(AgentStream, KeepsWhatAReaderDoesNotTakeYet) {
   Pipe pipe;
-  Sink sink(pipe.write.get());
+  AgentStream stream(pipe.write.get());
   const std::string line(1023, 'x');
   std::string expected;
   for (int i = 0; i < 1'000; ++i) {
-    sink.write(line + "\n", &sink);
+    stream.write(line + "\n", &stream);
     expected += line + "\n";
   }
-  EXPECT_FALSE(sink.empty());
+  EXPECT_FALSE(stream.empty());
   std::string got;
-  while (!sink.empty()) {
+  while (!stream.empty()) {
     got += pipe.take();
-    sink.flush();
+    stream.flush();
   }
   got += pipe.take();
   EXPECT_EQ(got, expected);
 }
 
-TEST(Sink, OutlivesItsReader) {
+TEST(AgentStream, OutlivesItsReader) {
   ::signal(SIGPIPE, SIG_IGN);
   Pipe pipe;
-  Sink sink(pipe.write.get());
+  AgentStream stream(pipe.write.get());
   pipe.read.reset();
-  sink.write("lost\n", &sink);
-  EXPECT_TRUE(sink.empty());
-  sink.write("lost too\n", &sink);
-  EXPECT_TRUE(sink.empty());
+  stream.write("lost\n", &stream);
+  EXPECT_TRUE(stream.empty());
+  stream.write("lost too\n", &stream);
+  EXPECT_TRUE(stream.empty());
   ::signal(SIGPIPE, SIG_DFL);
 }
 
-TEST(Sink, SaysWhyAFileTakesNoMore) {
+TEST(AgentStream, SaysWhyAFileTakesNoMore) {
   const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
-  Sink sink(full.get());
-  EXPECT_EQ(sink.error(), 0);
-  sink.write("lost\n", &sink);
-  EXPECT_EQ(sink.error(), ENOSPC);
-  EXPECT_TRUE(sink.empty());
+  AgentStream stream(full.get());
+  EXPECT_EQ(stream.error(), 0);
+  stream.write("lost\n", &stream);
+  EXPECT_EQ(stream.error(), ENOSPC);
+  EXPECT_TRUE(stream.empty());
 }
 
-TEST(Sink, LeavesTheFlagsOfItsStreamAlone) {
+TEST(AgentStream, LeavesTheFlagsOfItsStreamAlone) {
   Pipe pipe;
-  Sink sink(pipe.write.get());
+  AgentStream stream(pipe.write.get());
   EXPECT_FALSE(::fcntl(pipe.write.get(), F_GETFL) & O_NONBLOCK);
 }
 

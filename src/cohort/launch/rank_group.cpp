@@ -20,8 +20,8 @@ bool is_for_all(int signal) {
 
 }  // namespace
 
-RankGroup::RankGroup(const RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
-                     std::chrono::milliseconds rest_limit)
+RankGroup::RankGroup(const RankPlan& plan, Zygote& zygote, AgentStream& out,
+                     AgentStream& err, std::chrono::milliseconds rest_limit)
     : plan_(plan), zygote_(zygote), out_(out), err_(err), rest_limit_(rest_limit) {}
 
 RankProcess& RankGroup::add(int index, int local_rank) {

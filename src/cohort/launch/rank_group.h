@@ -43,7 +43,7 @@ class RankGroup {
 
  protected:
   // A rank that is stopped for `rest_limit` is killed.
-  RankGroup(const RankPlan& plan, Zygote& zygote, Sink& out, Sink& err,
+  RankGroup(const RankPlan& plan, Zygote& zygote, AgentStream& out, AgentStream& err,
             std::chrono::milliseconds rest_limit);
 
   // Whether a signal may reach it that ends a process which knows of nothing.
@@ -66,8 +66,8 @@ class RankGroup {
 
   const RankPlan& plan_;
   Zygote& zygote_;
-  Sink& out_;
-  Sink& err_;
+  AgentStream& out_;
+  AgentStream& err_;
   std::chrono::milliseconds rest_limit_;
   bool stopping_ = false;
   bool suspended_ = false;

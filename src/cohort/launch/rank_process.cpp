@@ -64,7 +64,7 @@ std::string RankProcess::error_path() const {
   return text("/proc/", ::getpid(), "/fd/", error_file_.get());
 }
 
-void RankProcess::start(Sink& out, Sink& err, SpawnText spawn, int link) {
+void RankProcess::start(AgentStream& out, AgentStream& err, SpawnText spawn, int link) {
   Pipe out_pipe = make_pipe();
   Pipe err_pipe = make_pipe();
   const int rank = plan_.world.first_rank + local_rank_;

@@ -37,7 +37,7 @@ class RankProcess {
 
   // Opens its streams and has it forked. `link`: the rank's end of its tie to the
   // agent.
-  void start(Sink& out, Sink& err, SpawnText spawn, int link = -1);
+  void start(AgentStream& out, AgentStream& err, SpawnText spawn, int link = -1);
   // A spare takes a rank's place: its number, its log and its cores.
   void become(int local_rank);
   void pin(const std::vector<int>& cores);

@@ -11,7 +11,7 @@
 #include "cohort/comm/tcp_store.h"
 #include "cohort/launch/agent.h"
 #include "cohort/launch/environment.h"
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 #include "cohort/launch/rendezvous_notes.h"
 
 namespace cohort::process {

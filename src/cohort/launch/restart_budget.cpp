@@ -22,7 +22,7 @@ bool would_repeat(const Failure& failure, int64_t highest) {
 }  // namespace
 
 std::optional<RestartBudget::Refusal> RestartBudget::spend(
-    const std::vector<Failure>& dead, Progress made) {
+    const std::vector<Failure>& dead, Steps made) {
   for (const Failure& failure : dead) {
     if (would_repeat(failure, made.highest)) return Refusal{failure, ""};
     Deaths& deaths = deaths_[failure.rank];

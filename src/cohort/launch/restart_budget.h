@@ -19,7 +19,7 @@ class RestartBudget {
   explicit RestartBudget(int max_restarts) : max_(max_restarts) {}
 
   // How many steps are committed, and were before the run went back.
-  struct Progress {
+  struct Steps {
     int64_t now = 0;
     int64_t highest = 0;
   };
@@ -29,7 +29,7 @@ class RestartBudget {
     Failure cause;
     std::string why;
   };
-  std::optional<Refusal> spend(const std::vector<Failure>& dead, Progress made);
+  std::optional<Refusal> spend(const std::vector<Failure>& dead, Steps made);
 
   int used() const { return used_; }
 

@@ -25,7 +25,7 @@ Failure ended(int rank, int code) {
   return failure;
 }
 
-RestartBudget::Progress at(int64_t step) { return {.now = step, .highest = step}; }
+RestartBudget::Steps at(int64_t step) { return {.now = step, .highest = step}; }
 
 TEST(RestartBudget, EndsWithItsNumberOfRestarts) {
   RestartBudget budget(2);

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 
 namespace cohort::process {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/core/message.h"
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 
 // What agent and zygote say to one another over a SOCK_SEQPACKET pair: a fixed
 // head, an optional text, optional descriptors; one message each.

@@ -14,11 +14,11 @@
 // leaves no file behind, and answers its own user and root alone.
 namespace cohort::process {
 
-class ControlServer {
+class ResizeServer {
  public:
   // Of this process. Where the name is taken (a pid of another container), there is
   // none: nothing can be asked then.
-  ControlServer();
+  ResizeServer();
 
   void add_polls(std::vector<pollfd>& polls) const;
   // Answers whoever has asked. `resize` gets a number of ranks and returns a line; what

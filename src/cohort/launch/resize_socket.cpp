@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/launch/control.h"
+#include "cohort/launch/resize_socket.h"
 
 #include <errno.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/message.h"
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 
 namespace cohort::process {
 namespace {
@@ -76,7 +76,7 @@ bool answer(int guest, const std::function<std::string(int ranks)>& resize) {
 
 }  // namespace
 
-ControlServer::ControlServer() : socket_(make_socket(SOCK_NONBLOCK)) {
+ResizeServer::ResizeServer() : socket_(make_socket(SOCK_NONBLOCK)) {
   const Address address(::getpid());
   if (!socket_ || ::bind(socket_.get(), address.get(), address.size) != 0 ||
       ::listen(socket_.get(), 8) != 0) {
@@ -84,12 +84,12 @@ ControlServer::ControlServer() : socket_(make_socket(SOCK_NONBLOCK)) {
   }
 }
 
-void ControlServer::add_polls(std::vector<pollfd>& polls) const {
+void ResizeServer::add_polls(std::vector<pollfd>& polls) const {
   if (socket_) polls.push_back({socket_.get(), POLLIN, 0});
   for (const UniqueFd& guest : guests_) polls.push_back({guest.get(), POLLIN, 0});
 }
 
-void ControlServer::accept() {
+void ResizeServer::accept() {
   while (socket_) {
     UniqueFd guest(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!guest) return;
@@ -100,7 +100,7 @@ void ControlServer::accept() {
   }
 }
 
-void ControlServer::serve(const std::function<std::string(int ranks)>& resize) {
+void ResizeServer::serve(const std::function<std::string(int ranks)>& resize) {
   accept();
   std::erase_if(guests_, [&](const UniqueFd& g) { return answer(g.get(), resize); });
 }

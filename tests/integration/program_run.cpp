@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "process.h"
+#include "program_run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <fstream>
 #include <thread>
 
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 
 namespace cohort::test {
 namespace {

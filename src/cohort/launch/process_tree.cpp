@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/launch/process.h"
+#include "cohort/launch/process_tree.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/launch/preparation.h"
+#include "cohort/launch/launch_setup.h"
 
 #include <errno.h>
 #include <fcntl.h>
