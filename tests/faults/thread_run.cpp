@@ -159,7 +159,7 @@ std::unique_ptr<Communicator> ThreadRun::take_communicator(const World& world) {
 
 void ThreadRun::start(int place, std::optional<World> first) {
   auto [ours, theirs] = AgentLink::make_pair();
-  ours.send(LinkMessage::kBoard, generation_, {}, board_.fd());
+  ours.send(LinkMessage::kProgressPage, generation_, {}, progress_page_.fd());
   if (!first) ours.send(LinkMessage::kWorld, generation_, encode(world_of(place)));
   members_.push_back(std::make_unique<Member>(place, std::move(ours)));
   Member& member = *members_.back();
@@ -223,10 +223,10 @@ void ThreadRun::handle(Member& member, LinkMessage& message) {
       promised_ = true;
       member.link.send(LinkMessage::kFinished, generation_);
       break;
-    case LinkMessage::kKeep:
+    case LinkMessage::kHold:
       if (message.fd) kept_[message.text] = std::move(message.fd);
       break;
-    case LinkMessage::kNextKept:
+    case LinkMessage::kNextHeld:
       answer_kept(member, message.text);
       break;
     default:
@@ -237,7 +237,7 @@ void ThreadRun::handle(Member& member, LinkMessage& message) {
 void ThreadRun::answer_kept(const Member& member, const std::string& name) const {
   const auto next = kept_.upper_bound(name);
   const bool none = next == kept_.end();
-  member.link.send(LinkMessage::kKept, generation_, none ? "" : next->first,
+  member.link.send(LinkMessage::kHeld, generation_, none ? "" : next->first,
                    none ? -1 : next->second.get());
 }
 

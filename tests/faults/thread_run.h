@@ -16,8 +16,8 @@
 #include "cohort/core/clock.h"
 #include "cohort/core/fault_point.h"
 #include "cohort/core/unique_fd.h"
-#include "cohort/elastic/board.h"
 #include "cohort/elastic/membership.h"
+#include "cohort/elastic/progress_page.h"
 #include "cohort/train/rank_loop.h"
 #include "cohort/train/trainer_options.h"
 #include "faults/model.h"
@@ -93,7 +93,7 @@ class ThreadRun {
   std::string describe();
 
   Options options_;
-  Board board_;
+  ProgressPage progress_page_;
   VirtualClock clock_;
   int generation_ = 0;
   int size_ = 0;

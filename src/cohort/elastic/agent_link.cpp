@@ -27,8 +27,8 @@ struct Head {
 };
 
 bool makes_sense(const Head& head, const std::string& text, size_t num_fds) {
-  return head.version == kLinkVersion && head.kind >= LinkMessage::kBoard &&
-         head.kind <= LinkMessage::kNextKept && head.text_bytes == text.size() &&
+  return head.version == kLinkVersion && head.kind >= LinkMessage::kProgressPage &&
+         head.kind <= LinkMessage::kNextHeld && head.text_bytes == text.size() &&
          num_fds <= 1;
 }
 

@@ -17,22 +17,23 @@ namespace cohort {
 struct LinkMessage {
   enum Kind : uint32_t {
     // The agent's.
-    kBoard = 1,  // fd: the run's board; the first message, before the rank starts
-    kWorld,      // text: a new World; what was before it is over
-    kBroken,     // text: why; a rank has lost this world, so there will be another
+    kProgressPage =
+        1,    // fd: the run's progress page; the first message, before the rank starts
+    kWorld,   // text: a new World; what was before it is over
+    kBroken,  // text: why; a rank has lost this world, so there will be another
     kDismissed,  // leave: the run ends without you, or goes on with fewer ranks
     kRunEnds,    // text: why; there is no next world
     kFinished,   // the answer to kFinish: there is no world after this one
-    kKept,       // text: name, fd: memory; without fd: there is no further one
+    kHeld,       // text: name, fd: memory; without fd: there is no further one
     kStop,       // text: a signal; the user asks for the end of the run
     // The rank's.
     kWaiting,   // a spare is ready to be used
     kFinish,    // rank 0 is about to say that the run is done
     kLost,      // text: why this rank's world is broken
-    kKeep,      // text: name, fd: memory to keep
-    kNextKept,  // text: a name; asks for the first kept one behind it
+    kHold,      // text: name, fd: memory to hold
+    kNextHeld,  // text: a name; asks for the first held one behind it
   };
-  Kind kind = kBoard;
+  Kind kind = kProgressPage;
   int generation = 0;  // the sender's world
   std::string text;
   UniqueFd fd;

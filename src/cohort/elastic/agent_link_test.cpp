@@ -14,10 +14,10 @@ TEST(AgentLink, CarriesKindGenerationTextAndDescriptor) {
   auto [here, there] = AgentLink::make_pair();
   EXPECT_FALSE(there.receive());
   const UniqueFd memory(::memfd_create("test", MFD_CLOEXEC));
-  ASSERT_TRUE(here.send(LinkMessage::kKeep, 3, "snapshot", memory.get()));
+  ASSERT_TRUE(here.send(LinkMessage::kHold, 3, "snapshot", memory.get()));
   const auto message = there.receive();
   ASSERT_TRUE(message);
-  EXPECT_EQ(message->kind, LinkMessage::kKeep);
+  EXPECT_EQ(message->kind, LinkMessage::kHold);
   EXPECT_EQ(message->generation, 3);
   EXPECT_EQ(message->text, "snapshot");
   EXPECT_TRUE(message->fd);

@@ -55,11 +55,11 @@ Membership::Membership(AgentLink link, std::optional<World> first)
     : link_(std::move(link)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       first_(std::move(first)) {
-  auto board = link_.receive();
-  if (!board || board->kind != LinkMessage::kBoard) {
-    throw CommError("[elastic.membership] the agent's link carries no board");
+  auto page = link_.receive();
+  if (!page || page->kind != LinkMessage::kProgressPage) {
+    throw CommError("[elastic.membership] the agent's link carries no progress page");
   }
-  board_ = std::make_unique<Board>(std::move(board->fd));
+  progress_page_ = std::make_unique<ProgressPage>(std::move(page->fd));
   if (first_) current_ = *first_;
   start();
 }
@@ -120,15 +120,15 @@ void Membership::handle(LinkMessage& message) {
       case LinkMessage::kRunEnds:
         ended_ = "the run ends: " + message.text;
         break;
-      case LinkMessage::kKept:
-        answer_ = Kept{std::move(message.text), std::move(message.fd)};
+      case LinkMessage::kHeld:
+        answer_ = HeldMemory{std::move(message.text), std::move(message.fd)};
         break;
       default:
         break;
     }
   }
   news_.notify_all();
-  if (message.kind != LinkMessage::kKept) abort_watched();
+  if (message.kind != LinkMessage::kHeld) abort_watched();
 }
 
 bool Membership::over() const { return dismissed_ || next_ || !ended_.empty(); }
@@ -240,16 +240,16 @@ void Membership::committed(int64_t steps) {
     const std::lock_guard lock(mutex_);
     return std::pair(current_.rank, current_.generation);
   }();
-  board_->commit(rank, steps, generation);
+  progress_page_->commit(rank, steps, generation);
 }
 
-int64_t Membership::committed_before() const { return board_->highest(); }
+int64_t Membership::committed_before() const { return progress_page_->highest(); }
 
-bool Membership::validated(int64_t epoch) { return board_->validate(epoch); }
+bool Membership::validated(int64_t epoch) { return progress_page_->validate(epoch); }
 
-bool Membership::tell_done() { return board_->finish(); }
+bool Membership::tell_done() { return progress_page_->finish(); }
 
-int64_t Membership::validated_before() const { return board_->validated(); }
+int64_t Membership::validated_before() const { return progress_page_->validated(); }
 
 // False when the agent is gone.
 bool Membership::tell(LinkMessage::Kind kind, std::string_view text, int fd) {
@@ -261,24 +261,24 @@ bool Membership::tell(LinkMessage::Kind kind, std::string_view text, int fd) {
   return link_.send(kind, generation, text.substr(0, 4096), fd, kAgentAnswerLimit);
 }
 
-void Membership::keep(const std::string& name, int fd) {
-  COHORT_CHECK(!name.empty() && fd >= 0, "memory to keep has a name and a descriptor");
-  if (!tell(LinkMessage::kKeep, name, fd)) {
+void Membership::hold(const std::string& name, int fd) {
+  COHORT_CHECK(!name.empty() && fd >= 0, "memory to hold has a name and a descriptor");
+  if (!tell(LinkMessage::kHold, name, fd)) {
     throw CommError(text("[elastic.membership] the agent does not take '", name, "'"));
   }
 }
 
-std::vector<Kept> Membership::kept() {
+std::vector<HeldMemory> Membership::held() {
   const std::lock_guard one_at_a_time(asking_);
-  std::vector<Kept> all;
-  while (auto kept = kept_behind(all.empty() ? "" : all.back().name)) {
-    all.push_back(std::move(*kept));
+  std::vector<HeldMemory> all;
+  while (auto next = held_behind(all.empty() ? "" : all.back().name)) {
+    all.push_back(std::move(*next));
   }
   return all;
 }
 
-std::optional<Kept> Membership::kept_behind(const std::string& name) {
-  tell(LinkMessage::kNextKept, name);
+std::optional<HeldMemory> Membership::held_behind(const std::string& name) {
+  tell(LinkMessage::kNextHeld, name);
   std::unique_lock lock(mutex_);
   const bool came = news_.wait_for(lock, kAgentAnswerLimit,
                                    [&] { return answer_ || !ended_.empty(); });
@@ -286,7 +286,7 @@ std::optional<Kept> Membership::kept_behind(const std::string& name) {
     throw CommError(text("[elastic.membership] the agent does not say what it keeps: ",
                          ended_.empty() ? "no answer" : ended_));
   }
-  std::optional<Kept> answer = std::exchange(answer_, std::nullopt);
+  std::optional<HeldMemory> answer = std::exchange(answer_, std::nullopt);
   if (!answer->fd) return std::nullopt;
   return answer;
 }

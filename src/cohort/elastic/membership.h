@@ -15,7 +15,7 @@
 #include "cohort/comm/world.h"
 #include "cohort/communicator.h"
 #include "cohort/elastic/agent_link.h"
-#include "cohort/elastic/board.h"
+#include "cohort/elastic/progress_page.h"
 
 namespace cohort {
 
@@ -27,8 +27,8 @@ class Dismissed : public std::exception {
   }
 };
 
-// Memory that the agent keeps under a name.
-struct Kept {
+// Memory that the agent holds under a name.
+struct HeldMemory {
   std::string name;
   UniqueFd fd;
 };
@@ -53,7 +53,8 @@ class Membership {
   // link, so only the first call in a process finds it.
   static std::unique_ptr<Membership> from_env();
 
-  // Over a link whose first message is the board. Without `first` it is a spare's.
+  // Over a link whose first message is the progress page. Without `first` it is a
+  // spare's.
   Membership(AgentLink link, std::optional<World> first);
   ~Membership();
   Membership(const Membership&) = delete;
@@ -93,7 +94,7 @@ class Membership {
   // rank that came after it hears of it here alone, before its first world.
   int stop_signal() const { return stop_signal_.load(); }
 
-  // On the board: the agent's measure of progress.
+  // On the progress page: the agent's measure of progress.
   void committed(int64_t steps);
   // The highest that any rank of the run noted, in any generation.
   int64_t committed_before() const;
@@ -106,11 +107,11 @@ class Membership {
   // That the run is done is about to be told of. False: it was, by a rank that is gone.
   bool tell_done();
 
-  // Memory that outlives this process: the agent keeps the descriptor under a name; a
+  // Memory that outlives this process: the agent holds the descriptor under a name; a
   // later holder of the name replaces it. CommError if the agent is gone.
-  void keep(const std::string& name, int fd);
-  // All that the agent keeps, by name. CommError as above.
-  std::vector<Kept> kept();
+  void hold(const std::string& name, int fd);
+  // All that the agent holds, by name. CommError as above.
+  std::vector<HeldMemory> held();
 
  private:
   struct Watched;
@@ -120,7 +121,7 @@ class Membership {
   void handle(LinkMessage& message);
   void abort_watched();
   bool tell(LinkMessage::Kind kind, std::string_view text, int fd = -1);
-  std::optional<Kept> kept_behind(const std::string& name);
+  std::optional<HeldMemory> held_behind(const std::string& name);
   bool over() const;  // with mutex_: what comes after the current world is known
   bool doomed() const { return over() || !broken_.empty(); }  // with mutex_
   void enter(const World& world);                             // with mutex_
@@ -128,7 +129,7 @@ class Membership {
 
   AgentLink link_;
   UniqueFd wake_;  // ends the thread
-  std::unique_ptr<Board> board_;
+  std::unique_ptr<ProgressPage> progress_page_;
   std::optional<World> first_;
   std::atomic<int> stop_signal_{0};
 
@@ -140,10 +141,10 @@ class Membership {
   bool finished_ = false;
   std::string ended_;   // why the run is over
   std::string broken_;  // why the current world will be
-  std::optional<Kept> answer_;
+  std::optional<HeldMemory> answer_;
   std::vector<std::weak_ptr<Watched>> watched_;
 
-  std::mutex asking_;  // one kept() at a time
+  std::mutex asking_;  // one held() at a time
   std::thread thread_;
 };
 

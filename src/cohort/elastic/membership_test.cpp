@@ -35,7 +35,7 @@ class FakeAgent {
 
   AgentLink rank_end() { return std::move(ends_->second); }
   AgentLink& link() { return ends_->first; }
-  Board& board() { return board_; }
+  ProgressPage& progress_page() { return progress_page_; }
   void hang_up() { ends_.reset(); }
 
   LinkMessage next() {
@@ -51,11 +51,11 @@ class FakeAgent {
 
  private:
   explicit FakeAgent(std::pair<AgentLink, AgentLink> ends) : ends_(std::move(ends)) {
-    EXPECT_TRUE(link().send(LinkMessage::kBoard, 0, {}, board_.fd()));
+    EXPECT_TRUE(link().send(LinkMessage::kProgressPage, 0, {}, progress_page_.fd()));
   }
 
   std::optional<std::pair<AgentLink, AgentLink>> ends_;
-  Board board_;
+  ProgressPage progress_page_;
 };
 
 class MembershipTest : public testing::Test {
@@ -64,9 +64,9 @@ class MembershipTest : public testing::Test {
 };
 
 // A group of one, with the message thread's abort made visible.
-class Group {
+class ConnectedThreads {
  public:
-  Group() : comm_(connect(World{}, store_, {.backend = "local"})) {}
+  ConnectedThreads() : comm_(connect(World{}, store_, {.backend = "local"})) {}
 
   Communicator& comm() { return *comm_; }
   // Throws the reason once the group is aborted.
@@ -112,17 +112,17 @@ TEST_F(MembershipTest, GoesFromWorldToWorld) {
 TEST_F(MembershipTest, SkipsAWorldThatIsOverBeforeItWasSeen) {
   agent_.link().send(LinkMessage::kWorld, 1, encode(world_of(1)));
   agent_.link().send(LinkMessage::kWorld, 2, encode(world_of(2)));
-  agent_.link().send(LinkMessage::kKept, 2);  // seen: all before it has been, too
+  agent_.link().send(LinkMessage::kHeld, 2);  // seen: all before it has been, too
   Membership membership(agent_.rank_end(), world_of(0));
-  EXPECT_TRUE(membership.kept().empty());
+  EXPECT_TRUE(membership.held().empty());
   EXPECT_EQ(membership.first_world()->generation, 2);
 }
 
 TEST_F(MembershipTest, KnowsTheSignalThatTheRunIsAskedToStopBy) {
   agent_.link().send(LinkMessage::kStop, 0, "15");
-  agent_.link().send(LinkMessage::kKept, 0);  // seen: all before it has been, too
+  agent_.link().send(LinkMessage::kHeld, 0);  // seen: all before it has been, too
   Membership membership(agent_.rank_end(), world_of(0));
-  EXPECT_TRUE(membership.kept().empty());
+  EXPECT_TRUE(membership.held().empty());
   EXPECT_EQ(membership.stop_signal(), 15);
 }
 
@@ -151,8 +151,8 @@ TEST_F(MembershipTest, KnowsWhetherItsWorldIsOver) {
   membership.first_world();
   EXPECT_FALSE(membership.is_over());
   agent_.link().send(LinkMessage::kWorld, 1, encode(world_of(1)));
-  agent_.link().send(LinkMessage::kKept, 1);  // seen: all before it has been, too
-  EXPECT_TRUE(membership.kept().empty());
+  agent_.link().send(LinkMessage::kHeld, 1);  // seen: all before it has been, too
+  EXPECT_TRUE(membership.held().empty());
   EXPECT_TRUE(membership.is_over());
   membership.next_world("over");
   EXPECT_FALSE(membership.is_over());
@@ -161,7 +161,7 @@ TEST_F(MembershipTest, KnowsWhetherItsWorldIsOver) {
 TEST_F(MembershipTest, ANewGenerationAbortsTheWatchedGroup) {
   Membership membership(agent_.rank_end(), world_of(0));
   membership.first_world();
-  Group group;
+  ConnectedThreads group;
   const auto watch = membership.watch(group.comm());
   agent_.link().send(LinkMessage::kWorld, 1, encode(world_of(1)));
   EXPECT_THAT(group.reason(), HasSubstr("generation 1 has 2 ranks"));
@@ -171,7 +171,7 @@ TEST_F(MembershipTest, ANewGenerationAbortsTheWatchedGroup) {
 TEST_F(MembershipTest, AWorldThatAnotherRankLostIsGivenUp) {
   Membership membership(agent_.rank_end(), world_of(3));
   membership.first_world();
-  Group group, next;
+  ConnectedThreads group, next;
   agent_.link().send(LinkMessage::kBroken, 2, "an earlier world");
   agent_.link().send(LinkMessage::kBroken, 3, "rank 1: a peer is late");
   {
@@ -189,10 +189,10 @@ TEST_F(MembershipTest, AWorldThatAnotherRankLostIsGivenUp) {
 
 TEST_F(MembershipTest, AGroupOfAWorldThatIsOverIsAbortedAtOnce) {
   agent_.link().send(LinkMessage::kWorld, 1, encode(world_of(1)));
-  agent_.link().send(LinkMessage::kKept, 1);
+  agent_.link().send(LinkMessage::kHeld, 1);
   Membership membership(agent_.rank_end(), world_of(0));
-  Group late, next;
-  EXPECT_TRUE(membership.kept().empty());
+  ConnectedThreads late, next;
+  EXPECT_TRUE(membership.held().empty());
   { const auto watch = membership.watch(late.comm()); }
   EXPECT_THROW(late.comm().barrier().wait(), CommError);
   membership.next_world("aborted");
@@ -203,7 +203,7 @@ TEST_F(MembershipTest, AGroupOfAWorldThatIsOverIsAbortedAtOnce) {
 TEST_F(MembershipTest, AGroupIsLeftAloneOnceItsGuardIsGone) {
   Membership membership(agent_.rank_end(), world_of(0));
   membership.first_world();
-  Group group;
+  ConnectedThreads group;
   { const auto watch = membership.watch(group.comm()); }
   agent_.link().send(LinkMessage::kWorld, 1, encode(world_of(1)));
   EXPECT_EQ(membership.next_world("left").generation, 1);
@@ -235,7 +235,7 @@ TEST_F(MembershipTest, GivesUpOnAnAgentThatIsGoneOrSilent) {
   EXPECT_THROW(membership.next_world("lost", std::chrono::milliseconds(1)), CommError);
   agent_.hang_up();
   EXPECT_THROW(membership.next_world("lost"), CommError);
-  EXPECT_THROW(membership.kept(), CommError);
+  EXPECT_THROW(membership.held(), CommError);
 }
 
 TEST_F(MembershipTest, FinishesWithTheAgentsConsent) {
@@ -256,36 +256,36 @@ TEST_F(MembershipTest, DoesNotFinishAWorldThatIsOver) {
 }
 
 TEST_F(MembershipTest, NotesCommittedStepsOnTheBoard) {
-  agent_.board().commit(1, 40);
+  agent_.progress_page().commit(1, 40);
   World world = world_of(0);
   world.rank = 1;
   Membership membership(agent_.rank_end(), world);
   membership.first_world();
   EXPECT_EQ(membership.committed_before(), 40);
   membership.committed(41);
-  EXPECT_EQ(agent_.board().highest(), 41);
-  EXPECT_EQ(agent_.board().committed(1), 41);
+  EXPECT_EQ(agent_.progress_page().highest(), 41);
+  EXPECT_EQ(agent_.progress_page().committed(1), 41);
 }
 
 TEST_F(MembershipTest, HandsMemoryToTheAgentAndAsksForIt) {
   Membership membership(agent_.rank_end(), world_of(0));
   const UniqueFd memory(::memfd_create("test", MFD_CLOEXEC));
   ASSERT_EQ(::write(memory.get(), "state", 5), 5);
-  membership.keep("rank0", memory.get());
-  const LinkMessage keep = agent_.next();
-  EXPECT_EQ(keep.kind, LinkMessage::kKeep);
-  EXPECT_EQ(keep.text, "rank0");
+  membership.hold("rank0", memory.get());
+  const LinkMessage hold = agent_.next();
+  EXPECT_EQ(hold.kind, LinkMessage::kHold);
+  EXPECT_EQ(hold.text, "rank0");
 
-  auto all = std::async(std::launch::async, [&] { return membership.kept(); });
+  auto all = std::async(std::launch::async, [&] { return membership.held(); });
   EXPECT_EQ(agent_.next().text, "");
-  agent_.link().send(LinkMessage::kKept, 0, "rank0", keep.fd.get());
+  agent_.link().send(LinkMessage::kHeld, 0, "rank0", hold.fd.get());
   EXPECT_EQ(agent_.next().text, "rank0");
-  agent_.link().send(LinkMessage::kKept, 0);
-  const auto kept = all.get();
-  ASSERT_EQ(kept.size(), 1u);
-  EXPECT_EQ(kept[0].name, "rank0");
+  agent_.link().send(LinkMessage::kHeld, 0);
+  const auto held = all.get();
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0].name, "rank0");
   char bytes[5];
-  ASSERT_EQ(::pread(kept[0].fd.get(), bytes, 5, 0), 5);
+  ASSERT_EQ(::pread(held[0].fd.get(), bytes, 5, 0), 5);
   EXPECT_EQ(std::string(bytes, 5), "state");
 }
 

@@ -22,7 +22,8 @@ struct ElasticOptions {
   bool replace = true;
   Team team = {};     // ranks that make no whole one wait, as spares
   int min_ranks = 1;  // a run may shrink to
-  int max_ranks = 0;  // a run may grow to; 0: as many as have a place on the board
+  int max_ranks =
+      0;  // a run may grow to; 0: as many as have a place on the progress page
 };
 
 struct LaunchOptions {

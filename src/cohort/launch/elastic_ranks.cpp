@@ -14,7 +14,7 @@ namespace cohort::process {
 namespace {
 
 // Between two looks for progress, while teams are to leave one after another.
-constexpr std::chrono::milliseconds kLookAtBoard{20};
+constexpr std::chrono::milliseconds kLookAtProgress{20};
 
 }  // namespace
 
@@ -40,7 +40,7 @@ int ElasticRanks::fork(int local_rank) {
   const int index = next_index_++;
   RankProcess& process = add(index, local_rank);
   auto [ours, theirs] = AgentLink::make_pair();
-  ours.send(LinkMessage::kBoard, generation_, {}, board_.fd());
+  ours.send(LinkMessage::kProgressPage, generation_, {}, progress_page_.fd());
   SpawnText spawn;
   if (local_rank >= 0 && generation_ == 0) {
     spawn.variables = rank_variables(
@@ -76,7 +76,7 @@ void ElasticRanks::add_polls(std::vector<pollfd>& polls) const {
 Clock::time_point ElasticRanks::next_deadline() const {
   Clock::time_point next = std::min(RankGroup::next_deadline(), spares_at_);
   if (lost_since_) next = std::min(next, *lost_since_ + elastic_.detect);
-  if (goal_) next = std::min(next, Clock::now() + kLookAtBoard);
+  if (goal_) next = std::min(next, Clock::now() + kLookAtProgress);
   for (const auto& [index, member] : members_) next = std::min(next, member.leave_by);
   return next;
 }
@@ -185,9 +185,9 @@ void ElasticRanks::settle() {
 
 void ElasticRanks::recover(const std::vector<Failure>& dead) {
   if (finished()) return give_up(dead.front(), "");
-  RestartBudget::Steps made{.highest = board_.highest()};
+  RestartBudget::Steps made{.highest = progress_page_.highest()};
   for (size_t rank = 0; rank < places_.size(); ++rank)
-    made.now = std::max(made.now, board_.committed(static_cast<int>(rank)));
+    made.now = std::max(made.now, progress_page_.committed(static_cast<int>(rank)));
   if (const auto refusal = budget_.spend(dead, made)) {
     return give_up(refusal->cause, refusal->why);
   }

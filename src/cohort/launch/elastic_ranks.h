@@ -10,7 +10,7 @@
 
 #include "cohort/comm/tcp_store.h"
 #include "cohort/elastic/agent_link.h"
-#include "cohort/elastic/board.h"
+#include "cohort/elastic/progress_page.h"
 #include "cohort/launch/rank_group.h"
 #include "cohort/launch/restart_budget.h"
 
@@ -115,7 +115,7 @@ class ElasticRanks : public RankGroup {
 
   RankPlan& plan_;
   const ElasticOptions& elastic_;
-  Board board_;
+  ProgressPage progress_page_;
   RestartBudget budget_;
   std::unique_ptr<StoreServer> store_;       // of this world; none once it is broken
   std::unique_ptr<StoreServer> next_store_;  // made ahead: a recovery is a race

@@ -31,10 +31,10 @@ void ElasticRanks::handle(int index, Member& member, LinkMessage& message) {
             text("rank ", processes_.at(index)->local_rank(), ": ", message.text));
       }
       break;
-    case LinkMessage::kKeep:
+    case LinkMessage::kHold:
       if (message.fd) held_[message.text] = std::move(message.fd);
       break;
-    case LinkMessage::kNextKept:
+    case LinkMessage::kNextHeld:
       answer_held(member, message.text);
       break;
     default:
@@ -64,9 +64,9 @@ void ElasticRanks::break_world(const std::string& why) {
 void ElasticRanks::answer_held(const Member& member, const std::string& name) const {
   const auto next = held_.upper_bound(name);
   if (next == held_.end()) {
-    member.link.send(LinkMessage::kKept, generation_);
+    member.link.send(LinkMessage::kHeld, generation_);
   } else {
-    member.link.send(LinkMessage::kKept, generation_, next->first, next->second.get());
+    member.link.send(LinkMessage::kHeld, generation_, next->first, next->second.get());
   }
 }
 

@@ -165,7 +165,8 @@ void ElasticRanks::move_towards_goal(Clock::time_point now) {
   if (!goal_ || stopping() || finishing_ || !dead_.empty()) return;
   const int before = static_cast<int>(places_.size());
   const bool shrinks = *goal_ < before;
-  const bool waits = shrinks && last_leave_ && board_.generation() < generation_ &&
+  const bool waits = shrinks && last_leave_ &&
+                     progress_page_.generation() < generation_ &&
                      now < *last_leave_ + elastic_.detect;
   if (waits) return;
   last_leave_ = now;

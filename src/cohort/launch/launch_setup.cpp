@@ -11,7 +11,7 @@
 #include <iterator>
 
 #include "cohort/core/error.h"
-#include "cohort/elastic/board.h"
+#include "cohort/elastic/progress_page.h"
 #include "cohort/launch/cores.h"
 
 namespace cohort::process {
@@ -37,7 +37,7 @@ void open_logs(RankPlan& plan, int ranks) {
 }
 
 // Two pipes and an error file a rank, and its logs; where ranks are replaced, also its
-// link, what it has us keep, and as much for one that is on its way out.
+// link, what it has us hold, and as much for one that is on its way out.
 void check_open_files(const LaunchOptions& options, int ranks) {
   const int64_t own = options.elastic.on ? 192 : 64;  // stores have several
   int64_t each = options.log_dir.empty() ? 3 : 5;
@@ -124,8 +124,8 @@ void hold_standard_streams() {
 }
 
 int most_ranks(const ElasticOptions& elastic) {
-  return elastic.max_ranks > 0 ? std::min(elastic.max_ranks, Board::kMostRanks)
-                               : Board::kMostRanks;
+  return elastic.max_ranks > 0 ? std::min(elastic.max_ranks, ProgressPage::kMostRanks)
+                               : ProgressPage::kMostRanks;
 }
 
 void prepare(RankPlan& plan) {

@@ -14,10 +14,10 @@ class AgentPages final : public PageKeeper {
  public:
   explicit AgentPages(Membership& membership) : membership_(membership) {}
 
-  void keep(const std::string& name, int fd) override { membership_.keep(name, fd); }
+  void keep(const std::string& name, int fd) override { membership_.hold(name, fd); }
   std::vector<KeptPages> kept() override {
     std::vector<KeptPages> all;
-    for (auto& [name, fd] : membership_.kept()) all.push_back({name, fd.release()});
+    for (auto& [name, fd] : membership_.held()) all.push_back({name, fd.release()});
     return all;
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/elastic/board.h"
+#include "cohort/elastic/progress_page.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ constexpr int64_t kMark = 0x636f686f7274'0004;  // and the version, in its last 
 }  // namespace
 
 // A line of the cache for each, so that ranks do not slow one another down.
-struct Board::Page {
+struct ProgressPage::Page {
   alignas(64) int64_t mark = kMark;
   std::atomic<int64_t> highest{0};
   std::atomic<int64_t> generation{0};
@@ -39,55 +39,60 @@ struct Board::Page {
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
-Board::Board() : fd_(::memfd_create("cohort-board", MFD_CLOEXEC)) {
+ProgressPage::ProgressPage() : fd_(::memfd_create("cohort-progress", MFD_CLOEXEC)) {
   if (!fd_ || ::fallocate(fd_.get(), 0, 0, sizeof(Page)) != 0) {
-    throw CommError(text("[elastic.board] no shared memory: ", strerror(errno)));
+    throw CommError(
+        text("[elastic.progress_page] no shared memory: ", strerror(errno)));
   }
   map();
   new (page_) Page;
 }
 
-Board::Board(UniqueFd fd) : fd_(std::move(fd)) {
+ProgressPage::ProgressPage(UniqueFd fd) : fd_(std::move(fd)) {
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0 ||
       info.st_size != static_cast<off_t>(sizeof(Page))) {
-    throw CommError("[elastic.board] the agent's board has another size than ours");
+    throw CommError(
+        "[elastic.progress_page] the agent's progress page has another size than ours");
   }
   map();
   if (page_->mark == kMark) return;
   ::munmap(page_, sizeof(Page));
-  throw CommError("[elastic.board] the agent's board is of another version");
+  throw CommError(
+      "[elastic.progress_page] the agent's progress page is of another version");
 }
 
-Board::~Board() { ::munmap(page_, sizeof(Page)); }
+ProgressPage::~ProgressPage() { ::munmap(page_, sizeof(Page)); }
 
-void Board::map() {
+void ProgressPage::map() {
   void* page =
       ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (page == MAP_FAILED) {
-    throw CommError(text("[elastic.board] mmap: ", strerror(errno)));
+    throw CommError(text("[elastic.progress_page] mmap: ", strerror(errno)));
   }
   page_ = static_cast<Page*>(page);
 }
 
-void Board::commit(int rank, int64_t steps, int generation) {
+void ProgressPage::commit(int rank, int64_t steps, int generation) {
   raise_to(page_->highest, steps);
   raise_to(page_->generation, generation);
   if (rank < 0 || rank >= kMostRanks) return;
   page_->places[rank].committed.store(steps);
 }
 
-bool Board::validate(int64_t epoch) { return raise_to(page_->validated, epoch); }
+bool ProgressPage::validate(int64_t epoch) { return raise_to(page_->validated, epoch); }
 
-bool Board::finish() { return raise_to(page_->finished, 1); }
+bool ProgressPage::finish() { return raise_to(page_->finished, 1); }
 
-int64_t Board::validated() const { return page_->validated.load(); }
+int64_t ProgressPage::validated() const { return page_->validated.load(); }
 
-int64_t Board::highest() const { return page_->highest.load(); }
+int64_t ProgressPage::highest() const { return page_->highest.load(); }
 
-int Board::generation() const { return static_cast<int>(page_->generation.load()); }
+int ProgressPage::generation() const {
+  return static_cast<int>(page_->generation.load());
+}
 
-int64_t Board::committed(int rank) const {
+int64_t ProgressPage::committed(int rank) const {
   return page_->places[rank].committed.load();
 }
 

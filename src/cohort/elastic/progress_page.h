@@ -13,17 +13,17 @@ namespace cohort {
 // It outlives any of them, so the agent sees the last word of a rank that died.
 //
 // Thread safety: all of it.
-class Board {
+class ProgressPage {
  public:
   static constexpr int kMostRanks = 1023;
 
   // A new one, empty. CommError when the system has no memory for it.
-  Board();
+  ProgressPage();
   // The one behind `fd`. CommError if it is none.
-  explicit Board(UniqueFd fd);
-  ~Board();
-  Board(const Board&) = delete;
-  Board& operator=(const Board&) = delete;
+  explicit ProgressPage(UniqueFd fd);
+  ~ProgressPage();
+  ProgressPage(const ProgressPage&) = delete;
+  ProgressPage& operator=(const ProgressPage&) = delete;
 
   int fd() const { return fd_.get(); }
 
