@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/scalar_log.h"
-#include "cohort/observe/progress.h"
+#include "cohort/observe/progress_text.h"
 #include "cohort/train/reporter.h"
 
 namespace cohort::cli {

@@ -26,7 +26,7 @@
 #include "cohort/launch/error_file.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
-#include "cohort/train/keeper.h"
+#include "cohort/train/backup.h"
 #include "cohort/train/step_memory.h"
 #include "cohort/update_rule.h"
 

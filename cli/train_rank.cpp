@@ -84,7 +84,7 @@ std::unique_ptr<Reporter> make_reporter(const TrainPlan& plan, Backlog* backlog)
                           .backlog = backlog});
 }
 
-KeeperOptions keeper_options(const TrainPlan& plan) {
+BackupOptions backup_options(const TrainPlan& plan) {
   const Config& config = plan.config;
   const std::string memory = config.get_string("checkpoint.memory");
   const std::string metric = config.get_string("checkpoint.metric");
@@ -147,7 +147,7 @@ TrainerOptions trainer_options(const TrainPlan& plan, const World& world, int ra
           .save_final = plan.args.save_final,
           .sample_log = plan.args.sample_log,
           .history = history_path(plan.args),
-          .keep = keeper_options(plan),
+          .backup = backup_options(plan),
           .started = plan.started,
           .begun = plan.begun};
 }
@@ -197,8 +197,8 @@ ConnectOptions connect_options(const TrainPlan& plan) {
 }
 
 // Stopped on request with its state saved, it can be run again.
-int code_of(const DoneEvent& done, const KeeperOptions& keep) {
-  if (!keep.dir.empty() && !done.saved)
+int code_of(const DoneEvent& done, const BackupOptions& backup) {
+  if (!backup.dir.empty() && !done.saved)
     throw CheckpointError(text("[train.checkpoint] ", keep.dir, ": step ", done.steps,
                                ", the last, is not saved; what is there is older"));
   if (done.stop_signal == 0) return 0;
@@ -230,11 +230,11 @@ class RankRun final : public RankHost {
     options_.backlog = &backlog_;
     choose_gpu(plan_, given, ranks, options_.execute);
     if (spare) options_.execute.gpu = kNoGpu;  // that of the rank it replaces
-    options_.execute.faults = options_.keep.faults = &faults_;
+    options_.execute.faults = options_.backup.faults = &faults_;
     if (!spare)
       loading_ = begin_loading(*plan_.recipe, plan_.config, given.local_rank == 0);
     const auto done = RankLoop(*this, membership_.get()).run(given);
-    return done ? with_backlog(code_of(*done, options_.keep)) : 0;
+    return done ? with_backlog(code_of(*done, options_.backup)) : 0;
   }
 
   WorldTies connect(const World& world) override {
@@ -284,9 +284,9 @@ class RankRun final : public RankHost {
                      .parameters = count_parameters(chain_),
                      .total_steps = trainer.total_steps(),
                      .steps_per_epoch = trainer.steps_per_epoch()});
-    if (plan_.args.resume && options_.keep.dir.empty())
+    if (plan_.args.resume && options_.backup.dir.empty())
       reporter->note("--resume: there is no checkpoint.dir, so this run starts fresh");
-    if (options_.keep.every_steps > 0 && options_.keep.dir.empty())
+    if (options_.backup.every_steps > 0 && options_.backup.dir.empty())
       reporter->note("checkpoint.every_steps: there is no checkpoint.dir to save in");
     if (connecting_.nccl_share_gpu && comm.backend() == "nccl")
       reporter->note(

@@ -12,7 +12,7 @@ namespace cohort {
 
 // What a checkpoint says of its model, in RunState::state (docs/formats/checkpoint.md):
 // the recipe's name, and the keys that its model and its data are made of. For
-// KeeperOptions::model.
+// BackupOptions::model.
 std::map<std::string, std::string> model_states(const Recipe& recipe,
                                                 const Config& config);
 

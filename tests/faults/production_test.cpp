@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every fault at every place of a whole run: the program's own loop, Trainer, Keeper,
+// Every fault at every place of a whole run: the program's own loop, Trainer, Backup,
 // Membership and checkpoint code, on ranks that are threads, with deadlines on a
 // virtual clock. A run is first watched undisturbed, so that all passes of all fault
 // points are known; then one fault strikes at each of them. Whatever happens, the run
@@ -81,10 +81,10 @@ TrainerOptions trainer_options(const Scenario& scenario, const std::string& fold
   options.started = std::chrono::system_clock::now();
   options.history = folder + "/history.log";
   options.sample_log = folder + "/samples";
-  options.keep = {.dir = folder + "/saved",
-                  .every_steps = 3,
-                  .async = scenario.async,
-                  .snapshot_every = 2};
+  options.backup = {.dir = folder + "/saved",
+                    .every_steps = 3,
+                    .async = scenario.async,
+                    .snapshot_every = 2};
   return options;
 }
 
@@ -148,7 +148,7 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
   TrainerOptions options = trainer_options(scenario, folder.path);
   if (scenario.plot == Plot::kResumed) {
     begin_run(scenario, folder.path);
-    options.keep.resume = true;
+    options.backup.resume = true;
     options.started += std::chrono::seconds(60);
   }
   ThreadRun* handle = nullptr;

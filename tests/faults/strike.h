@@ -44,7 +44,7 @@ inline std::vector<FaultKind> kinds_at(const std::string& point) {
       {"disk.write", {FaultKind::kKill, FaultKind::kFull, FaultKind::kFlip}},
       {"disk.sync", {FaultKind::kKill, FaultKind::kSlow}},
       {"disk.name", {FaultKind::kKill}}};
-  if (point.starts_with("train.") || point.starts_with("keeper."))
+  if (point.starts_with("train.") || point.starts_with("backup."))
     return {FaultKind::kKill, FaultKind::kFreeze};
   const auto found = kinds.find(point);
   return found == kinds.end() ? std::vector<FaultKind>{} : found->second;

@@ -42,7 +42,7 @@ class ThreadRun::Host final : public RankHost {
     chain_ = options.chain_of_part(0);
     options.membership = &membership_;
     options.pages = &pages_;
-    options.execute.faults = options.keep.faults = run_.options_.faults;
+    options.execute.faults = options.backup.faults = run_.options_.faults;
     return std::make_unique<Trainer>(chain_, *train_, valid_.get(), options, stop_);
   }
   Reporter& reporter() override { return recorder_; }

@@ -35,7 +35,7 @@ struct ThreadRunResult {
 };
 
 // A whole elastic run in one process: every rank is a thread that runs the program's
-// own loop, Trainer, Keeper and Membership; this is their agent. A rank that a fault
+// own loop, Trainer, Backup and Membership; this is their agent. A rank that a fault
 // ends is replaced by a new one, as a spare would; one that freezes is ended when its
 // peers have noticed. Deadlines are on a virtual clock, which moves only after freeze()
 // or lose().

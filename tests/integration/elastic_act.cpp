@@ -115,9 +115,9 @@ class Rank {
 
   // What the agent keeps of those who were here before.
   void recall() {
-    for (const Kept& kept : membership_.kept()) {
+    for (const HeldMemory& held : membership_.held()) {
       int64_t step = 0;
-      if (::pread(kept.fd.get(), &step, sizeof step, 0) == sizeof step) {
+      if (::pread(held.fd.get(), &step, sizeof step, 0) == sizeof step) {
         step_ = std::max(step_, step);
       }
     }
@@ -126,7 +126,7 @@ class Rank {
   void remember(int64_t step, int rank) {
     if (!memory_ || kept_as_ != rank) {
       memory_.reset(::memfd_create("step", MFD_CLOEXEC));
-      membership_.keep(text("rank ", rank), memory_.get());
+      membership_.hold(text("rank ", rank), memory_.get());
       kept_as_ = rank;
     }
     COHORT_CHECK(::pwrite(memory_.get(), &step, sizeof step, 0) == sizeof step,

@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kWarmBytes = 64 << 20;  // at once, between two looks at the clock
 constexpr std::string_view kSnapshotPrefix = "snapshot.";
 
-std::vector<std::shared_ptr<SnapshotPages>> map_all(std::vector<KeptPages> kept) {
+std::vector<std::shared_ptr<SnapshotPages>> map_all(std::vector<HeldPages> kept) {
   std::vector<std::shared_ptr<SnapshotPages>> pages;
   for (auto& [name, fd] : kept)
     if (auto mapped = SnapshotPages::map(fd);
@@ -124,8 +124,8 @@ std::string Snapshots::name(int slot) const {
   return text(kSnapshotPrefix, who_.rank, ".", slot);
 }
 
-SnapshotSet Snapshots::kept() const {
-  return SnapshotSet(keeper_ ? map_all(keeper_->kept())
+SnapshotSet Snapshots::found() const {
+  return SnapshotSet(holder_ ? map_all(holder_->held())
                              : std::vector<std::shared_ptr<SnapshotPages>>{});
 }
 
@@ -136,10 +136,10 @@ void Snapshots::begin(const SnapshotTitle& who, std::span<const StatePiece> piec
   plan_ = plan_snapshot(pieces);
   last_.reset();
   tidied_ = false;
-  if (moved && keeper_) adopt();
+  if (moved && holder_) adopt();
   // Before this world takes one, so all ranks see the same.
-  if (keeper_) {
-    const auto whole = kept().whole();
+  if (holder_) {
+    const auto whole = found().whole();
     safe_ = whole.empty() ? std::nullopt : std::optional(whole.front());
   }
 }
@@ -147,7 +147,7 @@ void Snapshots::begin(const SnapshotTitle& who, std::span<const StatePiece> piec
 // What the rank of this number left behind is this rank's to go on with.
 void Snapshots::adopt() {
   std::fill(slots_.begin(), slots_.end(), nullptr);
-  for (auto& [name, fd] : keeper_->kept()) {
+  for (auto& [name, fd] : holder_->held()) {
     auto pages = SnapshotPages::map(fd);
     for (int slot = 0; slot < static_cast<int>(slots_.size()); ++slot)
       if (pages && name == this->name(slot)) slots_[slot] = std::move(pages);
@@ -168,14 +168,14 @@ void Snapshots::renew(int slot) {
   stop_warming();
   slots_[slot] = nullptr;
   slots_[slot] = SnapshotPages::create(plan_.total_bytes());
-  if (keeper_) keeper_->keep(name(slot), slots_[slot]->fd());
+  if (holder_) holder_->hold(name(slot), slots_[slot]->fd());
 }
 
 // Ranks that this world no longer has: what they held is in a newer snapshot now.
 void Snapshots::let_go_of_lost_ranks() {
-  if (tidied_ || !keeper_ || who_.rank != 0) return;
+  if (tidied_ || !holder_ || who_.rank != 0) return;
   tidied_ = true;
-  for (const auto& pages : keeper_->kept()) {
+  for (const auto& pages : holder_->held()) {
     const UniqueFd had(pages.fd);
     if (!pages.name.starts_with(kSnapshotPrefix)) continue;
     const std::string rank = split(pages.name.substr(kSnapshotPrefix.size()), '.')[0];
@@ -183,7 +183,7 @@ void Snapshots::let_go_of_lost_ranks() {
     const UniqueFd nothing(::memfd_create("cohort-nothing", MFD_CLOEXEC));
     struct stat info {};
     if (::fstat(had.get(), &info) == 0 && info.st_size > 0)
-      keeper_->keep(pages.name, nothing.get());
+      holder_->hold(pages.name, nothing.get());
   }
 }
 

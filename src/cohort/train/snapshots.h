@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/train/page_keeper.h"
+#include "cohort/train/page_holder.h"
 #include "cohort/train/snapshot_pages.h"
 
 namespace cohort {
@@ -46,8 +46,8 @@ class SnapshotSet {
 // first is complete everywhere. Thread safety: none.
 class Snapshots {
  public:
-  // `keeper` may be null: pages then end with this process.
-  Snapshots(PageKeeper* keeper, int slots) : keeper_(keeper), slots_(slots) {}
+  // `holder` may be null: pages then end with this process.
+  Snapshots(PageHolder* holder, int slots) : holder_(holder), slots_(slots) {}
   ~Snapshots();
 
   void begin(const SnapshotTitle& who, std::span<const StatePiece> pieces);
@@ -67,8 +67,8 @@ class Snapshots {
   // Lets go of what this rank has of later steps.
   void forget_after(int64_t step);
 
-  // What is kept now.
-  SnapshotSet kept() const;
+  // All that the holder has now.
+  SnapshotSet found() const;
 
  private:
   std::string name(int slot) const;
@@ -78,7 +78,7 @@ class Snapshots {
   void let_go_of_lost_ranks();
   void stop_warming();
 
-  PageKeeper* keeper_;
+  PageHolder* holder_;
   std::vector<std::shared_ptr<SnapshotPages>> slots_;
   SnapshotTitle who_{.rank = -1};
   SnapshotPlan plan_;

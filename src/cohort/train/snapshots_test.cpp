@@ -11,7 +11,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/unique_fd.h"
-#include "cohort/train/testing_keeper.h"
+#include "cohort/train/testing_backup.h"
 
 namespace cohort {
 namespace {
@@ -182,7 +182,7 @@ class SnapshotsTest : public testing::Test {
   }
   std::vector<int64_t> whole_steps(const Snapshots& any) const {
     std::vector<int64_t> steps;
-    for (const auto& title : any.kept().whole()) steps.push_back(title.step);
+    for (const auto& title : any.found().whole()) steps.push_back(title.step);
     return steps;
   }
 
@@ -205,7 +205,7 @@ TEST_F(SnapshotsTest, FillAnyCutAndNameWhatIsMissing) {
   const auto first = rank(0, 2), second = rank(1, 2);
   take(*first, 0, 2, 10);
   take(*second, 1, 2, 10);
-  const auto kept = first->kept();
+  const auto kept = first->found();
   for (int size : {1, 3})
     for (int r = 0; r < size; ++r) {
       const auto wanted = state_of(10, r, size);
@@ -230,7 +230,7 @@ TEST_F(SnapshotsTest, FillPiecesOfSeveralCuts) {
   auto wanted = state_of(10, 0, 3);
   pieces[1] = state_of(-1, 2, 3)[1];
   wanted[1] = state_of(10, 2, 3)[1];
-  const auto kept = first->kept();
+  const auto kept = first->found();
   ASSERT_EQ(kept.fill(kept.whole()[0], pieces), "");
   for (size_t i = 0; i < pieces.size(); ++i)
     EXPECT_TRUE(at::equal(pieces[i].data, wanted[i].data)) << i;
@@ -242,12 +242,12 @@ TEST_F(SnapshotsTest, WithDamagedDataAreNotTaken) {
   take(*first, 0, 3, 10);
   take(*second, 1, 3, 10);
   take(*third, 2, 3, 10);
-  for (const auto& [name, fd] : agent_.kept()) {
+  for (const auto& [name, fd] : agent_.held()) {
     const auto pages = SnapshotPages::map(fd);
     if (const auto title = pages->title(); title && title->rank == 1)
       pages->pieces().front().data.view({-1})[0] += 1;
   }
-  const auto kept = first->kept();
+  const auto kept = first->found();
   const auto title = kept.whole().at(0);
   for (const int r : {0, 1, 2}) {
     const auto pieces = state_of(-1, r, 3);
@@ -282,7 +282,7 @@ TEST_F(SnapshotsTest, TheNewestWholeOneIsNeverOverwritten) {
 // Takes one snapshot after the other, each full of its step, until it is killed.
 [[noreturn]] void take_for_ever(int slot_fds[2], int told) {
   FakeAgent agent;
-  for (int slot : {0, 1}) agent.keep(text("snapshot.0.", slot), slot_fds[slot]);
+  for (int slot : {0, 1}) agent.hold(text("snapshot.0.", slot), slot_fds[slot]);
   Snapshots snapshots(&agent, 2);
   auto pieces = state_of(0);
   snapshots.begin({}, pieces);
@@ -341,7 +341,7 @@ TEST_F(SnapshotsTest, OfRanksThatAreGoneForGoodAreLetGoWhenThereIsANewerOne) {
   }
   const auto bytes_of_rank_1 = [&] {
     int64_t bytes = 0;
-    for (const auto& [name, fd] : agent_.kept()) {
+    for (const auto& [name, fd] : agent_.held()) {
       const UniqueFd kept(fd);
       if (name.starts_with("snapshot.1.")) bytes += ::lseek(kept.get(), 0, SEEK_END);
     }

@@ -91,9 +91,9 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       total_steps_(steps_of(options_, sampler_)),
       share_{.cut = sampler_, .forward_only = {}},
       speech_{.context = tokens_of_sample(train)},
-      journal_(options_, sampler_, rate_, train.size(), speech_.context,
-               chain.loss.metrics),
-      keeper_(options_.keep, options_.pages) {}
+      recorder_(options_, sampler_, rate_, train.size(), speech_.context,
+                chain.loss.metrics),
+      backup_(options_.backup, options_.pages) {}
 
 Trainer::~Trainer() = default;
 
@@ -106,10 +106,10 @@ void Trainer::enter(Communicator& comm, Reporter* reporter, const WorldGpu& gpu)
   take_part(Mesh(options_.layout).coordinate(comm.rank(), Axis::kTensor));
   options_.shares_memory = cohort::shares_memory(comm);
   options_.join_alignment = join_alignment(comm);
-  journal_.enter(comm, reporter);
+  recorder_.enter(comm, reporter);
   lateness_.enter();
-  if (comm.generation() > 0 && !progress_.lost)
-    progress_.lost = std::chrono::steady_clock::now();
+  if (comm.generation() > 0 && !facts_.lost)
+    facts_.lost = std::chrono::steady_clock::now();
   try {
     take_up(comm, reporter);
   } catch (const c10::OutOfMemoryError& error) {
@@ -157,7 +157,7 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
   loader_ = make_loader(schedule);
   auto runner = make_step_runner(chain_, std::move(schedule), options_.update, *rule_,
                                  comm, execute);
-  keeper_.begin({.comm = &comm,
+  backup_.begin({.comm = &comm,
                  .runner = runner.get(),
                  .sampler = &sampler_,
                  .layout = options_.layout.text(),
@@ -169,7 +169,7 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
 
 DoneEvent Trainer::fit() {
   try {
-    while (committed_ < total_steps_ && (!progress_.stopping || pace_.is_ahead)) {
+    while (committed_ < total_steps_ && (!facts_.stopping || pace_.is_ahead)) {
       if (must_validate(committed_)) {
         validate(committed_ / sampler_.steps_per_epoch());
         speak();
@@ -179,8 +179,8 @@ DoneEvent Trainer::fit() {
     if (must_validate(committed_)) validate(committed_ / sampler_.steps_per_epoch());
     return finish();
   } catch (const CommError&) {
-    progress_.lost = std::chrono::steady_clock::now();
-    keeper_.end();
+    facts_.lost = std::chrono::steady_clock::now();
+    backup_.end();
     throw;
   } catch (const c10::OutOfMemoryError& error) {
     throw out_of_memory(error.what(), chain_, measures_, options_here(), *rule_,
@@ -191,14 +191,14 @@ DoneEvent Trainer::fit() {
 // What goes to a disk is compared before.
 bool Trainer::must_compare(int64_t step) const {
   if (options_.drift_every_steps == 0) return false;
-  return step % options_.drift_every_steps == 0 || options_.keep.is_due(step) ||
-         step == total_steps_ || (progress_.stopping && !pace_.is_ahead);
+  return step % options_.drift_every_steps == 0 || options_.backup.is_due(step) ||
+         step == total_steps_ || (facts_.stopping && !pace_.is_ahead);
 }
 
 // An epoch whose validation a lost rank has cut off is validated by the next world.
 bool Trainer::must_validate(int64_t step) const {
   const int64_t epoch = step / sampler_.steps_per_epoch();
-  return valid_ && options_.valid_every_epochs > 0 && epoch > progress_.validated &&
+  return valid_ && options_.valid_every_epochs > 0 && epoch > facts_.validated &&
          step % sampler_.steps_per_epoch() == 0 &&
          epoch % options_.valid_every_epochs == 0;
 }
@@ -264,8 +264,8 @@ void Trainer::start(int64_t step) {
 // The state that the step at hand leaves must not be asked for: by nobody on any rank.
 bool Trainer::may_run_ahead() const {
   const int64_t next = committed_ + 1;
-  return runner_->runs_ahead() && next < total_steps_ && !progress_.stopping &&
-         !must_compare(next) && !options_.keep.is_due(next) && !must_validate(next);
+  return runner_->runs_ahead() && next < total_steps_ && !facts_.stopping &&
+         !must_compare(next) && !options_.backup.is_due(next) && !must_validate(next);
 }
 
 // A world of one waits for nobody who could tell it.
@@ -292,20 +292,20 @@ void Trainer::step() {
   conclude(result, seconds);
   if (must_compare(committed_)) compare_replicas();
   look_for_slow_rank();
-  keeper_.after_step(run_state());
+  backup_.after_step(run_state());
 }
 
 // The step is committed: it counts, and is spoken of.
 void Trainer::conclude(const StepResult& result, double seconds) {
   ++committed_;
-  progress_.skipped = result.skipped;
+  facts_.skipped = result.skipped;
   if (!std::isfinite(result.loss) && !result.skipped)
     throw Error(ErrorKind::kBug,
                 text("[train] step ", committed_, ": the loss is ", result.loss,
                      ", so the run stops; a lower optim.lr or a warm-up may help"));
-  progress_.loss = result.loss;
-  progress_.stopping |= result.stop;
-  journal_.step(committed_, result, seconds, must_compare(committed_), progress_);
+  facts_.loss = result.loss;
+  facts_.stopping |= result.stop;
+  recorder_.step(committed_, result, seconds, must_compare(committed_), facts_);
 }
 
 // Every data-parallel rank looks at its part, in equally many turns: a model that is
@@ -336,12 +336,12 @@ void Trainer::validate(int64_t epoch) {
   reach("train.validate", comm_->generation());
   comm_->all_reduce(sums, ReduceOp::kSum).wait();
   reach("train.validated", comm_->generation());
-  progress_.validated = epoch;
+  facts_.validated = epoch;
   ValidEvent event{.epoch = epoch, .loss = values[0] / values[1]};
   if (chain_.loss.metrics.accuracy) event.accuracy = values[2] / values[1];
   if (chain_.loss.metrics.perplexity) event.perplexity = std::exp(event.loss);
-  progress_.accuracy = event.accuracy;
-  journal_.valid(event);
+  facts_.accuracy = event.accuracy;
+  recorder_.valid(event);
   reach("train.validation_told", comm_->generation());
 }
 
@@ -369,20 +369,20 @@ void Trainer::tell_flops(DoneEvent& done) const {
 
 DoneEvent Trainer::finish() {
   require_sound(*runner_);
-  const bool saved = keeper_.finish(run_state());
+  const bool saved = backup_.finish(run_state());
   if (!options_.save_final.empty()) save(options_.save_final);
-  if (!progress_.stopping) speak();
+  if (!facts_.stopping) speak();
   Tensor peak = at::full({1}, peak_memory(), at::kLong);
   comm_->all_reduce(peak, ReduceOp::kMax).wait();
-  DoneEvent done = journal_.summary(progress_);
+  DoneEvent done = recorder_.summary(facts_);
   done.saved = saved;
   tell_flops(done);
   done.peak_memory_bytes = peak.item<int64_t>();
-  done.stop_signal = progress_.stopping ? std::max(1, asked_to_stop()) : 0;
+  done.stop_signal = facts_.stopping ? std::max(1, asked_to_stop()) : 0;
   const uint64_t hash = runner_->weights_hash();
   done.weights_hash = hex16(hash);
   if (options_.membership && comm_->rank() == 0) options_.membership->finish();
-  journal_.done(done, hash);
+  recorder_.done(done, hash);
   return done;
 }
 

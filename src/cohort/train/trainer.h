@@ -19,12 +19,12 @@
 #include "cohort/engine/step_runner.h"
 #include "cohort/rate_schedule.h"
 #include "cohort/step/schedule.h"
+#include "cohort/train/backup.h"
 #include "cohort/train/batch_loader.h"
-#include "cohort/train/journal.h"
-#include "cohort/train/keeper.h"
 #include "cohort/train/lateness.h"
-#include "cohort/train/progress.h"
 #include "cohort/train/reporter.h"
+#include "cohort/train/run_facts.h"
+#include "cohort/train/run_recorder.h"
 #include "cohort/train/step_plan.h"
 #include "cohort/train/trainer_options.h"
 #include "cohort/update_rule.h"
@@ -81,7 +81,7 @@ class Trainer {
   Stand stand() const;
   std::string take_from_peers(std::unique_ptr<StepRunner>& fresh,
                               std::span<const Stand> stands);
-  void take_from_keeper(std::unique_ptr<StepRunner> fresh, const std::string& why,
+  void take_from_backup(std::unique_ptr<StepRunner> fresh, const std::string& why,
                         std::span<const Stand> stands);
   void hold(std::unique_ptr<StepRunner> fresh, int64_t steps);
   RunState run_state() const;
@@ -158,10 +158,10 @@ class Trainer {
       -1;               // steps that the state holds; -1: there is none that is whole
   bool begun_ = false;  // there was one
   int64_t sound_until_ = Stand::kAll;  // the state of any later step is damaged
-  Progress progress_;
-  Journal journal_;
+  RunFacts facts_;
+  RunRecorder recorder_;
   LatenessWatch lateness_;
-  Keeper keeper_;  // goes before them: what it writes is the runner's
+  Backup backup_;  // goes before them: what it writes is the runner's
   std::unique_ptr<BatchLoader> loader_;  // of this world; goes first: it uses the rest
 };
 

@@ -77,11 +77,11 @@ TEST(TrainerAhead, StopsBehindTheStepThatIsUnderWay) {
 TEST(TrainerAhead, CheckpointsAreThoseOfTheirStep) {
   const test::TempFolder folder;
   TrainerOptions options = ahead_options(ComputeOn::kStaged);
-  options.keep = {.dir = folder / "checkpoints", .every_steps = 3};
+  options.backup = {.dir = folder / "checkpoints", .every_steps = 3};
   options.max_steps = 5;
   AheadRun first;
   first.fit(options);
-  options.keep.resume = true;
+  options.backup.resume = true;
   options.max_steps = 8;
   AheadRun resumed, whole;
   EXPECT_EQ(resumed.fit(options).weights_hash,

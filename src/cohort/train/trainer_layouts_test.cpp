@@ -40,7 +40,7 @@ TrainerOptions options_for(const Layout& layout, int64_t steps,
   options.step.exact = true;
   options.step.bucket_bytes = 2'000;
   options.started = std::chrono::system_clock::now();
-  options.keep = {.dir = folder, .every_steps = kSavedAfter, .resume = true};
+  options.backup = {.dir = folder, .every_steps = kSavedAfter, .resume = true};
   // The tied embedding and the vocabulary, which two do not divide evenly, are cut too.
   options.chain_of_part = [parts = layout.tp](int part) {
     return make_gpt({.vocab = kLayoutVocabulary,

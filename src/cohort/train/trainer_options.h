@@ -18,8 +18,8 @@
 #include "cohort/rate_schedule.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
-#include "cohort/train/keeper.h"
-#include "cohort/train/page_keeper.h"
+#include "cohort/train/backup.h"
+#include "cohort/train/page_holder.h"
 #include "cohort/update_rule.h"
 
 namespace cohort {
@@ -69,8 +69,8 @@ struct TrainerOptions {
   std::string history;         // what the run does, record by record
   Backlog* backlog = nullptr;  // of it, when the disk is full; null: the run ends
 
-  KeeperOptions keep;                // snapshots and checkpoints
-  PageKeeper* pages = nullptr;       // who keeps snapshots; null: nobody
+  BackupOptions backup;              // snapshots and checkpoints
+  PageHolder* pages = nullptr;       // who keeps snapshots; null: nobody
   Membership* membership = nullptr;  // of a rank of an elastic run
   // When the command was started: for people, and by a clock that nobody sets.
   std::chrono::system_clock::time_point started;

@@ -22,11 +22,11 @@ bool is_one_of(const std::vector<int>& ranks, int rank) {
 
 Stand Trainer::stand() const {
   Stand stand{
-      .begun = begun_, .known_good = progress_.known_good, .sound_until = sound_until_};
+      .begun = begun_, .known_good = facts_.known_good, .sound_until = sound_until_};
   if (!runner_ || committed_ < 0 || !runner_->damage().empty()) return stand;
   stand.committed = committed_;
   stand.flight = runner_->standing();
-  stand.skipped = progress_.skipped;
+  stand.skipped = facts_.skipped;
   return stand;
 }
 
@@ -36,13 +36,13 @@ void Trainer::settle(std::unique_ptr<StepRunner> fresh, std::span<const Stand> s
   sound_until_ = sound_until(stands);  // what one rank knows all know from here on
   const std::string lost = take_from_peers(fresh, stands);
   const bool damaged = sound_until_ != Stand::kAll;
-  if (!lost.empty()) take_from_keeper(std::move(fresh), lost, stands);
+  if (!lost.empty()) take_from_backup(std::move(fresh), lost, stands);
   reach("train.settled");
-  journal_.begin(committed_, lost, damaged);
+  recorder_.begin(committed_, lost, damaged);
   // Whoever was to tell of a validation may be lost, and what is kept of a run does not
   // have its outcome: it is then made once more.
-  if (const auto told = journal_.validation_told())
-    progress_.validated = lost.empty() ? std::min(progress_.validated, *told) : 0;
+  if (const auto told = recorder_.validation_told())
+    facts_.validated = lost.empty() ? std::min(facts_.validated, *told) : 0;
 }
 
 // The state is whole: from this instant on it is what this rank has.
@@ -71,7 +71,7 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
   if (!found.what.empty()) {
     const auto line =
         text("step ", decision.committed, ": replicas drifted apart: ", found.what);
-    journal_.note(line);
+    recorder_.note(line);
     // What the odd ones computed is in everyone's weights: see compare_replicas().
     if (options_.step.exact || found.odd.empty()) {
       sound_until_ = known_good(stands);
@@ -87,35 +87,35 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
   fresh->refresh();
   const bool gains = committed_ < decision.committed;  // steps that others have made
   hold(std::move(fresh), decision.committed);
-  if (gains) journal_.catch_up(committed_, progress_.loss.value_or(std::nan("")));
+  if (gains) recorder_.catch_up(committed_, facts_.loss.value_or(std::nan("")));
   return "";
 }
 
-void Trainer::take_from_keeper(std::unique_ptr<StepRunner> fresh,
+void Trainer::take_from_backup(std::unique_ptr<StepRunner> fresh,
                                const std::string& why, std::span<const Stand> stands) {
-  if (sound_until_ != Stand::kAll) keeper_.forget_after(sound_until_);
+  if (sound_until_ != Stand::kAll) backup_.forget_after(sound_until_);
   reach("train.restore", comm_->generation());
-  const auto saved = keeper_.restore(sound_until_);
+  const auto saved = backup_.restore(sound_until_);
   if (!saved && any_begun(stands)) {
     const auto line = text("[train] ", why, ", and nothing is saved to go back to");
     if (decide(stands, comm_->rank()).committed == 0) throw FirstStateLost(line);
     throw CheckpointError(line);
   }
   hold(std::move(fresh), saved ? saved->step : 0);
-  progress_.known_good = committed_;
-  progress_.skipped = false;
-  progress_.validated = committed_ / sampler_.steps_per_epoch();
-  keeper_.pin(committed_);
-  keeper_.start(run_state());
+  facts_.known_good = committed_;
+  facts_.skipped = false;
+  facts_.validated = committed_ / sampler_.steps_per_epoch();
+  backup_.pin(committed_);
+  backup_.start(run_state());
   if (!saved && comm_->generation() > 0)
-    journal_.note(
+    recorder_.note(
         text("[train] ", why, ", and nothing is saved: the run starts again"));
 }
 
 RunState Trainer::run_state() const {
   RunState run{.step = committed_};
-  if (progress_.loss) run.metrics["loss"] = *progress_.loss;
-  if (progress_.accuracy) run.metrics["accuracy"] = *progress_.accuracy;
+  if (facts_.loss) run.metrics["loss"] = *facts_.loss;
+  if (facts_.accuracy) run.metrics["accuracy"] = *facts_.accuracy;
   return run;
 }
 
@@ -125,12 +125,12 @@ void Trainer::adopt(StepRunner& fresh, std::span<const Stand> stands,
   int first = 0;
   while (!decide(stands, first).holds || is_one_of(odd, first)) ++first;
   const auto said = text_exchange(*comm_).gather(
-      first == comm_->rank() ? progress_.bytes() + runner_->small_state() : "");
-  const auto lost = progress_.lost;
-  progress_ = Progress::of(said[first]);
-  if (lost && progress_.lost) progress_.lost = std::min(*lost, *progress_.lost);
-  keeper_.pin(progress_.known_good);
-  fresh.set_small_state(said[first].substr(sizeof(Progress)));
+      first == comm_->rank() ? facts_.bytes() + runner_->small_state() : "");
+  const auto lost = facts_.lost;
+  facts_ = RunFacts::of(said[first]);
+  if (lost && facts_.lost) facts_.lost = std::min(*lost, *facts_.lost);
+  backup_.pin(facts_.known_good);
+  fresh.set_small_state(said[first].substr(sizeof(RunFacts)));
 }
 
 }  // namespace cohort

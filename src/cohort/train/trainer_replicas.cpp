@@ -18,16 +18,16 @@ void Trainer::compare_replicas() {
     // Equal is not sound: the same bit may have flipped on all.
     require_sound(*runner_);
     if (!options_.history.empty())
-      journal_.compared(committed_, runner_->weights_hash());
-    progress_.known_good = committed_;
-    keeper_.pin(progress_.known_good);
+      recorder_.compared(committed_, runner_->weights_hash());
+    facts_.known_good = committed_;
+    backup_.pin(facts_.known_good);
     return;
   }
   const std::string line =
       text("step ", committed_, ": replicas drifted apart: ", found.what);
   if (!options_.elastic) throw Error(ErrorKind::kBug, "[engine] " + line);
   reach("train.drifted");
-  keeper_.forget_after(progress_.known_good);
+  backup_.forget_after(facts_.known_good);
   // What the odd ones computed since is in everyone's weights: an exact run makes those
   // steps again, if it can.
   const bool mended = options_.step.exact ? go_back(line) || heal(line, found)
@@ -53,8 +53,8 @@ bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
   }
   committed_ = steps;
   if (!lost.empty()) return false;
-  journal_.healed(committed_);
-  journal_.note(line + "; healed from the others");
+  recorder_.healed(committed_);
+  recorder_.note(line + "; healed from the others");
   return true;
 }
 
@@ -62,17 +62,17 @@ bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
 // replaced this rank says that it has none, and that nobody has a good one of later
 // steps: whoever is lost meanwhile, the next world hears both.
 bool Trainer::go_back(const std::string& why) {
-  journal_.note(why);
-  sound_until_ = progress_.known_good;
+  recorder_.note(why);
+  sound_until_ = facts_.known_good;
   const int64_t before = std::exchange(committed_, -1);
   reach("train.go_back");
-  const auto saved = keeper_.restore(progress_.known_good);
+  const auto saved = backup_.restore(facts_.known_good);
   sound_until_ = Stand::kAll;
   committed_ = saved ? saved->step : before;
   if (!saved) return false;
   reach("train.went_back");
-  progress_.skipped = false;
-  journal_.rolled_back(before, committed_, why);
+  facts_.skipped = false;
+  recorder_.rolled_back(before, committed_, why);
   return true;
 }
 
@@ -81,7 +81,7 @@ void Trainer::look_for_slow_rank() {
   constexpr int64_t kWindow = 50;
   if (comm_->size() == 1 || committed_ % kWindow != 0) return;
   const auto line = lateness_.look(*comm_, runner_->take_waits());
-  if (line) journal_.note(*line);
+  if (line) recorder_.note(*line);
 }
 
 }  // namespace cohort

@@ -43,10 +43,10 @@ void Trainer::speak() {
     if (!token) return;
     text.add(*token);
   }
-  journal_.continuation({.step = committed_,
-                         .prompt = options_.continuation->prompt,
-                         .text = text.text(),
-                         .tokens = text.tokens()});
+  recorder_.continuation({.step = committed_,
+                          .prompt = options_.continuation->prompt,
+                          .text = text.text(),
+                          .tokens = text.tokens()});
 }
 
 }  // namespace cohort

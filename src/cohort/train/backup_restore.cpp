@@ -6,8 +6,8 @@
 #include "cohort/checkpoint/load.h"
 #include "cohort/core/error.h"
 #include "cohort/core/parse.h"
-#include "cohort/train/keeper.h"
-#include "cohort/train/keeper_state.h"
+#include "cohort/train/backup.h"
+#include "cohort/train/backup_state.h"
 
 namespace cohort {
 namespace {
@@ -24,7 +24,7 @@ std::string state_or_empty(const RunState& run, const char* key) {
 }  // namespace
 
 // A snapshot, or the folder of a checkpoint.
-struct Keeper::Source {
+struct Backup::Source {
   SnapshotTitle title;
   std::string path;  // empty: the snapshot
 
@@ -43,9 +43,9 @@ struct Keeper::Source {
 
 // Rank 0's: one line each, furthest first, at equal steps the snapshot; or, behind a
 // mark, why the run cannot go on.
-std::string Keeper::list_sources(const SnapshotSet& kept, int64_t at_most) {
+std::string Backup::list_sources(const SnapshotSet& snapshots, int64_t at_most) {
   std::vector<Source> sources;
-  for (const auto& title : kept.whole()) sources.push_back({title, ""});
+  for (const auto& title : snapshots.whole()) sources.push_back({title, ""});
   const auto found =
       saves() ? list_checkpoints(options_.dir) : std::vector<CheckpointInfo>{};
   const bool goes_back = at_most != kNoLimit;  // its own, then
@@ -72,7 +72,7 @@ std::string Keeper::list_sources(const SnapshotSet& kept, int64_t at_most) {
 }
 
 // Weights of other plans (imported ones) have no batch and fit any run.
-std::string Keeper::refusal(const CheckpointInfo& saved) const {
+std::string Backup::refusal(const CheckpointInfo& saved) const {
   const RunState& run = saved.manifest.run;
   const SamplerOptions& asked = world_.sampler->options();
   const auto differs = [&](const char* key, const std::string& was,
@@ -95,12 +95,12 @@ std::string Keeper::refusal(const CheckpointInfo& saved) const {
   return "";
 }
 
-RunState Keeper::load(const Source& source, const SnapshotSet& kept,
+RunState Backup::load(const Source& source, const SnapshotSet& snapshots,
                       std::vector<StatePiece> pieces) {
   if (source.path.empty()) {
-    const std::string missing = kept.fill(source.title, pieces);
+    const std::string missing = snapshots.fill(source.title, pieces);
     if (!missing.empty()) throw CheckpointError(missing);
-    return kept.run(source.title);
+    return snapshots.run(source.title);
   }
   Checkpoint saved(source.path);
   load_pieces(saved, pieces);
@@ -109,14 +109,14 @@ RunState Keeper::load(const Source& source, const SnapshotSet& kept,
 
 // Every rank tries; what one of them cannot read is passed over by all. Returns the
 // first trouble of any rank.
-std::string Keeper::try_source(const Source& source, const SnapshotSet& kept,
+std::string Backup::try_source(const Source& source, const SnapshotSet& snapshots,
                                RunState& run) {
-  reach("keeper.load");
+  reach("backup.load");
   const auto loaded = std::make_shared<RunState>();
-  const auto task = [source, kept, loaded,
+  const auto task = [source, snapshots, loaded,
                      pieces = world_.runner->state(Holding::kHeld)]() -> std::string {
     try {
-      *loaded = load(source, kept, pieces);
+      *loaded = load(source, snapshots, pieces);
       return "";
     } catch (const CheckpointError& error) {
       return error.what();
@@ -130,7 +130,7 @@ std::string Keeper::try_source(const Source& source, const SnapshotSet& kept,
   return "";
 }
 
-void Keeper::go_on_from(const Source& source, const RunState& run) {
+void Backup::go_on_from(const Source& source, const RunState& run) {
   world_.runner->set_small_state(state_or_empty(run, kRunnerState));
   world_.runner->refresh();
   if (!source.path.empty()) saved_step_ = run.step;
@@ -140,11 +140,12 @@ void Keeper::go_on_from(const Source& source, const RunState& run) {
                   run.layout, ")"));
 }
 
-std::optional<RunState> Keeper::restore(int64_t at_most) {
-  const SnapshotSet kept = snapshots_->kept();
+std::optional<RunState> Backup::restore(int64_t at_most) {
+  const SnapshotSet snapshots = snapshots_->found();
   const bool leads = world_.comm->rank() == 0;
   const std::string listed =
-      text_exchange(*world_.comm).gather(leads ? list_sources(kept, at_most) : "")[0];
+      text_exchange(*world_.comm)
+          .gather(leads ? list_sources(snapshots, at_most) : "")[0];
   if (listed.starts_with(kRefused)) throw ConfigError(listed.substr(1));
   if (listed.starts_with(kDamaged)) throw CheckpointError(listed.substr(1));
   std::string first_trouble;
@@ -152,7 +153,7 @@ std::optional<RunState> Keeper::restore(int64_t at_most) {
   for (std::string line; std::getline(lines, line);) {
     const Source source = Source::parse(line);
     RunState run;
-    const std::string trouble = try_source(source, kept, run);
+    const std::string trouble = try_source(source, snapshots, run);
     if (trouble.empty()) {
       go_on_from(source, run);
       return run;

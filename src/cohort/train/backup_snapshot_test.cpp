@@ -2,7 +2,7 @@
 // A run whose ranks are all gone goes on from memory.
 #include <gmock/gmock.h>
 
-#include "cohort/train/testing_keeper.h"
+#include "cohort/train/testing_backup.h"
 
 namespace cohort {
 namespace {
@@ -13,19 +13,19 @@ using test::SmallRank;
 using test::SmallTask;
 using testing::HasSubstr;
 
-class KeeperSnapshotTest : public test::CheckpointFolder {
+class BackupSnapshotTest : public test::CheckpointFolder {
  protected:
-  KeeperOptions taking(int64_t every) const { return {.snapshot_every = every}; }
+  BackupOptions taking(int64_t every) const { return {.snapshot_every = every}; }
 
   // A world of new processes: trains to `until` and is gone.
-  uint64_t live(const SmallTask& task, const KeeperOptions& options, int64_t until,
+  uint64_t live(const SmallTask& task, const BackupOptions& options, int64_t until,
                 int generation) {
     uint64_t hash = 0;
     expect_no_errors(in_world(
         task.layout.dp,
         [&](Communicator& comm) {
-          Keeper keeper(options, &agent_);
-          SmallRank rank(task, comm, keeper, &heard_);
+          Backup backup(options, &agent_);
+          SmallRank rank(task, comm, backup, &heard_);
           const int64_t from = rank.restore();
           rank.train(until);
           const uint64_t mine = rank.hash();
@@ -42,8 +42,8 @@ class KeeperSnapshotTest : public test::CheckpointFolder {
   void pass_over(int ranks) {
     const SmallTask task{.layout = {.dp = ranks, .shard = ranks > 1 ? 1 : 0}};
     const uint64_t wanted = live(task, {}, 9, 0);
-    FaultPlan faults(text("keeper.snapshot_data@", ranks / 2, ":3=flip"));
-    KeeperOptions options = taking(2);
+    FaultPlan faults(text("backup.snapshot_data@", ranks / 2, ":3=flip"));
+    BackupOptions options = taking(2);
     options.faults = &faults;
     live(task, options, 7, 0);  // snapshots of 2, 4 and 6
     EXPECT_EQ(faults.pending(), 0);
@@ -58,7 +58,7 @@ class KeeperSnapshotTest : public test::CheckpointFolder {
   int64_t went_on_from_ = -1;
 };
 
-TEST_F(KeeperSnapshotTest, AllRanksGoneGoOnFromMemoryInAnyLayout) {
+TEST_F(BackupSnapshotTest, AllRanksGoneGoOnFromMemoryInAnyLayout) {
   const SmallTask task{.layout = {.dp = 4, .shard = 3}, .optimizer = "adamw"};
   const uint64_t early = live(task, {}, 7, 0), wanted = live(task, {}, 12, 0);
   live(task, taking(2), 5, 0);
@@ -79,8 +79,8 @@ TEST_F(KeeperSnapshotTest, AllRanksGoneGoOnFromMemoryInAnyLayout) {
               HasSubstr("goes on from the snapshot of step 10 in memory"));
 }
 
-TEST_F(KeeperSnapshotTest, TheFurtherOfSnapshotAndCheckpointIsTaken) {
-  KeeperOptions options{.dir = root_, .every_steps = 3, .snapshot_every = 2};
+TEST_F(BackupSnapshotTest, TheFurtherOfSnapshotAndCheckpointIsTaken) {
+  BackupOptions options{.dir = root_, .every_steps = 3, .snapshot_every = 2};
   const SmallTask task{.layout = {.dp = 2, .shard = 2}};
   const uint64_t wanted = live(task, {}, 9, 0);
   live(task, options, 4, 0);  // snapshots of 2, 4; and 3, for the disk
@@ -91,22 +91,22 @@ TEST_F(KeeperSnapshotTest, TheFurtherOfSnapshotAndCheckpointIsTaken) {
   EXPECT_EQ(went_on_from_, 4);
 }
 
-TEST_F(KeeperSnapshotTest, OneWhoseDataChangedByItselfIsPassedOverAtOneRank) {
+TEST_F(BackupSnapshotTest, OneWhoseDataChangedByItselfIsPassedOverAtOneRank) {
   pass_over(1);
 }
 
-TEST_F(KeeperSnapshotTest, OneWhoseDataChangedByItselfIsPassedOverAtThreeRanks) {
+TEST_F(BackupSnapshotTest, OneWhoseDataChangedByItselfIsPassedOverAtThreeRanks) {
   pass_over(3);
 }
 
 // What is written behind is read from a snapshot. At the end the state itself is saved.
-TEST_F(KeeperSnapshotTest, OneWhoseDataChangedByItselfIsNotSaved) {
+TEST_F(BackupSnapshotTest, OneWhoseDataChangedByItselfIsNotSaved) {
   const SmallTask task{.layout = {.dp = 3, .shard = 1}};
   const uint64_t wanted = live(task, {}, 3, 0);
-  FaultPlan faults("keeper.snapshot_data@1:1=flip");
+  FaultPlan faults("backup.snapshot_data@1:1=flip");
   expect_no_errors(in_world(3, [&](Communicator& comm) {
-    Keeper keeper({.dir = root_, .every_steps = 2, .faults = &faults}, &agent_);
-    SmallRank rank(task, comm, keeper, &heard_);
+    Backup backup({.dir = root_, .every_steps = 2, .faults = &faults}, &agent_);
+    SmallRank rank(task, comm, backup, &heard_);
     rank.train(2);
     EXPECT_TRUE(rank.finish());
   }));
@@ -118,8 +118,8 @@ TEST_F(KeeperSnapshotTest, OneWhoseDataChangedByItselfIsNotSaved) {
   EXPECT_EQ(went_on_from_, 2);
 }
 
-TEST_F(KeeperSnapshotTest, WithoutMemoryTheDiskHelps) {
-  const KeeperOptions options{
+TEST_F(BackupSnapshotTest, WithoutMemoryTheDiskHelps) {
+  const BackupOptions options{
       .dir = root_, .every_steps = 3, .async = false, .snapshot_every = 0};
   const SmallTask task{.layout = {.dp = 2, .shard = 2}};
   const uint64_t wanted = live(task, {}, 7, 0);
@@ -128,12 +128,12 @@ TEST_F(KeeperSnapshotTest, WithoutMemoryTheDiskHelps) {
   EXPECT_EQ(went_on_from_, 3);
 }
 
-TEST_F(KeeperSnapshotTest, TooLittleMemoryIsRefusedAtTheStart) {
-  KeeperOptions options = taking(2);
+TEST_F(BackupSnapshotTest, TooLittleMemoryIsRefusedAtTheStart) {
+  BackupOptions options = taking(2);
   options.memory = 1000;
   const auto errors = in_world(2, [&](Communicator& comm) {
-    Keeper keeper(options, &agent_);
-    SmallRank rank({.layout = {.dp = 2}}, comm, keeper);
+    Backup backup(options, &agent_);
+    SmallRank rank({.layout = {.dp = 2}}, comm, backup);
   });
   for (const auto& error : errors) {
     EXPECT_THAT(error, HasSubstr("snapshots of all ranks need"));
@@ -141,8 +141,8 @@ TEST_F(KeeperSnapshotTest, TooLittleMemoryIsRefusedAtTheStart) {
   }
 }
 
-TEST_F(KeeperSnapshotTest, SnapshotsGoOnWhileACheckpointIsWritten) {
-  const KeeperOptions options{.dir = root_, .every_steps = 4, .snapshot_every = 1};
+TEST_F(BackupSnapshotTest, SnapshotsGoOnWhileACheckpointIsWritten) {
+  const BackupOptions options{.dir = root_, .every_steps = 4, .snapshot_every = 1};
   const SmallTask task{.layout = {.dp = 2, .shard = 1}};
   const uint64_t wanted = live(task, {}, 15, 0);
   live(task, options, 14, 0);

@@ -14,7 +14,7 @@ namespace cohort {
 
 // What a run knows of itself beside its steps and their state. A rank that is new takes
 // it over from another.
-struct Progress {
+struct RunFacts {
   int64_t known_good = 0;              // steps after which all replicas were equal
   int64_t validated = 0;               // epochs
   bool skipped = false;                // the last step changed nothing
@@ -28,15 +28,15 @@ struct Progress {
   std::string bytes() const {
     return {reinterpret_cast<const char*>(this), sizeof(*this)};
   }
-  static Progress of(const std::string& bytes);
+  static RunFacts of(const std::string& bytes);
 };
-static_assert(std::is_trivially_copyable_v<Progress>);
+static_assert(std::is_trivially_copyable_v<RunFacts>);
 
-inline Progress Progress::of(const std::string& bytes) {
-  COHORT_CHECK(bytes.size() >= sizeof(Progress), "a peer's progress is cut short");
-  Progress progress;
-  std::memcpy(&progress, bytes.data(), sizeof(progress));
-  return progress;
+inline RunFacts RunFacts::of(const std::string& bytes) {
+  COHORT_CHECK(bytes.size() >= sizeof(RunFacts), "a peer's facts are cut short");
+  RunFacts facts;
+  std::memcpy(&facts, bytes.data(), sizeof(facts));
+  return facts;
 }
 
 }  // namespace cohort

@@ -3,7 +3,7 @@
 
 namespace cohort {
 
-// What a keeper adds to RunState::state: private to keeper*.cpp.
+// What a backup adds to RunState::state: private to backup*.cpp.
 inline constexpr const char* kRunnerState = "runner";    // StepRunner::small_state()
 inline constexpr const char* kBatchState = "batch";      // samples a step
 inline constexpr const char* kSlicesState = "slices";    // of a batch

@@ -15,8 +15,8 @@
 #include "cohort/observe/meter.h"
 #include "cohort/rate_schedule.h"
 #include "cohort/train/last_step.h"
-#include "cohort/train/progress.h"
 #include "cohort/train/reporter.h"
+#include "cohort/train/run_facts.h"
 #include "cohort/train/sample_log.h"
 #include "cohort/train/trainer_options.h"
 
@@ -29,13 +29,13 @@ namespace cohort {
 // A world calls enter(), then begin() once it knows the step it goes on from; step()
 // after each commit. Failure: DataError and ConfigError of files that cannot be
 // written; CommError of begin(). Thread safety: none.
-class Journal {
+class RunRecorder {
  public:
   // Borrows all of them; `options.layout` is that of the world it is in. `samples`: of
   // the training set, with so many tokens each. `metrics`: what the model reports.
-  Journal(const TrainerOptions& options, const Sampler& sampler,
-          const RateSchedule& rate, int64_t samples, int64_t tokens,
-          const Metrics& metrics);
+  RunRecorder(const TrainerOptions& options, const Sampler& sampler,
+              const RateSchedule& rate, int64_t samples, int64_t tokens,
+              const Metrics& metrics);
 
   // The files of the world before are closed. `reporter` may be null.
   void enter(Communicator& comm, Reporter* reporter);
@@ -49,10 +49,10 @@ class Journal {
   // only in a world after the first of an elastic run.
   std::optional<int64_t> validation_told() const { return validation_told_; }
 
-  // A step is committed; `committed` counts it. Notes in `progress` when the first one
+  // A step is committed; `committed` counts it. Notes in `facts` when the first one
   // was; a recovery is over with it. `is_compared`: compared() or healed() follows.
   void step(int64_t committed, const StepResult& result, double seconds,
-            bool is_compared, Progress& progress);
+            bool is_compared, RunFacts& facts);
   // The last step before this process came, which a lost one may have left to be told.
   void catch_up(int64_t committed, double loss);
 
@@ -68,7 +68,7 @@ class Journal {
   void note(const std::string& line);
 
   // What was measured; the rest is the caller's to fill in.
-  DoneEvent summary(const Progress& progress) const;
+  DoneEvent summary(const RunFacts& facts) const;
   void done(const DoneEvent& event, uint64_t weights_hash);
 
  private:
@@ -77,7 +77,7 @@ class Journal {
   KnownStep known(int64_t step) const;
   bool was_told(int64_t step);
   void tell_step(int64_t committed, double loss);
-  void tell_recovery(Progress& progress);
+  void tell_recovery(RunFacts& facts);
   std::optional<double> tokens_per_second(double counted) const;
 
   const TrainerOptions& options_;

@@ -18,13 +18,13 @@
 #include "cohort/data/sampler.h"
 #include "cohort/engine/step_runner.h"
 #include "cohort/train/background_save.h"
-#include "cohort/train/page_keeper.h"
+#include "cohort/train/page_holder.h"
 #include "cohort/train/reporter.h"
 #include "cohort/train/snapshots.h"
 
 namespace cohort {
 
-struct KeeperOptions {
+struct BackupOptions {
   std::string dir;          // of checkpoints, which all ranks see; empty: none
   int64_t every_steps = 0;  // 0: only in finish()
   Retention retention;
@@ -34,7 +34,7 @@ struct KeeperOptions {
   bool async = true;
   int64_t snapshot_every = 0;  // steps; 0: none. Costs memory for three states.
   int64_t memory = 0;  // bytes that all ranks here may take for that; 0: what is free
-  FaultPlan* faults = nullptr;  // reached as "keeper.*", and by the disk
+  FaultPlan* faults = nullptr;  // reached as "backup.*", and by the disk
   // What checkpoints also have in RunState::state: of which model they are.
   std::map<std::string, std::string> model = {};
 
@@ -44,8 +44,8 @@ struct KeeperOptions {
   }
 };
 
-// What a keeper sees of a world; borrowed until end() or the next begin().
-struct KeptWorld {
+// What a backup sees of a world; borrowed until end() or the next begin().
+struct BackupWorld {
   Communicator* comm = nullptr;
   StepRunner* runner = nullptr;
   const Sampler* sampler = nullptr;
@@ -66,15 +66,15 @@ struct KeptWorld {
 // Failure: a checkpoint that cannot be written is reported, and the run goes on.
 // CommError when a peer is lost: the step is committed all the same. Thread safety:
 // none; what it does in the background it does on threads of its own.
-class Keeper {
+class Backup {
  public:
   // `pages` may be null: nobody is there to keep snapshots, and none are taken.
-  Keeper(KeeperOptions options, PageKeeper* pages,
+  Backup(BackupOptions options, PageHolder* pages,
          std::unique_ptr<Disk> disk = real_disk());
-  ~Keeper();
+  ~Backup();
 
   // ConfigError, in the first world, if snapshots do not fit into their memory.
-  void begin(const KeptWorld& world);
+  void begin(const BackupWorld& world);
 
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
@@ -99,7 +99,7 @@ class Keeper {
   // begin again.
   void start(const RunState& run);
 
-  // `run` has the step, metrics, and what the trainer wants back in `state`; the keeper
+  // `run` has the step, metrics, and what the trainer wants back in `state`; the backup
   // adds the rest.
   void after_step(const RunState& run);
 
@@ -128,18 +128,19 @@ class Keeper {
   void note(const std::string& line);
 
   struct Source;
-  std::string list_sources(const SnapshotSet& kept, int64_t at_most);
+  std::string list_sources(const SnapshotSet& snapshots, int64_t at_most);
   std::string refusal(const CheckpointInfo& saved) const;
-  static RunState load(const Source& source, const SnapshotSet& kept,
+  static RunState load(const Source& source, const SnapshotSet& snapshots,
                        std::vector<StatePiece> pieces);
-  std::string try_source(const Source& source, const SnapshotSet& kept, RunState& run);
+  std::string try_source(const Source& source, const SnapshotSet& snapshots,
+                         RunState& run);
   void go_on_from(const Source& source, const RunState& run);
 
-  KeeperOptions options_;
-  PageKeeper* pages_;
+  BackupOptions options_;
+  PageHolder* pages_;
   std::atomic<int> rank_{0};
   std::unique_ptr<Disk> disk_;
-  KeptWorld world_;
+  BackupWorld world_;
   std::shared_ptr<Communicator> group_;  // the writer's own
   std::unique_ptr<Snapshots> snapshots_;
   BackgroundSave saving_;

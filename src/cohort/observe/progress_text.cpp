@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/observe/progress.h"
+#include "cohort/observe/progress_text.h"
 
 #include <algorithm>
 #include <cmath>

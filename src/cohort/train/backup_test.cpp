@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/train/keeper.h"
+#include "cohort/train/backup.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cohort/comm/local/local.h"
-#include "cohort/train/testing_keeper.h"
+#include "cohort/train/testing_backup.h"
 
 namespace cohort {
 
@@ -37,19 +37,19 @@ using test::SmallRank;
 using test::SmallTask;
 using testing::HasSubstr;
 
-class KeeperTest : public test::CheckpointFolder {
+class BackupTest : public test::CheckpointFolder {
  protected:
-  KeeperOptions saving(int64_t every, bool async = false) const {
+  BackupOptions saving(int64_t every, bool async = false) const {
     return {.dir = root_, .every_steps = every, .async = async};
   }
-  KeeperOptions resuming() const { return {.dir = root_, .resume = true}; }
+  BackupOptions resuming() const { return {.dir = root_, .resume = true}; }
 
   // Trains to `until`, saving as asked; the hash of the last weights.
-  uint64_t train(const SmallTask& task, const KeeperOptions& options, int64_t until) {
+  uint64_t train(const SmallTask& task, const BackupOptions& options, int64_t until) {
     uint64_t hash = 0;
     expect_no_errors(in_world(task.layout.dp, [&](Communicator& comm) {
-      Keeper keeper(options, nullptr);
-      SmallRank rank(task, comm, keeper, &heard_);
+      Backup backup(options, nullptr);
+      SmallRank rank(task, comm, backup, &heard_);
       went_on_from_ = rank.restore();
       rank.train(until);
       const uint64_t mine = rank.hash();
@@ -60,10 +60,10 @@ class KeeperTest : public test::CheckpointFolder {
   }
   // What each rank throws when it goes on.
   std::vector<std::string> errors_of(const SmallTask& task,
-                                     const KeeperOptions& options) {
+                                     const BackupOptions& options) {
     return in_world(task.layout.dp, [&](Communicator& comm) {
-      Keeper keeper(options, nullptr);
-      SmallRank(task, comm, keeper, &heard_).restore();
+      Backup backup(options, nullptr);
+      SmallRank(task, comm, backup, &heard_).restore();
     });
   }
 
@@ -74,7 +74,7 @@ class KeeperTest : public test::CheckpointFolder {
 const Layout kLayouts[] = {
     {.dp = 1}, {.dp = 3}, {.dp = 2, .shard = 1}, {.dp = 4, .shard = 2, .replicate = 2}};
 
-TEST_F(KeeperTest, GoesOnInAnyLayoutToTheSameWeights) {
+TEST_F(BackupTest, GoesOnInAnyLayoutToTheSameWeights) {
   for (const bool async : {false, true})
     for (const auto* optimizer : {"sgd", "adamw"})
       for (const auto dtype : {at::kFloat, at::kBFloat16}) {
@@ -95,7 +95,7 @@ TEST_F(KeeperTest, GoesOnInAnyLayoutToTheSameWeights) {
       }
 }
 
-TEST_F(KeeperTest, SaysWhereTheRunGoesOnFrom) {
+TEST_F(BackupTest, SaysWhereTheRunGoesOnFrom) {
   train({}, resuming(), 1);
   EXPECT_THAT(heard_.notes, HasSubstr("nothing is saved in " + root_));
   train({}, saving(2), 5);
@@ -106,7 +106,7 @@ TEST_F(KeeperTest, SaysWhereTheRunGoesOnFrom) {
   EXPECT_THAT(heard_.notes, HasSubstr("goes on from " + root_ + "/step-00000005"));
 }
 
-TEST_F(KeeperTest, KeepsTheRunsPlaceAndSettings) {
+TEST_F(BackupTest, KeepsTheRunsPlaceAndSettings) {
   train({.layout = {.dp = 2, .shard = 2}}, saving(5), 5);
   const RunState run = Checkpoint(root_ + "/step-00000005").manifest().run;
   EXPECT_EQ(run.epoch, 1);    // 4 batches an epoch
@@ -118,7 +118,7 @@ TEST_F(KeeperTest, KeepsTheRunsPlaceAndSettings) {
   EXPECT_EQ(saved_slices(dir_ + "/nowhere"), 0);
 }
 
-TEST_F(KeeperTest, AnotherSeedBatchOrDataIsRefusedOnEveryRank) {
+TEST_F(BackupTest, AnotherSeedBatchOrDataIsRefusedOnEveryRank) {
   train({}, saving(2), 2);
   SmallTask seed{.layout = {.dp = 2}}, batch = seed, data = seed;
   seed.samples.seed = 4;
@@ -132,13 +132,13 @@ TEST_F(KeeperTest, AnotherSeedBatchOrDataIsRefusedOnEveryRank) {
     EXPECT_THAT(error, HasSubstr("was saved with samples of data=44"));
 }
 
-TEST_F(KeeperTest, AFolderInUseIsRefusedWithoutResume) {
+TEST_F(BackupTest, AFolderInUseIsRefusedWithoutResume) {
   train({}, saving(2), 2);
   for (const auto& error : errors_of({.layout = {.dp = 2}}, saving(2)))
     EXPECT_THAT(error, HasSubstr("has checkpoints up to step 2; go on from them with"));
 }
 
-TEST_F(KeeperTest, ADamagedOneIsNamedAndPassedOver) {
+TEST_F(BackupTest, ADamagedOneIsNamedAndPassedOver) {
   train({}, saving(2), 4);
   const std::string shard = root_ + "/step-00000004/model-00001-of-00001.safetensors";
   {
@@ -155,14 +155,14 @@ TEST_F(KeeperTest, ADamagedOneIsNamedAndPassedOver) {
   EXPECT_EQ(went_on_from_, 2);
 }
 
-TEST_F(KeeperTest, NothingButDamageIsAnErrorAndNoFreshStart) {
+TEST_F(BackupTest, NothingButDamageIsAnErrorAndNoFreshStart) {
   train({}, saving(2), 2);
   std::filesystem::resize_file(root_ + "/step-00000002/manifest.json", 100);
   for (const auto& error : errors_of({.layout = {.dp = 2}}, resuming()))
     EXPECT_THAT(error, HasSubstr("manifest.json"));
 }
 
-TEST_F(KeeperTest, AStepThatIsThereIsNotWrittenAgain) {
+TEST_F(BackupTest, AStepThatIsThereIsNotWrittenAgain) {
   for (const bool async : {false, true}) {
     std::filesystem::remove_all(root_);
     heard_.saved.clear();
@@ -172,8 +172,8 @@ TEST_F(KeeperTest, AStepThatIsThereIsNotWrittenAgain) {
   }
 }
 
-TEST_F(KeeperTest, OldOnesGoAsTheRulesSay) {
-  KeeperOptions options = saving(1);
+TEST_F(BackupTest, OldOnesGoAsTheRulesSay) {
+  BackupOptions options = saving(1);
   options.retention = {.last = 2, .every_steps = 3};
   train({}, options, 7);
   std::vector<int64_t> steps;
@@ -181,15 +181,15 @@ TEST_F(KeeperTest, OldOnesGoAsTheRulesSay) {
   EXPECT_THAT(steps, testing::ElementsAre(3, 6, 7));
 }
 
-TEST_F(KeeperTest, AFullDiskIsReportedAndTheRunGoesOn) {
+TEST_F(BackupTest, AFullDiskIsReportedAndTheRunGoesOn) {
   for (const bool async : {false, true}) {
     std::filesystem::remove_all(root_);
     heard_.failed.clear();
     expect_no_errors(in_world(2, [&](Communicator& comm) {
       auto disk = std::make_unique<test::FailingDisk>(test::kForever);
       auto& space = disk->free;
-      Keeper keeper(saving(2, async), nullptr, std::move(disk));
-      SmallRank rank({.layout = {.dp = 2}}, comm, keeper, &heard_);
+      Backup backup(saving(2, async), nullptr, std::move(disk));
+      SmallRank rank({.layout = {.dp = 2}}, comm, backup, &heard_);
       rank.train(2);
       EXPECT_TRUE(rank.finish());
       space = 10;
@@ -237,11 +237,11 @@ class SlowDisk final : public test::FailingDisk {
   Gate& gate_;
 };
 
-TEST_F(KeeperTest, TheStepDoesNotWaitForASlowDisk) {
+TEST_F(BackupTest, TheStepDoesNotWaitForASlowDisk) {
   Gate gate;
   expect_no_errors(in_world(3, [&](Communicator& comm) {
-    Keeper keeper(saving(2, true), nullptr, std::make_unique<SlowDisk>(gate));
-    SmallRank rank({.layout = {.dp = 3, .shard = 2}}, comm, keeper, &heard_);
+    Backup backup(saving(2, true), nullptr, std::make_unique<SlowDisk>(gate));
+    SmallRank rank({.layout = {.dp = 3, .shard = 2}}, comm, backup, &heard_);
     rank.train(7);  // 4 and 6 are due meanwhile
     EXPECT_TRUE(list_checkpoints(root_).empty());
     comm.barrier().wait();
@@ -256,22 +256,22 @@ TEST_F(KeeperTest, TheStepDoesNotWaitForASlowDisk) {
   EXPECT_EQ(heard_.notes.find("is not saved", first + 20), std::string::npos);
 }
 
-TEST_F(KeeperTest, AWriteCutOffByALostWorldIsNoFailureAndTheNextOneWorks) {
+TEST_F(BackupTest, AWriteCutOffByALostWorldIsNoFailureAndTheNextOneWorks) {
   Gate gate;
-  std::vector<std::unique_ptr<Keeper>> keepers;
+  std::vector<std::unique_ptr<Backup>> backups;
   for (int r = 0; r < 2; ++r)
-    keepers.push_back(std::make_unique<Keeper>(saving(2, true), nullptr,
+    backups.push_back(std::make_unique<Backup>(saving(2, true), nullptr,
                                                std::make_unique<SlowDisk>(gate)));
   expect_no_errors(in_world(2, [&](Communicator& comm) {
-    SmallRank rank({.layout = {.dp = 2}}, comm, *keepers[comm.rank()], &heard_);
+    SmallRank rank({.layout = {.dp = 2}}, comm, *backups[comm.rank()], &heard_);
     rank.train(3);
-    keepers[comm.rank()]->end();
+    backups[comm.rank()]->end();
   }));
   gate.open();
   expect_no_errors(in_world(
       2,
       [&](Communicator& comm) {
-        SmallRank rank({.layout = {.dp = 2}}, comm, *keepers[comm.rank()], &heard_);
+        SmallRank rank({.layout = {.dp = 2}}, comm, *backups[comm.rank()], &heard_);
         rank.train(3);
         EXPECT_TRUE(rank.finish());
       },

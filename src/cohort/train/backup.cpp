@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/train/keeper.h"
+#include "cohort/train/backup.h"
 
 #include <ATen/ATen.h>
 
@@ -13,7 +13,7 @@
 #include "cohort/core/format.h"
 #include "cohort/core/memory.h"
 #include "cohort/core/parse.h"
-#include "cohort/train/keeper_state.h"
+#include "cohort/train/backup_state.h"
 
 namespace cohort {
 namespace {
@@ -42,27 +42,27 @@ void flip_a_bit(const SnapshotPages& pages) {
 
 }  // namespace
 
-Keeper::Keeper(KeeperOptions options, PageKeeper* pages, std::unique_ptr<Disk> disk)
+Backup::Backup(BackupOptions options, PageHolder* pages, std::unique_ptr<Disk> disk)
     : options_(std::move(options)), pages_(pages), disk_(std::move(disk)) {
   if (options_.faults) disk_ = with_faults(std::move(disk_), *options_.faults, rank_);
   snapshots_ = std::make_unique<Snapshots>(pages_, num_slots());
 }
 
-int Keeper::num_slots() const {
+int Backup::num_slots() const {
   const bool takes = pages_ && options_.snapshot_every > 0;
   return (takes ? 3 : 0) + (writes_behind() ? 1 : 0);
 }
 
-Keeper::~Keeper() { end(); }
+Backup::~Backup() { end(); }
 
 // A write that is cut off ends at its next exchange of texts; nobody waits for it here.
-void Keeper::end() {
+void Backup::end() {
   if (group_) group_->abort("the world has ended");
   group_.reset();
   world_ = {};
 }
 
-void Keeper::begin(const KeptWorld& world) {
+void Backup::begin(const BackupWorld& world) {
   end();
   world_ = world;
   const Communicator& comm = *world_.comm;
@@ -78,7 +78,7 @@ void Keeper::begin(const KeptWorld& world) {
 }
 
 // A later world has what it needs: what the lost rank had is this one's now.
-void Keeper::check_memory() {
+void Backup::check_memory() {
   if (world_.comm->generation() > 0) return;
   Tensor sums = at::tensor({snapshots_->wanted_bytes(), snapshots_->held_bytes()});
   world_.comm->all_reduce(sums, ReduceOp::kSum).wait();
@@ -95,7 +95,7 @@ void Keeper::check_memory() {
                          "checkpoint.async=false need less"));
 }
 
-RunState Keeper::complete(RunState run) const {
+RunState Backup::complete(RunState run) const {
   const SamplerOptions& samples = world_.sampler->options();
   const Position next = world_.sampler->position(run.step);
   run.epoch = next.epoch;
@@ -112,7 +112,7 @@ RunState Keeper::complete(RunState run) const {
   return run;
 }
 
-void Keeper::after_step(const RunState& given) {
+void Backup::after_step(const RunState& given) {
   if (const auto outcome = saving_.take_outcome()) report(*outcome);
   const bool saves_now = options_.is_due(given.step);
   const bool takes =
@@ -125,35 +125,35 @@ void Keeper::after_step(const RunState& given) {
   if (writes && !options_.async) save_now(run);
   const bool behind = writes && options_.async;
   if (!takes && !behind) return;
-  reach("keeper.snapshot");
+  reach("backup.snapshot");
   auto pages = snapshots_->take(run, world_.runner->state(Holding::kOwned));
-  if (pages && reach("keeper.snapshot_data")) flip_a_bit(*pages);
+  if (pages && reach("backup.snapshot_data")) flip_a_bit(*pages);
   if (behind && pages) write_behind(run, std::move(pages));
 }
 
-void Keeper::pin(int64_t step) {
+void Backup::pin(int64_t step) {
   pinned_ = step;
   snapshots_->pin(step);
 }
 
-void Keeper::forget_after(int64_t step) {
+void Backup::forget_after(int64_t step) {
   wait_for_writer();  // it reads one
   snapshots_->forget_after(step);
 }
 
-void Keeper::start(const RunState& run) {
+void Backup::start(const RunState& run) {
   if (pages_ && options_.snapshot_every > 0)
     snapshots_->take(complete(run), world_.runner->state(Holding::kOwned));
 }
 
-int64_t Keeper::greatest(int64_t mine) {
+int64_t Backup::greatest(int64_t mine) {
   Tensor all = at::full({1}, mine, at::kLong);
   world_.comm->all_reduce(all, ReduceOp::kMax).wait();
   return all.item<int64_t>();
 }
 
 // All ranks alike, or some would wait for the others in a save of their own.
-bool Keeper::may_write(int64_t step) {
+bool Backup::may_write(int64_t step) {
   const bool there = world_.comm->rank() == 0 && saved_step_ == step;
   const int64_t most = greatest(there ? kThere : saving_.busy() ? kBusy : kFree);
   if (most == kBusy && !said_busy_) {
@@ -164,7 +164,7 @@ bool Keeper::may_write(int64_t step) {
   return most == kFree;
 }
 
-void Keeper::write_behind(const RunState& run, std::shared_ptr<SnapshotPages> pages) {
+void Backup::write_behind(const RunState& run, std::shared_ptr<SnapshotPages> pages) {
   saving_.start(run.step, [this, run, pages, group = group_] {
     CheckpointWriter writer(options_.dir,
                             {.retention = options_.retention,
@@ -175,11 +175,11 @@ void Keeper::write_behind(const RunState& run, std::shared_ptr<SnapshotPages> pa
 }
 
 // Of a lost peer the caller learns; a disk that refuses is reported.
-void Keeper::save_now(const RunState& run) {
+void Backup::save_now(const RunState& run) {
   SaveOutcome outcome{.step = run.step};
   try {
     CheckpointWriter writer(options_.dir, {.retention = options_.retention}, *disk_);
-    reach("keeper.save");
+    reach("backup.save");
     const SaveReport report =
         writer.save(run, world_.runner->state(Holding::kOwned),
                     text_exchange(*world_.comm, patience("its checkpoint")));
@@ -192,7 +192,7 @@ void Keeper::save_now(const RunState& run) {
 }
 
 // A slow disk is named, and is no fault.
-PatienceOptions Keeper::patience(const std::string& what) {
+PatienceOptions Backup::patience(const std::string& what) {
   auto watch = [this, what, next = kFirstWord](const std::vector<int>& late,
                                                auto waited) mutable {
     if (waited < next) return;
@@ -204,7 +204,7 @@ PatienceOptions Keeper::patience(const std::string& what) {
 }
 
 // All ranks wait together, so that none is taken for dead while its disk is slow.
-void Keeper::wait_for_writer() {
+void Backup::wait_for_writer() {
   if (!writes_behind()) return;
   const auto wait = [this] {
     saving_.wait();
@@ -213,12 +213,12 @@ void Keeper::wait_for_writer() {
   text_exchange(*world_.comm, patience("a checkpoint")).work(wait);
 }
 
-bool Keeper::reach(std::string_view point) {
+bool Backup::reach(std::string_view point) {
   return options_.faults &&
          options_.faults->reach(point, rank_) == FaultPlan::Ask::kFlip;
 }
 
-bool Keeper::finish(const RunState& given) {
+bool Backup::finish(const RunState& given) {
   wait_for_writer();
   if (const auto outcome = saving_.take_outcome()) report(*outcome);
   if (!saves()) return false;
@@ -227,7 +227,7 @@ bool Keeper::finish(const RunState& given) {
   return greatest(saved_step_ == run.step ? 1 : 0) == 1;
 }
 
-void Keeper::report(const SaveOutcome& outcome) {
+void Backup::report(const SaveOutcome& outcome) {
   if (!outcome.path.empty()) saved_step_ = outcome.step;
   if (!world_.reporter) return;
   if (!outcome.path.empty())
@@ -238,7 +238,7 @@ void Keeper::report(const SaveOutcome& outcome) {
   if (!outcome.remark.empty()) note(outcome.remark);
 }
 
-void Keeper::note(const std::string& line) {
+void Backup::note(const std::string& line) {
   if (world_.reporter) world_.reporter->note(line);
 }
 

@@ -18,26 +18,26 @@
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
 #include "cohort/step/generator.h"
-#include "cohort/train/keeper.h"
+#include "cohort/train/backup.h"
 #include "cohort/train/testing_reporter.h"
 
 // For tests: worlds of threads that train something small, and an agent's memory.
 namespace cohort::test {
 
 // Keeps pages as an agent would, for all ranks of a test.
-class FakeAgent final : public PageKeeper {
+class FakeAgent final : public PageHolder {
  public:
   ~FakeAgent() override {
     for (const auto& [name, fd] : fds_) ::close(fd);
   }
-  void keep(const std::string& name, int fd) override {
+  void hold(const std::string& name, int fd) override {
     const std::lock_guard lock(mutex_);
     if (fds_.count(name)) ::close(fds_[name]);
     fds_[name] = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   }
-  std::vector<KeptPages> kept() override {
+  std::vector<HeldPages> held() override {
     const std::lock_guard lock(mutex_);
-    std::vector<KeptPages> all;
+    std::vector<HeldPages> all;
     for (const auto& [name, fd] : fds_)
       all.push_back({name, ::fcntl(fd, F_DUPFD_CLOEXEC, 0)});
     return all;
@@ -59,7 +59,7 @@ struct SmallTask {
 // A rank that trains, and keeps what it has.
 class SmallRank {
  public:
-  SmallRank(const SmallTask& task, Communicator& comm, Keeper& keeper,
+  SmallRank(const SmallTask& task, Communicator& comm, Backup& holder,
             Reporter* reporter = nullptr)
       : sampler_(task.samples),
         chain_(make_mlp({.inputs = 12, .width = 16, .depth = 1, .dropout = 0},
@@ -74,8 +74,8 @@ class SmallRank {
                       .precision = {.compute = task.dtype, .reduce = task.dtype},
                       .optimizer_states = static_cast<int>(rule_->states().size())}),
             *rule_, comm, {}),
-        keeper_(keeper) {
-    keeper_.begin({.comm = &comm,
+        holder_(holder) {
+    holder_.begin({.comm = &comm,
                    .runner = &executor_,
                    .sampler = &sampler_,
                    .layout = task.layout.text(),
@@ -84,7 +84,7 @@ class SmallRank {
 
   // Returns the step it goes on from.
   int64_t restore() {
-    if (const auto run = keeper_.restore()) step_ = run->step;
+    if (const auto run = holder_.restore()) step_ = run->step;
     return step_;
   }
   void train(int64_t until) {
@@ -96,10 +96,10 @@ class SmallRank {
                          }});
       loss_ = result.loss;
       ++step_;
-      keeper_.after_step(state());
+      holder_.after_step(state());
     }
   }
-  bool finish() { return keeper_.finish(state()); }
+  bool finish() { return holder_.finish(state()); }
   RunState state() const { return {.step = step_, .metrics = {{"loss", loss_}}}; }
   Executor& executor() { return executor_; }
 
@@ -119,13 +119,13 @@ class SmallRank {
   Chain chain_;
   std::unique_ptr<UpdateRule> rule_;
   Executor executor_;
-  Keeper& keeper_;
+  Backup& holder_;
   int64_t step_ = 0;
   double loss_ = 0;
 };
 
 // Runs `body` on every rank of a world of threads; what each of them threw. Defined in
-// keeper_test.cpp.
+// backup_test.cpp.
 std::vector<std::string> in_world(int size,
                                   const std::function<void(Communicator& comm)>& body,
                                   int generation = 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/train/journal.h"
+#include "cohort/train/run_recorder.h"
 
 #include <chrono>
 #include <cstring>
@@ -15,9 +15,9 @@ constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
 
 }  // namespace
 
-Journal::Journal(const TrainerOptions& options, const Sampler& sampler,
-                 const RateSchedule& rate, int64_t samples, int64_t tokens,
-                 const Metrics& metrics)
+RunRecorder::RunRecorder(const TrainerOptions& options, const Sampler& sampler,
+                         const RateSchedule& rate, int64_t samples, int64_t tokens,
+                         const Metrics& metrics)
     : options_(options),
       sampler_(sampler),
       rate_(rate),
@@ -25,7 +25,7 @@ Journal::Journal(const TrainerOptions& options, const Sampler& sampler,
       tokens_of_sample_(tokens),
       metrics_(metrics) {}
 
-void Journal::enter(Communicator& comm, Reporter* reporter) {
+void RunRecorder::enter(Communicator& comm, Reporter* reporter) {
   comm_ = &comm;
   reporter_ = reporter;
   sample_log_ = nullptr;
@@ -34,7 +34,7 @@ void Journal::enter(Communicator& comm, Reporter* reporter) {
 }
 
 // All that is known of a step is in the history before anybody hears of it.
-void Journal::begin(int64_t committed, const std::string& why, bool damaged) {
+void RunRecorder::begin(int64_t committed, const std::string& why, bool damaged) {
   steps_ = committed;
   learn_last_step(committed);
   open_sample_log(committed);
@@ -63,7 +63,7 @@ void Journal::begin(int64_t committed, const std::string& why, bool damaged) {
 // Whoever committed the last step may have died before it was noted: rank 0 hears of it
 // from anyone who was there. What was told of validations all hear from rank 0: the
 // board may change while they look.
-void Journal::learn_last_step(int64_t committed) {
+void RunRecorder::learn_last_step(int64_t committed) {
   Membership* const membership = options_.membership;
   if (comm_->generation() == 0) {
     // What commands before this one have validated is not this one's to tell.
@@ -85,12 +85,12 @@ void Journal::learn_last_step(int64_t committed) {
   std::memcpy(&*validation_told_, said.front().data(), sizeof(int64_t));
 }
 
-KnownStep Journal::known(int64_t step) const {
+KnownStep RunRecorder::known(int64_t step) const {
   if (last_.step != step) return {.step = step, .loss = {}, .drawn = {}};
   return {.step = step, .loss = last_.loss, .drawn = last_.drawn};
 }
 
-void Journal::open_sample_log(int64_t committed) {
+void RunRecorder::open_sample_log(int64_t committed) {
   sample_log_ = nullptr;
   if (!reporter_ || options_.sample_log.empty()) return;
   sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_, committed,
@@ -103,12 +103,12 @@ void Journal::open_sample_log(int64_t committed) {
                          " are not in it: nobody who drew their samples is left"));
 }
 
-void Journal::step(int64_t committed, const StepResult& result, double seconds,
-                   bool is_compared, Progress& progress) {
-  if (progress.first_step_s)
+void RunRecorder::step(int64_t committed, const StepResult& result, double seconds,
+                       bool is_compared, RunFacts& facts) {
+  if (facts.first_step_s)
     step_seconds_.add(seconds);
   else
-    progress.first_step_s =
+    facts.first_step_s =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.begun)
             .count();
   speed_.add(static_cast<double>(result.drawn.count), seconds);
@@ -124,16 +124,16 @@ void Journal::step(int64_t committed, const StepResult& result, double seconds,
   if (history_ && !is_compared) history_->step(known(committed));
   if (!reporter_) return;
   tell_step(committed, result.loss);
-  tell_recovery(progress);
+  tell_recovery(facts);
 }
 
-void Journal::catch_up(int64_t committed, double loss) {
+void RunRecorder::catch_up(int64_t committed, double loss) {
   if (!reporter_) return;
   steps_ = committed;
   if (committed > 0) tell_step(committed, loss);
 }
 
-void Journal::tell_step(int64_t committed, double loss) {
+void RunRecorder::tell_step(int64_t committed, double loss) {
   if (was_told(committed)) return;
   reporter_->step({.step = committed,
                    .epoch = sampler_.position(committed - 1).epoch + 1,
@@ -143,21 +143,21 @@ void Journal::tell_step(int64_t committed, double loss) {
                    .tokens_per_second = tokens_per_second(tokens_.recent())});
 }
 
-std::optional<double> Journal::tokens_per_second(double counted) const {
+std::optional<double> RunRecorder::tokens_per_second(double counted) const {
   return metrics_.tokens_per_second ? std::optional(counted) : std::nullopt;
 }
 
 // A step that is made again after a rollback, or that another process has spoken of
 // before it died. Noted first: rather not at all than twice.
-bool Journal::was_told(int64_t step) {
+bool RunRecorder::was_told(int64_t step) {
   if (!options_.membership) return false;
   const bool before = step <= options_.membership->committed_before();
   options_.membership->committed(step);
   return before;
 }
 
-void Journal::tell_recovery(Progress& progress) {
-  const auto lost = std::exchange(progress.lost, std::nullopt);
+void RunRecorder::tell_recovery(RunFacts& facts) {
+  const auto lost = std::exchange(facts.lost, std::nullopt);
   if (comm_->generation() == 0 || !lost) return;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - *lost;
   reporter_->recovered({.generation = comm_->generation(),
@@ -165,18 +165,18 @@ void Journal::tell_recovery(Progress& progress) {
                         .seconds = took.count()});
 }
 
-void Journal::compared(int64_t committed, uint64_t weights_hash) {
+void RunRecorder::compared(int64_t committed, uint64_t weights_hash) {
   if (!history_) return;
   KnownStep step = known(committed);
   step.hash = RecordedHash{weights_hash};
   history_->step(step);
 }
 
-void Journal::healed(int64_t committed) {
+void RunRecorder::healed(int64_t committed) {
   if (history_) history_->step(known(committed));
 }
 
-void Journal::rolled_back(int64_t from, int64_t to, const std::string& why) {
+void RunRecorder::rolled_back(int64_t from, int64_t to, const std::string& why) {
   if (history_) {
     history_->fill_up_to(from, known(from));
     history_->rollback(to, why, /*damaged=*/true);
@@ -185,35 +185,35 @@ void Journal::rolled_back(int64_t from, int64_t to, const std::string& why) {
   open_sample_log(to);
 }
 
-void Journal::valid(const ValidEvent& event) {
+void RunRecorder::valid(const ValidEvent& event) {
   if (!reporter_) return;
   Membership* const membership = options_.membership;
   if (!membership || membership->validated(event.epoch)) reporter_->valid(event);
 }
 
-void Journal::continuation(const ContinuationEvent& event) {
+void RunRecorder::continuation(const ContinuationEvent& event) {
   if (reporter_) reporter_->continuation(event);
 }
 
-void Journal::note(const std::string& line) {
+void RunRecorder::note(const std::string& line) {
   if (reporter_) reporter_->note(line);
 }
 
-DoneEvent Journal::summary(const Progress& progress) const {
+DoneEvent RunRecorder::summary(const RunFacts& facts) const {
   return {.steps = steps_,
           .epoch = steps_ > 0 ? sampler_.position(steps_ - 1).epoch + 1 : 0,
-          .loss = progress.loss,
-          .accuracy = progress.accuracy,
+          .loss = facts.loss,
+          .accuracy = facts.accuracy,
           .samples_per_second = speed_.total(),
           .tokens_per_second = tokens_per_second(tokens_.total()),
           .step_ms = 1e3 * (step_seconds_.weight() > 0 ? step_seconds_.mean() : 0),
-          .first_step_s = progress.first_step_s.value_or(0),
+          .first_step_s = facts.first_step_s.value_or(0),
           .restarts = comm_->generation(),
           .split = split_.mean(),
           .losses = losses_};
 }
 
-void Journal::done(const DoneEvent& event, uint64_t weights_hash) {
+void RunRecorder::done(const DoneEvent& event, uint64_t weights_hash) {
   if (history_) history_->end(event.stop_signal, RecordedHash{weights_hash});
   // A rank that dies behind its last word leaves the end of the run to another.
   const bool told =

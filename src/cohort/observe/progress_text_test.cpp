@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/observe/progress.h"
+#include "cohort/observe/progress_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,13 +33,13 @@ bool is_ascii(const std::string& line) {
       line, [](char c) { return static_cast<unsigned char>(c) < 128; });
 }
 
-TEST(Progress, LineHasPercentBarTimesRateAndLoss) {
+TEST(ProgressText, LineHasPercentBarTimesRateAndLoss) {
   EXPECT_EQ(progress_line(some_state(), {.width = 77, .ascii = true}),
             "epoch 2/10:  42%|####      | 394/938 [00:12<00:17, 857 samples/s, loss "
             "0.532]");
 }
 
-TEST(Progress, LineIsExactlyAsWideAsTheTerminal) {
+TEST(ProgressText, LineIsExactlyAsWideAsTheTerminal) {
   for (int width = 75; width <= 200; ++width) {
     EXPECT_EQ(columns(progress_line(some_state(), {.width = width, .ascii = true})),
               width);
@@ -48,7 +48,7 @@ TEST(Progress, LineIsExactlyAsWideAsTheTerminal) {
   }
 }
 
-TEST(Progress, ANarrowTerminalLosesTheBarThenTheEnd) {
+TEST(ProgressText, ANarrowTerminalLosesTheBarThenTheEnd) {
   const auto line = progress_line(some_state(), {.width = 69, .ascii = false});
   EXPECT_THAT(line, Not(HasSubstr("|")));
   EXPECT_THAT(line, HasSubstr("42% 394/938 ["));
@@ -58,7 +58,7 @@ TEST(Progress, ANarrowTerminalLosesTheBarThenTheEnd) {
   }
 }
 
-TEST(Progress, UnknownTotalAndRate) {
+TEST(ProgressText, UnknownTotalAndRate) {
   ProgressState state;
   state.done = 5;
   state.elapsed_s = 3;
@@ -68,7 +68,7 @@ TEST(Progress, UnknownTotalAndRate) {
               HasSubstr("5/10 [00:03<?]"));
 }
 
-TEST(Progress, TheEndIsAHundredPercentAndNoTimeLeft) {
+TEST(ProgressText, TheEndIsAHundredPercentAndNoTimeLeft) {
   auto state = some_state();
   state.done = state.total;
   state.steps_per_second = 0;
@@ -78,7 +78,7 @@ TEST(Progress, TheEndIsAHundredPercentAndNoTimeLeft) {
   EXPECT_THAT(progress_line(state, {.width = 80, .ascii = true}), HasSubstr(" 99%|"));
 }
 
-TEST(Progress, PlainLineHasTheTimeAndNoControlCharacters) {
+TEST(ProgressText, PlainLineHasTheTimeAndNoControlCharacters) {
   const auto noon = std::chrono::system_clock::from_time_t(1700000000);
   EXPECT_EQ(
       plain_line(some_state(), noon),
@@ -87,7 +87,7 @@ TEST(Progress, PlainLineHasTheTimeAndNoControlCharacters) {
   EXPECT_EQ(plain_line({}, noon), "2023-11-14T22:13:20Z step 0 00:00");
 }
 
-TEST(Progress, AsciiMeansAscii) {
+TEST(ProgressText, AsciiMeansAscii) {
   EXPECT_TRUE(is_ascii(progress_line(some_state(), {.width = 100, .ascii = true})));
   EXPECT_FALSE(is_ascii(progress_line(some_state(), {.width = 100})));
 }
