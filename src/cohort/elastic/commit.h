@@ -12,11 +12,11 @@
 namespace cohort {
 
 // What a rank brings into a new world.
-struct Stand {
+struct StateReport {
   static constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
   int64_t committed = -1;      // steps that its state holds; -1: it has no whole state
-  Standing flight;             // how far the step after them came
+  VoteState flight;            // how far the step after them came
   bool skipped = false;        // the last of them changed nothing
   bool begun = false;          // it had a state once: the run cannot begin anew
   int64_t known_good = 0;      // steps after which all copies were equal
@@ -38,14 +38,14 @@ struct Decision {
 //
 // If one rank knows of damage, states of later steps are nobody's: copies of them may
 // differ, or may all have been computed from what was damaged.
-Decision decide(std::span<const Stand> stands, int rank);
+Decision decide(std::span<const StateReport> reports, int rank);
 
 // What all of them know together.
-int64_t sound_until(std::span<const Stand> stands);
-int64_t known_good(std::span<const Stand> stands);
-bool any_begun(std::span<const Stand> stands);
+int64_t sound_until(std::span<const StateReport> reports);
+int64_t known_good(std::span<const StateReport> reports);
+bool any_begun(std::span<const StateReport> reports);
 
-// Collective: every rank's stand, by rank.
-std::vector<Stand> exchange_stands(Communicator& comm, const Stand& mine);
+// Collective: every rank's report, by rank.
+std::vector<StateReport> exchange_reports(Communicator& comm, const StateReport& mine);
 
 }  // namespace cohort

@@ -9,13 +9,13 @@
 namespace cohort {
 namespace {
 
-using StepPhase = Standing::Phase;
+using StepPhase = VoteState::Phase;
 
-Stand at(int64_t committed, StepPhase phase = StepPhase::kCommitted,
-         bool against = false) {
+StateReport at(int64_t committed, StepPhase phase = StepPhase::kCommitted,
+               bool against = false) {
   return {.committed = committed, .flight = {phase, against}};
 }
-const Stand kNewcomer{};
+const StateReport kNewcomer{};
 
 void expect(const Decision& decision, int64_t committed, bool holds, bool finishes) {
   EXPECT_EQ(decision.committed, committed);
@@ -28,33 +28,33 @@ TEST(Commit, WithoutAnyStateThereIsNothingToGoOnFrom) {
 }
 
 TEST(Commit, AStepThatSomebodyHasNotVotedOnIsAbandoned) {
-  const std::vector stands{at(7, StepPhase::kVoted), kNewcomer,
-                           at(7, StepPhase::kBefore)};
-  for (int rank : {0, 2}) expect(decide(stands, rank), 7, true, false);
-  expect(decide(stands, 1), 7, false, false);
+  const std::vector reports{at(7, StepPhase::kVoted), kNewcomer,
+                            at(7, StepPhase::kBefore)};
+  for (int rank : {0, 2}) expect(decide(reports, rank), 7, true, false);
+  expect(decide(reports, 1), 7, false, false);
 }
 
 TEST(Commit, AStepThatAllWhoAreLeftHaveVotedOnIsFinished) {
-  const std::vector stands{at(7, StepPhase::kVoted), kNewcomer,
-                           at(7, StepPhase::kVoted)};
+  const std::vector reports{at(7, StepPhase::kVoted), kNewcomer,
+                            at(7, StepPhase::kVoted)};
   for (int rank : {0, 2}) {
-    expect(decide(stands, rank), 8, true, true);
-    EXPECT_FALSE(decide(stands, rank).skip);
+    expect(decide(reports, rank), 8, true, true);
+    EXPECT_FALSE(decide(reports, rank).skip);
   }
-  expect(decide(stands, 1), 8, false, false);
+  expect(decide(reports, 1), 8, false, false);
 }
 
 TEST(Commit, OneWhoSawTheVotePassIsEnough) {
-  const std::vector stands{at(7, StepPhase::kVoted), at(7, StepPhase::kDecided),
-                           kNewcomer};
-  for (int rank : {0, 1}) expect(decide(stands, rank), 8, true, true);
+  const std::vector reports{at(7, StepPhase::kVoted), at(7, StepPhase::kDecided),
+                            kNewcomer};
+  for (int rank : {0, 1}) expect(decide(reports, rank), 8, true, true);
 }
 
 TEST(Commit, WhoeverIsAStepBehindFinishesIt) {
-  const std::vector stands{at(8, StepPhase::kBefore), at(7, StepPhase::kVoted), at(8)};
-  expect(decide(stands, 0), 8, true, false);
-  expect(decide(stands, 1), 8, true, true);
-  expect(decide(stands, 2), 8, true, false);
+  const std::vector reports{at(8, StepPhase::kBefore), at(7, StepPhase::kVoted), at(8)};
+  expect(decide(reports, 0), 8, true, false);
+  expect(decide(reports, 1), 8, true, true);
+  expect(decide(reports, 2), 8, true, false);
 }
 
 TEST(Commit, AVoteAgainstIsCarriedOutByAll) {
@@ -73,9 +73,9 @@ TEST(Commit, WhoeverIsTooFarBehindHasNoState) {
 
 TEST(Commit, StandsReachEveryRank) {
   test::run_ranks({"local", 3}, [](Communicator& comm) {
-    Stand mine = at(40 + comm.rank(), StepPhase::kDecided, comm.rank() == 1);
+    StateReport mine = at(40 + comm.rank(), StepPhase::kDecided, comm.rank() == 1);
     mine.skipped = comm.rank() == 2;
-    const auto all = exchange_stands(comm, mine);
+    const auto all = exchange_reports(comm, mine);
     ASSERT_EQ(all.size(), 3u);
     for (int r = 0; r < 3; ++r) {
       EXPECT_EQ(all[r].committed, 40 + r);
@@ -89,7 +89,7 @@ TEST(Commit, StandsReachEveryRank) {
 TEST(Commit, StandsOfALostWorldAreNone) {
   test::run_ranks({"local", 2}, [](Communicator& comm) {
     if (comm.rank() == 1) return comm.abort("gone");
-    EXPECT_THROW(exchange_stands(comm, at(7)), CommError);
+    EXPECT_THROW(exchange_reports(comm, at(7)), CommError);
   });
 }
 

@@ -15,7 +15,7 @@ namespace cohort {
 namespace {
 
 using namespace test;  // NOLINT: a test
-using Phase = Standing::Phase;
+using Phase = VoteState::Phase;
 
 // A block whose gradient of one parameter is not finite, in its last element alone.
 class SpoiltBlock final : public Block {
@@ -81,8 +81,8 @@ TEST(ElasticStep, AGradientThatHasChangedIsNeverCommitted) {
                  .index = action,
                  .action = Fault::Action::kFlip},
                 [&](Rank& rank, Communicator& comm) {
-                  const bool voted = rank->standing().phase >= Phase::kVoted;
-                  noticed += rank->standing().phase < Phase::kCommitted;
+                  const bool voted = rank->vote_state().phase >= Phase::kVoted;
+                  noticed += rank->vote_state().phase < Phase::kCommitted;
                   if (!rank->damage().empty()) {
                     EXPECT_TRUE(voted && comm.rank() == victim);
                     return;
@@ -113,8 +113,8 @@ TEST(ElasticStep, CutOffInItsVoteEachRankKnowsOfABadSum) {
         } catch (const InjectedFault&) {
           comm.abort("the test says so");
         } catch (const CommError&) {
-          EXPECT_EQ(rank->standing().phase, Phase::kVoted);
-          EXPECT_TRUE(rank->standing().against);
+          EXPECT_EQ(rank->vote_state().phase, Phase::kVoted);
+          EXPECT_TRUE(rank->vote_state().against);
         }
         all_cut.arrive_and_wait();
       });

@@ -94,7 +94,7 @@ ShareMemory DeviceState::memory_of(int bucket) const {
 }
 
 void DeviceState::begin_step(const StepInput& input) {
-  if (is_settled()) standing_ = {.phase = Standing::Phase::kBefore};
+  if (is_settled()) vote_state_ = {.phase = VoteState::Phase::kBefore};
   step_.sums.expect(options_.communicate ? input.expected : std::nullopt);
 }
 
@@ -104,7 +104,7 @@ void DeviceState::begin_changes(const StepInput& input) {
   expected_ = options_.communicate ? input.expected : std::nullopt;
   started_ = {};
   forget_started();
-  standing_.reset();
+  vote_state_.reset();
   gradients_.begin_step();
   StepNumbers numbers =
       step_numbers_of(options_.update, {.rate = input.rate, .step = input.step + 1});
@@ -223,7 +223,7 @@ void DeviceState::settle() {
 void DeviceState::conclude(int64_t step, const StepNumbers& numbers) {
   step_.norm = numbers.norm;
   step_.skipped = numbers.gate == 0;
-  standing_ = {.phase = Standing::Phase::kCommitted, .against = step_.skipped};
+  vote_state_ = {.phase = VoteState::Phase::kCommitted, .against = step_.skipped};
   if (!step_.skipped || may_skip_) return;
   // What the next step has begun to write says nothing of this one.
   if (!results_.empty())
@@ -239,26 +239,26 @@ void DeviceState::conclude(int64_t step, const StepNumbers& numbers) {
 }
 
 // Behind a closed gate updates that were started changed nothing.
-Standing DeviceState::standing() {
-  if (standing_) return *standing_;
+VoteState DeviceState::vote_state() {
+  if (vote_state_) return *vote_state_;
   if (!lane_.wait_at_most(kDrainTime))
     throw Error(
         ErrorKind::kBug,
         text("[engine] step ", number_ + 1, ": the GPU of rank ", groups_.world->rank(),
              " does not come to an end; its state is taken from elsewhere"));
-  using Phase = Standing::Phase;
+  using Phase = VoteState::Phase;
   StepNumbers numbers;
   lane_.run([&] { numbers = read_step_numbers(numbers_there()); });
   const int64_t step = number_ + 1;
-  standing_ = {.phase = Phase::kBefore};
+  vote_state_ = {.phase = Phase::kBefore};
   if (numbers.voted == step) {
-    standing_ = {.phase = Phase::kVoted, .against = numbers.not_finite != 0};
+    vote_state_ = {.phase = Phase::kVoted, .against = numbers.not_finite != 0};
     if (numbers.decided == step)
-      standing_ = {.phase = Phase::kDecided, .against = numbers.gate == 0};
+      vote_state_ = {.phase = Phase::kDecided, .against = numbers.gate == 0};
     else
       forget_started();
   }
-  return *standing_;
+  return *vote_state_;
 }
 
 std::string DeviceState::bad_gradient() const {
@@ -292,10 +292,10 @@ void DeviceState::forget_started() {
 // All that the step needs of others came before its vote (law 2).
 void DeviceState::finish(bool skip) {
   const c10::NoGradGuard no_grad;
-  const Standing now = standing();
-  COHORT_CHECK(schedule_.elastic && now.phase != Standing::Phase::kBefore,
+  const VoteState now = vote_state();
+  COHORT_CHECK(schedule_.elastic && now.phase != VoteState::Phase::kBefore,
                "a step that was not voted on cannot be finished alone");
-  if (now.phase == Standing::Phase::kCommitted) return;
+  if (now.phase == VoteState::Phase::kCommitted) return;
   started_.scale = started_.vote = true;
   gate_of(numbers_there()).fill_(skip ? 0 : 1);
   decided_of(numbers_there()).fill_(number_ + 1);

@@ -53,7 +53,7 @@ class DeviceState final : public StateSide {
   void leave_result() override { results_.leave(expected_); }
   void settle() override;
   bool is_settled() const override { return results_.empty(); }
-  Standing standing() override;
+  VoteState vote_state() override;
   void finish(bool skip) override;
   void strike(int64_t index) override;
   std::string small_state() override { return loss_scale_.saved(); }
@@ -110,7 +110,7 @@ class DeviceState final : public StateSide {
     std::vector<bool> updates;  // by bucket
   };
   Started started_;
-  std::optional<Standing> standing_;  // none: the device knows
+  std::optional<VoteState> vote_state_;  // none: the device knows
 };
 
 }  // namespace cohort

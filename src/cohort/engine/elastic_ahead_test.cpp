@@ -17,7 +17,7 @@ namespace cohort {
 namespace {
 
 using namespace test;  // NOLINT: a test
-using Phase = Standing::Phase;
+using Phase = VoteState::Phase;
 
 // Each step begins before the one before it is known. `done` counts those whose result
 // is; `told` is called with each.
@@ -67,12 +67,12 @@ TEST(ElasticAhead, TheStateIsThatOfTheLastStepThatIsKnown) {
 
 // As a new world decides (elastic/commit.h): steps that count, from what ranks say.
 int64_t steps_that_count(const std::vector<int64_t>& done,
-                         const std::vector<Standing>& stands) {
+                         const std::vector<VoteState>& votes) {
   const int64_t most = std::ranges::max(done);
   bool all_voted = true;
   for (size_t r = 0; r < done.size(); ++r) {
-    if (done[r] == most && stands[r].phase == Phase::kDecided) return most + 1;
-    all_voted &= done[r] == most && stands[r].phase == Phase::kVoted;
+    if (done[r] == most && votes[r].phase == Phase::kDecided) return most + 1;
+    all_voted &= done[r] == most && votes[r].phase == Phase::kVoted;
   }
   return all_voted ? most + 1 : most;
 }
@@ -88,7 +88,7 @@ void cut_off_ahead(const Way& way, const Calm& calm, int64_t action, int count) 
               .index = action,
               .count = count});
   std::vector<int64_t> done(way.ranks, 0);
-  std::vector<Standing> stands(way.ranks);
+  std::vector<VoteState> votes(way.ranks);
   std::barrier all_cut(way.ranks), all_stood(way.ranks), all_done(way.ranks);
   run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
     const int self = comm.rank();
@@ -101,9 +101,9 @@ void cut_off_ahead(const Way& way, const Calm& calm, int64_t action, int count) 
       comm.abort(error.what());
     }
     all_cut.arrive_and_wait();
-    stands[self] = rank->standing();
+    votes[self] = rank->vote_state();
     all_stood.arrive_and_wait();
-    const int64_t target = steps_that_count(done, stands);
+    const int64_t target = steps_that_count(done, votes);
     if (done[self] < target) {
       EXPECT_EQ(done[self] + 1, target);
       const StepResult result = rank->finish(false);
@@ -158,7 +158,7 @@ TEST(ElasticAhead, WhoIsAskedHowFarItCameDropsWhatIsAhead) {
       rank.start(0);
       rank.start(1);
       rank->result();
-      EXPECT_EQ(rank->standing().phase, Phase::kCommitted);
+      EXPECT_EQ(rank->vote_state().phase, Phase::kCommitted);
       for (const auto& [where, value] : elements(*rank, Holding::kHeld))
         ASSERT_EQ(value, expected.at(where)) << where.first;
       EXPECT_THROW(rank->result(), BugError);

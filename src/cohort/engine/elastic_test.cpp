@@ -15,7 +15,7 @@ namespace cohort {
 namespace {
 
 using namespace test;  // NOLINT: a test
-using Phase = Standing::Phase;
+using Phase = VoteState::Phase;
 
 TEST(ElasticStep, GivesTheWeightsOfAPlainOne) {
   test::run_in_child([] {
@@ -81,9 +81,9 @@ TEST(ElasticStep, CutOffBeforeItsVoteItLeavesTheStateAsItWas) {
         cut_off(way, action, [&](Rank& rank, Communicator& comm) {
           const bool lost = comm.rank() + 1 == comm.size();
           if (lost) {
-            EXPECT_EQ(rank->standing().phase, Phase::kBefore);
+            EXPECT_EQ(rank->vote_state().phase, Phase::kBefore);
           }
-          EXPECT_LE(rank->standing().phase, Phase::kVoted);
+          EXPECT_LE(rank->vote_state().phase, Phase::kVoted);
           for (const auto& [where, value] : elements(*rank, Holding::kHeld))
             ASSERT_EQ(value, before.at(where)) << where.first;
         });
@@ -102,10 +102,10 @@ TEST(ElasticStep, CutOffBehindItsVoteEachRankFinishesAlone) {
         if (action < find(way, ActionKind::kVote, true)) continue;
         SCOPED_TRACE(testing::Message() << way << " action " << action);
         cut_off(way, action, [&](Rank& rank, Communicator&) {
-          ASSERT_GE(rank->standing().phase, Phase::kVoted);
-          EXPECT_FALSE(rank->standing().against);
+          ASSERT_GE(rank->vote_state().phase, Phase::kVoted);
+          EXPECT_FALSE(rank->vote_state().against);
           const StepResult result = rank->finish(false);
-          EXPECT_EQ(rank->standing().phase, Phase::kCommitted);
+          EXPECT_EQ(rank->vote_state().phase, Phase::kCommitted);
           EXPECT_FALSE(result.skipped);
           EXPECT_GT(result.loss, 0);
           EXPECT_EQ(result.drawn, kAllSamples);
@@ -133,7 +133,7 @@ TEST(ElasticStep, AStepWithOtherSamplesIsVotedOnByNobody) {
           EXPECT_THAT(error.what(),
                       testing::HasSubstr("step 2: the ranks drew 8 samples"));
         }
-        EXPECT_EQ(rank->standing().phase, Phase::kBefore);
+        EXPECT_EQ(rank->vote_state().phase, Phase::kBefore);
         for (const auto& [where, value] : elements(*rank, Holding::kHeld))
           ASSERT_EQ(value, before.at(where)) << where.first;
       });
@@ -146,7 +146,7 @@ TEST(ElasticStep, AStepThatChangesNothingCanBeFinishedToo) {
     const Way way{.ranks = 2, .shard = 2};
     const Elements before = joined(undisturbed(way)[1]);
     cut_off(way, find(way, ActionKind::kUpdate, false), [&](Rank& rank, Communicator&) {
-      if (rank->standing().phase != Phase::kVoted) return;  // it knows better
+      if (rank->vote_state().phase != Phase::kVoted) return;  // it knows better
       EXPECT_TRUE(rank->finish(true).skipped);
       for (const auto& [where, value] : elements(*rank, Holding::kHeld))
         ASSERT_EQ(value, before.at(where)) << where.first;
@@ -177,7 +177,7 @@ TEST(ElasticStep, WhoIsStoppedBeforeItsVoteKnowsThatNothingIsDecided) {
         rank.step(0);
         if (comm.rank() == 1) comm.word.fill_(1);
         EXPECT_THROW(rank.step(1), CommError);
-        EXPECT_EQ(rank->standing().phase,
+        EXPECT_EQ(rank->vote_state().phase,
                   comm.rank() == 1 ? Phase::kBefore : Phase::kVoted);
         for (const auto& [where, value] : elements(*rank, Holding::kHeld))
           ASSERT_EQ(value, before.at(where)) << where.first;

@@ -151,9 +151,9 @@ void Executor::drop_held_back() {
   if (held_back_) abandon();
 }
 
-Standing Executor::standing() {
+VoteState Executor::vote_state() {
   drop_held_back();
-  return end_->standing();
+  return end_->vote_state();
 }
 
 StepResult Executor::sums_of_step() const {

@@ -64,7 +64,7 @@ class Executor final : public StepRunner, private Performer {
   void set_small_state(const std::string& text) override {
     end_->set_small_state(text);
   }
-  Standing standing() override;
+  VoteState vote_state() override;
   StepResult finish(bool skip) override;
   std::string damage() const override { return end_->damage(); }
   int64_t device_peak_bytes() const override { return lane_ ? lane_->peak_bytes() : 0; }

@@ -41,7 +41,7 @@ void HostState::begin_step(const StepInput& input) {
   input_ = &input;
   step_.seed_scale =
       loss_scale_ ? loss_scale_->value() * mean_scale(options_.usual_count) : 1;
-  standing_ = {.phase = Standing::Phase::kBefore};
+  vote_state_ = {.phase = VoteState::Phase::kBefore};
   updated_.assign(schedule_.buckets.size(), false);
   as_expected_ = false;
   statistics_.clear();
@@ -89,10 +89,10 @@ PendingWork HostState::vote() {
                           ? updates_.are_finite(groups_.dp->rank(), groups_.dp->size())
                           : updates_.are_finite();
   *against = finite ? 0 : 1;
-  standing_ = {.phase = Standing::Phase::kVoted, .against = !finite};
+  vote_state_ = {.phase = VoteState::Phase::kVoted, .against = !finite};
   const auto count = [this, against] {
     step_.skipped = *against > 0;
-    standing_ = {.phase = Standing::Phase::kDecided, .against = step_.skipped};
+    vote_state_ = {.phase = VoteState::Phase::kDecided, .against = step_.skipped};
     if (step_.skipped && !options_.skips_bad_steps) updates_.stop_for_bad_sum();
   };
   if (world.size() == 1 || !options_.communicate) {
@@ -110,7 +110,7 @@ void HostState::update(int bucket) {
     require_sound(gradients_.broken_sum(bucket));
     seal_->open(bucket);
   }
-  updates_.apply(bucket, standing_.phase != Standing::Phase::kBefore);
+  updates_.apply(bucket, vote_state_.phase != VoteState::Phase::kBefore);
   updated_[bucket] = true;
   if (seal_) seal_->close(bucket);
 }
@@ -125,23 +125,23 @@ void HostState::commit() {
     if (seal_) seal_->close(seal_->buffers());
   }
   if (loss_scale_) loss_scale_->commit(!step_.skipped);
-  standing_ = {.phase = Standing::Phase::kCommitted, .against = step_.skipped};
+  vote_state_ = {.phase = VoteState::Phase::kCommitted, .against = step_.skipped};
 }
 
 // Who does not know the outcome of a vote looks at everything: whoever looked at the
 // rest may be gone.
-Standing HostState::standing() {
-  Standing now = standing_;
-  if (now.phase == Standing::Phase::kVoted && !now.against)
+VoteState HostState::vote_state() {
+  VoteState now = vote_state_;
+  if (now.phase == VoteState::Phase::kVoted && !now.against)
     now.against = !updates_.are_finite();
   return now;
 }
 
 // All that the step needs of others came before its vote (law 2).
 void HostState::finish(bool skip) {
-  COHORT_CHECK(schedule_.elastic && standing_.phase != Standing::Phase::kBefore,
+  COHORT_CHECK(schedule_.elastic && vote_state_.phase != VoteState::Phase::kBefore,
                "a step that was not voted on cannot be finished alone");
-  if (standing_.phase == Standing::Phase::kCommitted) return;
+  if (vote_state_.phase == VoteState::Phase::kCommitted) return;
   step_.skipped = skip;
   if (step_.skipped && !options_.skips_bad_steps) updates_.stop_for_bad_sum();
   for (int i = 0; i < static_cast<int>(state_.buckets().size()); ++i)
@@ -181,8 +181,8 @@ void HostState::require_sound_gradients() const {
 
 // Who has voted owes the step, and cannot make it of sums that have changed.
 std::string HostState::damage() const {
-  const bool owes = standing_.phase == Standing::Phase::kVoted ||
-                    standing_.phase == Standing::Phase::kDecided;
+  const bool owes = vote_state_.phase == VoteState::Phase::kVoted ||
+                    vote_state_.phase == VoteState::Phase::kDecided;
   try {
     if (seal_) require_sound(seal_->broken());
     for (int i = 0; seal_ && owes && i < static_cast<int>(updated_.size()); ++i)

@@ -36,7 +36,7 @@ class HostState final : public StateSide {
   PendingWork vote() override;
   void update(int bucket) override;
   void commit() override;
-  Standing standing() override;
+  VoteState vote_state() override;
   void finish(bool skip) override;
   void close_seals() override;
   std::string damage() const override;
@@ -67,7 +67,7 @@ class HostState final : public StateSide {
   const StepInput* input_ = nullptr;
   bool as_expected_ = false;  // what the ranks drew was compared
   std::vector<Statistic> statistics_;
-  Standing standing_;
+  VoteState vote_state_;
   std::vector<bool> updated_;  // by bucket
 };
 

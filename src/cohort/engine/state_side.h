@@ -46,7 +46,7 @@ class StateSide {
   // Whether it knows of all.
   virtual bool is_settled() const { return true; }
 
-  virtual Standing standing() = 0;
+  virtual VoteState vote_state() = 0;
   // Without peers, of a step that was voted on: what is missing.
   virtual void finish(bool skip) = 0;
 

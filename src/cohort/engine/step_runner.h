@@ -14,10 +14,10 @@
 #include "cohort/data/dataset.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/engine/replicas.h"
-#include "cohort/engine/standing.h"
 #include "cohort/engine/state_seal.h"
 #include "cohort/engine/step_sums.h"
 #include "cohort/engine/step_upload.h"
+#include "cohort/engine/vote_state.h"
 #include "cohort/observe/meter.h"
 #include "cohort/optim/loss_scale.h"
 #include "cohort/step/schedule.h"
@@ -169,7 +169,7 @@ class StepRunner {
   // same list on every rank. Along a pipeline each has others: all of it together.
   virtual std::vector<ActionWait> take_waits() { return {}; }
 
-  virtual Standing standing() { return {}; }
+  virtual VoteState vote_state() { return {}; }
   // Does what is missing of a step whose phase is kVoted or later, without its peers.
   // `skip`: the ranks have agreed that it changes nothing. Returns what run() does.
   virtual StepResult finish([[maybe_unused]] bool skip) { return {}; }

@@ -138,7 +138,7 @@ TrainerOptions Trainer::options_here() const {
 }
 
 void Trainer::take_up(Communicator& comm, Reporter* reporter) {
-  const auto stands = exchange_stands(comm, stand());
+  const auto reports = exchange_reports(comm, report());
   const TrainerOptions here = options_here();
   SamplerOptions samples = sampler_.options();
   samples.slices = here.slices;
@@ -146,7 +146,7 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
   ExecutorOptions execute = executor_options(here);
   // Chains of ranks that were under way have no first weights any more; what they had
   // is somewhere, or the run cannot go on.
-  execute.takes_over = any_begun(stands);
+  execute.takes_over = any_begun(reports);
   auto [schedule, valid_samples] = make_plan(chain_, measures_, here, *rule_);
   share_.valid_samples = valid_samples;
   share_.forward_only = make_forward_schedule(chain_, measures_, here);
@@ -163,7 +163,7 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
                  .layout = options_.layout.text(),
                  .data = train_.describe(),
                  .reporter = reporter});
-  settle(std::move(runner), stands);
+  settle(std::move(runner), reports);
   if (committed_ == 0 && !options_.save_initial.empty()) save(options_.save_initial);
 }
 

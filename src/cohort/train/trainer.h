@@ -77,15 +77,15 @@ class Trainer {
   void take_part(int part);
   TrainerOptions options_here() const;  // with the slices of this world
   void take_up(Communicator& comm, Reporter* reporter);
-  void settle(std::unique_ptr<StepRunner> fresh, std::span<const Stand> stands);
-  Stand stand() const;
+  void settle(std::unique_ptr<StepRunner> fresh, std::span<const StateReport> reports);
+  StateReport report() const;
   std::string take_from_peers(std::unique_ptr<StepRunner>& fresh,
-                              std::span<const Stand> stands);
+                              std::span<const StateReport> reports);
   void take_from_backup(std::unique_ptr<StepRunner> fresh, const std::string& why,
-                        std::span<const Stand> stands);
+                        std::span<const StateReport> reports);
   void hold(std::unique_ptr<StepRunner> fresh, int64_t steps);
   RunState run_state() const;
-  void adopt(StepRunner& fresh, std::span<const Stand> stands,
+  void adopt(StepRunner& fresh, std::span<const StateReport> reports,
              const std::vector<int>& odd);
   void compare_replicas();
   bool must_compare(int64_t step) const;
@@ -157,7 +157,7 @@ class Trainer {
   int64_t committed_ =
       -1;               // steps that the state holds; -1: there is none that is whole
   bool begun_ = false;  // there was one
-  int64_t sound_until_ = Stand::kAll;  // the state of any later step is damaged
+  int64_t sound_until_ = StateReport::kAll;  // the state of any later step is damaged
   RunFacts facts_;
   RunRecorder recorder_;
   LatenessWatch lateness_;

@@ -20,23 +20,24 @@ bool is_one_of(const std::vector<int>& ranks, int rank) {
 
 }  // namespace
 
-Stand Trainer::stand() const {
-  Stand stand{
+StateReport Trainer::report() const {
+  StateReport report{
       .begun = begun_, .known_good = facts_.known_good, .sound_until = sound_until_};
-  if (!runner_ || committed_ < 0 || !runner_->damage().empty()) return stand;
-  stand.committed = committed_;
-  stand.flight = runner_->standing();
-  stand.skipped = facts_.skipped;
-  return stand;
+  if (!runner_ || committed_ < 0 || !runner_->damage().empty()) return report;
+  report.committed = committed_;
+  report.flight = runner_->vote_state();
+  report.skipped = facts_.skipped;
+  return report;
 }
 
 // What ran in the world before stays until the state is in `fresh`: if this world too
 // is lost meanwhile, the next one finds it there.
-void Trainer::settle(std::unique_ptr<StepRunner> fresh, std::span<const Stand> stands) {
-  sound_until_ = sound_until(stands);  // what one rank knows all know from here on
-  const std::string lost = take_from_peers(fresh, stands);
-  const bool damaged = sound_until_ != Stand::kAll;
-  if (!lost.empty()) take_from_backup(std::move(fresh), lost, stands);
+void Trainer::settle(std::unique_ptr<StepRunner> fresh,
+                     std::span<const StateReport> reports) {
+  sound_until_ = sound_until(reports);  // what one rank knows all know from here on
+  const std::string lost = take_from_peers(fresh, reports);
+  const bool damaged = sound_until_ != StateReport::kAll;
+  if (!lost.empty()) take_from_backup(std::move(fresh), lost, reports);
   reach("train.settled");
   recorder_.begin(committed_, lost, damaged);
   // Whoever was to tell of a validation may be lost, and what is kept of a run does not
@@ -52,15 +53,15 @@ void Trainer::hold(std::unique_ptr<StepRunner> fresh, int64_t steps) {
   committed_ = steps;
   pace_ = {};
   begun_ = true;
-  sound_until_ = Stand::kAll;
+  sound_until_ = StateReport::kAll;
 }
 
 // Takes `fresh`, or returns why that cannot be, on all ranks alike.
 std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
-                                     std::span<const Stand> stands) {
-  const Decision decision = decide(stands, comm_->rank());
+                                     std::span<const StateReport> reports) {
+  const Decision decision = decide(reports, comm_->rank());
   if (decision.committed < 0)
-    return sound_until_ == Stand::kAll
+    return sound_until_ == StateReport::kAll
                ? "no rank has the state"
                : text("what ranks hold of steps after ", sound_until_, " is damaged");
   if (decision.finishes) conclude(runner_->finish(decision.skip), 0);
@@ -74,7 +75,7 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
     recorder_.note(line);
     // What the odd ones computed is in everyone's weights: see compare_replicas().
     if (options_.step.exact || found.odd.empty()) {
-      sound_until_ = known_good(stands);
+      sound_until_ = known_good(reports);
       return line;
     }
     if (is_one_of(found.odd, comm_->rank())) have.clear();
@@ -82,7 +83,7 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
   reach("train.exchange");
   const std::string lost = exchange_state(*comm_, have, fresh->state(Holding::kHeld));
   if (!lost.empty()) return lost;
-  adopt(*fresh, stands, found.odd);
+  adopt(*fresh, reports, found.odd);
   reach("train.adopted");
   fresh->refresh();
   const bool gains = committed_ < decision.committed;  // steps that others have made
@@ -92,13 +93,14 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
 }
 
 void Trainer::take_from_backup(std::unique_ptr<StepRunner> fresh,
-                               const std::string& why, std::span<const Stand> stands) {
-  if (sound_until_ != Stand::kAll) backup_.forget_after(sound_until_);
+                               const std::string& why,
+                               std::span<const StateReport> reports) {
+  if (sound_until_ != StateReport::kAll) backup_.forget_after(sound_until_);
   reach("train.restore", comm_->generation());
   const auto saved = backup_.restore(sound_until_);
-  if (!saved && any_begun(stands)) {
+  if (!saved && any_begun(reports)) {
     const auto line = text("[train] ", why, ", and nothing is saved to go back to");
-    if (decide(stands, comm_->rank()).committed == 0) throw FirstStateLost(line);
+    if (decide(reports, comm_->rank()).committed == 0) throw FirstStateLost(line);
     throw CheckpointError(line);
   }
   hold(std::move(fresh), saved ? saved->step : 0);
@@ -120,10 +122,10 @@ RunState Trainer::run_state() const {
 }
 
 // What belongs to the run and is no tensor, from the first rank that has it.
-void Trainer::adopt(StepRunner& fresh, std::span<const Stand> stands,
+void Trainer::adopt(StepRunner& fresh, std::span<const StateReport> reports,
                     const std::vector<int>& odd) {
   int first = 0;
-  while (!decide(stands, first).holds || is_one_of(odd, first)) ++first;
+  while (!decide(reports, first).holds || is_one_of(odd, first)) ++first;
   const auto said = text_exchange(*comm_).gather(
       first == comm_->rank() ? facts_.bytes() + runner_->small_state() : "");
   const auto lost = facts_.lost;

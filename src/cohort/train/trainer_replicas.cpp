@@ -67,7 +67,7 @@ bool Trainer::go_back(const std::string& why) {
   const int64_t before = std::exchange(committed_, -1);
   reach("train.go_back");
   const auto saved = backup_.restore(facts_.known_good);
-  sound_until_ = Stand::kAll;
+  sound_until_ = StateReport::kAll;
   committed_ = saved ? saved->step : before;
   if (!saved) return false;
   reach("train.went_back");

@@ -4,7 +4,7 @@
 namespace cohort {
 
 // How far the last step came on this rank. Without an exception: kCommitted.
-struct Standing {
+struct VoteState {
   enum class Phase {
     kBefore,     // this rank has not voted: nothing has changed, here or anywhere
     kVoted,      // it has, and does not know the result
