@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "cohort/comm/peer_memory.h"
-#include "cohort/core/kept_memory.h"
+#include "cohort/core/freed_memory.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
 #include "cohort/session.h"

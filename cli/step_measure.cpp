@@ -18,7 +18,7 @@
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
-#include "cohort/core/kept_memory.h"
+#include "cohort/core/freed_memory.h"
 #include "cohort/core/memory.h"
 #include "cohort/data/sampler.h"
 #include "cohort/engine/executor.h"

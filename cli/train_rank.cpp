@@ -23,7 +23,7 @@
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/fault_point.h"
-#include "cohort/core/kept_memory.h"
+#include "cohort/core/freed_memory.h"
 #include "cohort/core/parse.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/elastic/watched_store.h"

@@ -142,12 +142,12 @@ class Checkpoints::Impl {
                              "the first save(), or another folder"));
   }
 
-  struct KeptTensor {
+  struct TensorEntry {
     std::string name;
     Tensor tensor;
     TensorKind kind;
   };
-  struct KeptBytes {
+  struct BytesEntry {
     std::string name;  // of the tensor that has them
     SavedBytes bytes;
   };
@@ -187,7 +187,7 @@ class Checkpoints::Impl {
     }
   }
 
-  static void load_bytes(const KeptBytes& kept, Checkpoint& saved) {
+  static void load_bytes(const BytesEntry& kept, Checkpoint& saved) {
     const std::string bytes = bytes_in(saved.read(kept.name));
     try {
       kept.bytes.load(bytes);
@@ -222,8 +222,8 @@ class Checkpoints::Impl {
   TextExchange exchange_;
   CheckpointWriter writer_;
   std::optional<FolderLock> lock_;  // rank 0's
-  std::vector<KeptTensor> tensors_;
-  std::vector<KeptBytes> bytes_;
+  std::vector<TensorEntry> tensors_;
+  std::vector<BytesEntry> bytes_;
   std::vector<Sharded*> sharded_;
   std::vector<std::string> passed_over_;
   int optimizers_ = 0;

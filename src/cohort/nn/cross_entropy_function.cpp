@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "cohort/core/error.h"
-#include "cohort/nn/kept.h"
 #include "cohort/nn/part_calls.h"
+#include "cohort/nn/saved_value.h"
 #include "cohort/nn/wide_type.h"
 #include "cohort/step/logit_kernels.h"
 
@@ -94,7 +94,7 @@ struct TokenLossFunction : torch::autograd::Function<TokenLossFunction> {
     if (ranks > 1) numbers = joined_numbers(numbers, ranks, *calls);
     const Tensor losses = numbers.log_sum.sub(numbers.target).mul_(counted);
     context->save_for_backward({logits, places, counted, numbers.log_sum});
-    keep(*context, "with", LossBackward{kernels, columns.count});
+    save_value(*context, "with", LossBackward{kernels, columns.count});
     const Tensor count = counted.sum(at::kDouble);
     context->mark_non_differentiable({count});
     return {losses.sum().to(wide_type(logits)), count};
@@ -104,7 +104,7 @@ struct TokenLossFunction : torch::autograd::Function<TokenLossFunction> {
     const auto saved = context->get_saved_variables();
     const Tensor logits = saved[0].variable_data();  // no longer the graph's
     const Tensor factor = grads[0].to(at::kDouble);
-    const auto& with = kept<LossBackward>(*context, "with");
+    const auto& with = saved_value<LossBackward>(*context, "with");
     if (with.kernels)
       with.kernels->turn_into_gradient(logits, with.columns, saved[1], saved[3],
                                        saved[2], factor);

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/nn/kept.h"
+#include "cohort/nn/saved_value.h"
 #include "cohort/step/gradient_target.h"
 
 namespace cohort {
@@ -68,14 +68,14 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
                         const GradCell& weight_cell, const GradCell& bias_cell,
                         WeightOrder order) {
     context->save_for_backward({input, weight});
-    keep(*context, "cells", LinearCells{weight_cell, bias_cell, order});
+    save_value(*context, "cells", LinearCells{weight_cell, bias_cell, order});
     context->saved_data["bias"] = bias.has_value();
     return product(input, weight, bias, order);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
-    const auto& cells = kept<LinearCells>(*context, "cells");
+    const auto& cells = saved_value<LinearCells>(*context, "cells");
     // Rows of any leading dimensions are samples alike.
     const Tensor grad = grads[0].reshape({-1, grads[0].size(-1)});
     const Tensor input = saved[0].reshape({-1, saved[0].size(-1)});

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/nn/kept.h"
+#include "cohort/nn/saved_value.h"
 
 namespace cohort {
 namespace {
@@ -47,13 +47,13 @@ int64_t sequence_parts(const TensorPart& part) { return part.sequence ? part.siz
 struct SplitBeginFunction : torch::autograd::Function<SplitBeginFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& input,
                         BlockCalls* calls, int64_t parts) {
-    keep(*context, "calls", calls);
+    save_value(*context, "calls", calls);
     context->saved_data["parts"] = parts;
     return parts > 0 ? gathered_tokens(input, parts, *calls) : input;
   }
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const int64_t parts = context->saved_data["parts"].toInt();
-    BlockCalls& calls = *kept<BlockCalls*>(*context, "calls");
+    BlockCalls& calls = *saved_value<BlockCalls*>(*context, "calls");
     return {parts > 0 ? scattered_tokens(grads[0], parts, calls)
                       : summed_parts(grads[0], calls),
             {},
@@ -64,7 +64,7 @@ struct SplitBeginFunction : torch::autograd::Function<SplitBeginFunction> {
 struct SplitEndFunction : torch::autograd::Function<SplitEndFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& input,
                         BlockCalls* calls, int64_t parts) {
-    keep(*context, "calls", calls);
+    save_value(*context, "calls", calls);
     context->saved_data["parts"] = parts;
     return parts > 0 ? scattered_tokens(input, parts, *calls)
                      : summed_parts(input, *calls);
@@ -72,7 +72,7 @@ struct SplitEndFunction : torch::autograd::Function<SplitEndFunction> {
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const int64_t parts = context->saved_data["parts"].toInt();
     return {parts > 0 ? gathered_tokens(grads[0], parts,
-                                        *kept<BlockCalls*>(*context, "calls"))
+                                        *saved_value<BlockCalls*>(*context, "calls"))
                       : grads[0],
             {},
             {}};
@@ -82,7 +82,7 @@ struct SplitEndFunction : torch::autograd::Function<SplitEndFunction> {
 struct SummedGradientsFunction : torch::autograd::Function<SummedGradientsFunction> {
   static variable_list forward(AutogradContext* context, at::TensorList given,
                                BlockCalls* calls) {
-    keep(*context, "calls", calls);
+    save_value(*context, "calls", calls);
     context->save_for_backward(given.vec());
     return given.vec();
   }
@@ -94,7 +94,7 @@ struct SummedGradientsFunction : torch::autograd::Function<SummedGradientsFuncti
       flat.push_back(grads[i].defined() ? grads[i].reshape({-1})
                                         : at::zeros_like(parameters[i]).reshape({-1}));
     Tensor all = at::cat(flat);
-    kept<BlockCalls*>(*context, "calls")->all_reduce(kTensorAxis, all);
+    saved_value<BlockCalls*>(*context, "calls")->all_reduce(kTensorAxis, all);
     variable_list sums;
     int64_t begin = 0;
     for (const auto& parameter : parameters) {

@@ -3,7 +3,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "cohort/nn/kept.h"
+#include "cohort/nn/saved_value.h"
 
 namespace cohort {
 namespace {
@@ -56,7 +56,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
         squares.addcmul(wide_mean, wide_mean, -1).clamp_min_(0).to(at::kFloat);
     const Tensor mean = wide_mean.to(at::kFloat);
     context->save_for_backward({input, weight, mean, var.add(eps).rsqrt_(), count});
-    keep(*context, "calls", calls);
+    save_value(*context, "calls", calls);
     const Tensor numbers = sums.narrow(0, 2 * channels, 2);
     context->mark_non_differentiable({mean, var, numbers});
     const Tensor output = std::get<0>(
@@ -76,7 +76,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     const Tensor bias_grad = grad.sum(dims);
     const Tensor weight_grad = grad.mul(normal).sum(dims);
     Tensor means = at::cat({bias_grad, weight_grad}).to(at::kDouble);
-    kept<BlockCalls*>(*context, "calls")->all_reduce(kDataAxes, means);
+    saved_value<BlockCalls*>(*context, "calls")->all_reduce(kDataAxes, means);
     means.div_(saved[4]);
     const auto halves = means.chunk(2);
     const Tensor input_grad = grad.sub(along_channels(halves[0], input))

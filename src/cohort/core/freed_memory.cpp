@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/kept_memory.h"
+#include "cohort/core/freed_memory.h"
 
 #include <dlfcn.h>
 #include <malloc.h>
