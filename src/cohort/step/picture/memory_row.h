@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cohort/step/picture/band.h"
+#include "cohort/step/picture/picture_rows.h"
 #include "cohort/step/schedule.h"
 #include "cohort/step/simulator.h"
 #include "cohort/step/step_times.h"

@@ -12,8 +12,8 @@
 #include "cohort/step/picture/action_look.h"
 #include "cohort/step/picture/legend.h"
 #include "cohort/step/picture/picture_style.h"
-#include "cohort/step/picture/rank_band.h"
-#include "cohort/step/picture/stage_band.h"
+#include "cohort/step/picture/rank_rows.h"
+#include "cohort/step/picture/stage_rows.h"
 #include "cohort/step/picture/svg.h"
 
 namespace cohort {
@@ -34,7 +34,7 @@ constexpr double kPixelsAnAction = 7;
 constexpr double kPixelsADigit = 5.8;
 constexpr std::string_view kDot = " &#183; ";
 
-// A band's place on the page. Ranks of a role look alike: the role is drawn once.
+// The place of rows on the page. Ranks of a role look alike: the role is drawn once.
 struct DrawnPlace {
   std::string name, under;  // of a stage: as SVG, on one line
   int role = 0;
@@ -59,7 +59,7 @@ class Picture {
         options_(options),
         has_stages_(schedule.mesh.size(Axis::kPipe) > 1),
         left_(has_stages_ ? kLeftOfStages : kLeft) {
-    make_bands();
+    make_rows();
     if (has_stages_)
       make_stages();
     else
@@ -91,19 +91,19 @@ class Picture {
   }
 
  private:
-  void make_bands() {
+  void make_rows() {
     for (int role = 0; role < static_cast<int>(schedule_.roles.size()); ++role) {
-      bands_.emplace(std::pair(role, false), band_of(role, predicted_));
+      rows_.emplace(std::pair(role, false), rows_of(role, predicted_));
       if (!options_.measured.empty())
-        bands_.emplace(std::pair(role, true), band_of(role, options_.measured));
+        rows_.emplace(std::pair(role, true), rows_of(role, options_.measured));
     }
   }
 
-  std::unique_ptr<Band> band_of(int role, const StepTimes& times) const {
+  std::unique_ptr<PictureRows> rows_of(int role, const StepTimes& times) const {
     if (has_stages_)
-      return std::make_unique<StageBand>(schedule_, role, times[role],
+      return std::make_unique<StageRows>(schedule_, role, times[role],
                                          step_seconds(times));
-    return std::make_unique<RankBand>(schedule_, role, times[role]);
+    return std::make_unique<RankRows>(schedule_, role, times[role]);
   }
 
   bool needs_stage_style() const {
@@ -115,8 +115,8 @@ class Picture {
   }
 
   bool has_memory() const {
-    return std::any_of(bands_.begin(), bands_.end(),
-                       [](const auto& band) { return !band.second->memory().empty(); });
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [](const auto& rows) { return !rows.second->memory().empty(); });
   }
 
   // From the first stage to the last, whatever the order of roles.
@@ -132,7 +132,7 @@ class Picture {
         if (measured && options_.measured.empty()) continue;
         places_.push_back(
             {stage_name(role), stage_facts(role, measured), role, measured, y});
-        y += kStageName + bands_.at({role, measured})->height() + kStageGap;
+        y += kStageName + rows_.at({role, measured})->height() + kStageGap;
       }
     bottom_ = y - kStageGap + 8;
   }
@@ -185,7 +185,7 @@ class Picture {
         if (!options_.measured.empty()) what = measured ? "measured" : "predicted";
         places_.push_back({measured ? "" : name, what, role, measured, y});
         const bool pair = !options_.measured.empty() && !measured;
-        y += bands_.at({role, measured})->height() + (pair ? kPairGap : kBandGap);
+        y += rows_.at({role, measured})->height() + (pair ? kPairGap : kBandGap);
       }
     };
     if (schedule_.world() <= options_.most_ranks) {
@@ -212,8 +212,8 @@ class Picture {
     const double wanted =
         has_stages_ ? width_for_numbers() : static_cast<double>(most) * kPixelsAnAction;
     scale_.width = std::clamp(wanted, kLeastWidth, kMostWidth);
-    for (const auto& [key, band] : bands_)
-      for (const auto& point : band->memory())
+    for (const auto& [key, rows] : rows_)
+      for (const auto& point : rows->memory())
         scale_.bytes = std::max(scale_.bytes, point.bytes);
   }
 
@@ -303,18 +303,18 @@ class Picture {
     }
     drawn_[key] = true;
     svg_.raw(text("<g transform=\"", shift, "\"><g id=\"", id, "\">\n"));
-    bands_.at(key)->draw(svg_, scale_);
-    bands_.at(key)->draw_names(svg_);
+    rows_.at(key)->draw(svg_, scale_);
+    rows_.at(key)->draw_names(svg_);
     svg_.raw("</g></g>\n");
   }
 
   const Schedule& schedule_;
   const StepTimes& predicted_;
   const PictureOptions& options_;
-  const bool has_stages_;  // bands are roles at places along a pipeline
+  const bool has_stages_;  // rows are roles at places along a pipeline
   const double left_;      // where time begins
   // By role, and whether measured.
-  std::map<std::pair<int, bool>, std::unique_ptr<Band>> bands_;
+  std::map<std::pair<int, bool>, std::unique_ptr<PictureRows>> rows_;
   std::map<std::pair<int, bool>, bool> drawn_;
   std::vector<DrawnPlace> places_;
   Scale scale_;

@@ -11,14 +11,14 @@ namespace cohort {
 struct PictureOptions {
   std::string title;   // "fashion-mnist, dp=4, shard=3"
   StepTimes measured;  // drawn under the predicted ones; empty: nothing was measured
-  int most_ranks = 8;  // with more, a band stands for a role
+  int most_ranks = 8;  // with more, rows stand for a role
 };
 
-// A step as a picture (SVG 1.1, no scripts, nothing from elsewhere): a band a rank, in
-// it a row a lane, time from left to right, and under it the memory the rank holds.
-// Colours are slices, shades are kinds. Light and dark pages both do.
+// A step as a picture (SVG 1.1, no scripts, nothing from elsewhere): rows for each
+// rank, in it a row a lane, time from left to right, and under it the memory the rank
+// holds. Colours are slices, shades are kinds. Light and dark pages both do.
 //
-// Bands of a pipeline are its roles, from the first stage to the last. Their cells are
+// Rows of a pipeline are its roles, from the first stage to the last. Their cells are
 // numbered by slice, and each says how long its ranks compute nothing.
 std::string render_svg(const Schedule& schedule, const StepTimes& predicted,
                        const PictureOptions& options = {});

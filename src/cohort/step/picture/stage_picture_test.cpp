@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of pipelines, whose bands are stages.
+// Pictures of pipelines, whose rows are stages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -100,7 +100,7 @@ TEST(StagePicture, CellsHaveTheNumberOfTheirSlice) {
   EXPECT_EQ(numbered, 8 * 32 * 2);
 }
 
-// Bands are ordered by stage whatever the order of roles.
+// Rows are ordered by stage whatever the order of roles.
 TEST(StagePicture, BandsAreInTheOrderOfStages) {
   Schedule schedule = make(eight_of_32().pipe);
   std::reverse(schedule.roles.begin(), schedule.roles.end());
@@ -118,7 +118,7 @@ TEST(StagePicture, BandsAreInTheOrderOfStages) {
   }
 }
 
-// Ranks that do the same are one band, also where there are few.
+// Ranks that do the same share their rows, also where there are few.
 TEST(StagePicture, ABandIsARole) {
   const Schedule schedule = make({.places = 2,
                                   .replicas = 2,
@@ -133,7 +133,7 @@ TEST(StagePicture, ABandIsARole) {
                           HasSubstr("stage 1 | ranks 4-7 | blocks 2-3 |")));
 }
 
-// Ranks with fewer slices are a band of their own, at the same stage.
+// Ranks with fewer slices have rows of their own, at the same stage.
 TEST(StagePicture, UnevenRanksOfAStageStandTogether) {
   const Schedule schedule = make({.places = 3,
                                   .replicas = 2,
@@ -175,7 +175,7 @@ TEST(StagePicture, IdleSharesAreRight) {
   }
 }
 
-// Where a rank computes nothing, and only there, the band says so.
+// Where a rank computes nothing, and only there, the rows say so.
 TEST(StagePicture, TheBubbleIsDrawn) {
   const Schedule schedule = make(interleaved_stages().pipe);
   const StepTimes times = unit_times(schedule, kTransfer);
@@ -183,7 +183,7 @@ TEST(StagePicture, TheBubbleIsDrawn) {
   for (size_t r = 0; r < schedule.roles.size(); ++r) {
     double idle = 0, busy = 0;
     for (const auto& cell : picture.cells)
-      if (cell.band == text("role", r, "p") && cell.tip.starts_with("idle"))
+      if (cell.group == text("role", r, "p") && cell.tip.starts_with("idle"))
         idle += cell.width;
     for (size_t i = 0; i < times[r].size(); ++i)
       if (schedule.roles[r].actions[i].lane == kComputeLane)
@@ -199,10 +199,10 @@ TEST(StagePicture, TheBubbleIsDrawn) {
 
 TEST(StagePicture, RowsAreTheChannelsThatAStageUses) {
   const ShownPicture picture = shown_pipeline(eight_of_32());
-  const auto rows = [&](const char* band) {
+  const auto rows = [&](const char* group) {
     std::vector<std::string> names;
     for (const auto& shown : picture.texts)
-      if (shown.band == band && shown.css.find(" end ") != std::string::npos)
+      if (shown.group == group && shown.css.find(" end ") != std::string::npos)
         names.push_back(shown.words);
     return names;
   };
@@ -216,7 +216,7 @@ TEST(StagePicture, InterleavedStagesHaveARowEach) {
   const ShownPicture picture = shown_pipeline(interleaved_stages());
   std::map<std::string, double> rows;
   for (const auto& shown : picture.texts)
-    if (shown.band == "role1p") rows[shown.words] = shown.y;
+    if (shown.group == "role1p") rows[shown.words] = shown.y;
   ASSERT_TRUE(rows.contains("blocks 2-3"));
   ASSERT_TRUE(rows.contains("blocks 10-11"));
   EXPECT_GT(rows["blocks 10-11"] - rows["blocks 2-3"], 10);

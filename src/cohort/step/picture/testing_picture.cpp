@@ -117,7 +117,7 @@ class PictureReader {
   void take_text() {
     ShownText shown{.words = inside("</text>"),
                     .css = " " + attribute_in(tag_, "class") + " ",
-                    .band = nested().id,
+                    .group = nested().id,
                     .y = nested().y + number_in(tag_, "y"),
                     .size = 10};
     for (const auto& [css, size] : sizes_)
@@ -137,7 +137,7 @@ class PictureReader {
   void take_cell() {
     ShownCell cell{.tip = inside("</rect>"),
                    .fill = attribute_in(tag_, "fill"),
-                   .band = nested().id,
+                   .group = nested().id,
                    .x = nested().x + number_in(tag_, "x"),
                    .y = nested().y + number_in(tag_, "y"),
                    .width = number_in(tag_, "width"),
@@ -159,10 +159,10 @@ class PictureReader {
 
 ShownPicture read_picture(const std::string& svg) { return PictureReader(svg).read(); }
 
-std::vector<ShownCell> ShownPicture::cells_of(const std::string& band) const {
+std::vector<ShownCell> ShownPicture::cells_of(const std::string& group) const {
   std::vector<ShownCell> found;
   for (const auto& cell : cells)
-    if (cell.band == band && cell.action >= 0) found.push_back(cell);
+    if (cell.group == group && cell.action >= 0) found.push_back(cell);
   return found;
 }
 

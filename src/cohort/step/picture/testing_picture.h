@@ -11,7 +11,7 @@ namespace cohort::test {
 struct ShownText {
   std::string words;  // a middle dot is "|"
   std::string css;    // its classes
-  std::string band;   // id of the group that it is in
+  std::string group;  // id of the group that it is in
   double left = 0, right = 0, y = 0;
   double size = 0;  // of its letters
 };
@@ -19,7 +19,7 @@ struct ShownText {
 struct ShownCell {
   std::string tip;
   std::string fill;
-  std::string band;
+  std::string group;
   int action = -1;  // from the tip
   double x = 0, y = 0, width = 0, height = 0;
 };
@@ -30,7 +30,7 @@ struct ShownPicture {
   std::vector<ShownCell> cells;    // boxes with a tip
   std::vector<std::string> paths;  // "class: data", in order
 
-  std::vector<ShownCell> cells_of(const std::string& band) const;
+  std::vector<ShownCell> cells_of(const std::string& group) const;
   std::vector<std::string> words_of(const std::string& css) const;
 };
 

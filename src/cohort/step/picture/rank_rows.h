@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/step/picture/band.h"
 #include "cohort/step/picture/memory_row.h"
+#include "cohort/step/picture/picture_rows.h"
 #include "cohort/step/schedule.h"
 #include "cohort/step/step_times.h"
 
@@ -14,9 +14,9 @@ namespace cohort {
 class CallMarks;
 
 // A rank of a step without stages: a row for each lane, with names of blocks.
-class RankBand : public Band {
+class RankRows : public PictureRows {
  public:
-  RankBand(const Schedule& schedule, int role, const std::vector<ActionTime>& times);
+  RankRows(const Schedule& schedule, int role, const std::vector<ActionTime>& times);
 
   double height() const override;
   const std::vector<MemoryPoint>& memory() const override { return memory_.points(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/picture/rank_band.h"
+#include "cohort/step/picture/rank_rows.h"
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ constexpr double kThinnest = 1.2;
 
 }  // namespace
 
-RankBand::RankBand(const Schedule& schedule, int role,
+RankRows::RankRows(const Schedule& schedule, int role,
                    const std::vector<ActionTime>& times)
     : schedule_(schedule),
       role_(schedule.roles[role]),
@@ -38,19 +38,19 @@ RankBand::RankBand(const Schedule& schedule, int role,
   }
 }
 
-double RankBand::lanes_height() const { return lanes_.back().y + lanes_.back().height; }
+double RankRows::lanes_height() const { return lanes_.back().y + lanes_.back().height; }
 
-double RankBand::height() const {
+double RankRows::height() const {
   return lanes_height() + (memory_.is_known() ? kMemoryGap + memory_.height() : 0);
 }
 
-void RankBand::draw_names(Svg& svg) const {
+void RankRows::draw_names(Svg& svg) const {
   for (const auto& lane : lanes_)
     svg.label(-10, lane.y + lane.height / 2 + 3.5, "class=\"soft end\"", lane.name);
   memory_.draw_name(svg, lanes_height() + kMemoryGap);
 }
 
-void RankBand::draw(Svg& svg, const Scale& scale) const {
+void RankRows::draw(Svg& svg, const Scale& scale) const {
   CallMarks calls;
   for (const auto& lane : lanes_) {
     const Svg::Box box{0, lane.y, scale.width, lane.height};
@@ -63,7 +63,7 @@ void RankBand::draw(Svg& svg, const Scale& scale) const {
   memory_.draw(svg, scale, lanes_height() + kMemoryGap);
 }
 
-void RankBand::draw_action(Svg& svg, const Scale& scale, const Lane& lane,
+void RankRows::draw_action(Svg& svg, const Scale& scale, const Lane& lane,
                            size_t action, CallMarks& calls) const {
   const Action& what = role_.actions[action];
   const ActionTime& time = times_[action];

@@ -10,7 +10,7 @@
 
 namespace cohort {
 
-// What all bands of a picture share, in pixels, seconds and bytes.
+// What all rows of a picture share, in pixels, seconds and bytes.
 struct Scale {
   double width = 1000;  // of the whole time
   double seconds = 1;
@@ -20,11 +20,11 @@ struct Scale {
 };
 
 // Rows of lanes, and memory, drawn with the upper left corner at 0, 0.
-class Band {
+class PictureRows {
  public:
-  virtual ~Band() = default;
-  Band(const Band&) = delete;
-  Band& operator=(const Band&) = delete;
+  virtual ~PictureRows() = default;
+  PictureRows(const PictureRows&) = delete;
+  PictureRows& operator=(const PictureRows&) = delete;
 
   virtual double height() const = 0;
   virtual const std::vector<MemoryPoint>& memory() const = 0;
@@ -33,7 +33,7 @@ class Band {
   virtual void draw_names(Svg& svg) const = 0;
 
  protected:
-  Band() = default;
+  PictureRows() = default;
 };
 
 }  // namespace cohort

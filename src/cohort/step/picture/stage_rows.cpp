@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/picture/stage_band.h"
+#include "cohort/step/picture/stage_rows.h"
 
 #include <algorithm>
 #include <map>
@@ -88,7 +88,7 @@ std::vector<SliceTurn> slice_turns(const Role& role,
   return turns;
 }
 
-StageBand::StageBand(const Schedule& schedule, int role,
+StageRows::StageRows(const Schedule& schedule, int role,
                      const std::vector<ActionTime>& times, double step_seconds)
     : schedule_(schedule),
       role_(schedule.roles[role]),
@@ -117,17 +117,17 @@ StageBand::StageBand(const Schedule& schedule, int role,
   }
 }
 
-double StageBand::height() const {
+double StageRows::height() const {
   return rows_height() + (memory_.is_known() ? kMemorySpace + memory_.height() : 0);
 }
 
-void StageBand::draw_names(Svg& svg) const {
+void StageRows::draw_names(Svg& svg) const {
   for (const auto& row : rows_)
     svg.label(-10, row.y + row.height / 2 + 3.3, "class=\"soft small end\"", row.name);
   memory_.draw_name(svg, rows_height() + kMemorySpace);
 }
 
-void StageBand::draw(Svg& svg, const Scale& scale) const {
+void StageRows::draw(Svg& svg, const Scale& scale) const {
   for (const auto& row : rows_)
     svg.rect({0, row.y, scale.width, row.height}, "class=\"lane\"");
   draw_idle(svg, scale);
@@ -137,7 +137,7 @@ void StageBand::draw(Svg& svg, const Scale& scale) const {
   memory_.draw(svg, scale, rows_height() + kMemorySpace);
 }
 
-void StageBand::draw_idle(Svg& svg, const Scale& scale) const {
+void StageRows::draw_idle(Svg& svg, const Scale& scale) const {
   double busy_until = 0;
   const auto gap = [&](double end) {
     if (scale.x(end) - scale.x(busy_until) < 0.3) return;
@@ -155,14 +155,14 @@ void StageBand::draw_idle(Svg& svg, const Scale& scale) const {
 }
 
 // Work that belongs to no block is as high as all runs together.
-Svg::Box StageBand::box_of(const SliceTurn& turn, const Scale& scale) const {
+Svg::Box StageRows::box_of(const SliceTurn& turn, const Scale& scale) const {
   const double x = scale.x(turn.begin);
   const double width = std::max(scale.x(turn.end) - x, kThinnestCell);
   if (turn.run == kNone) return {x, 0, width, compute_height_};
   return {x, rows_[turn.run].y, width, rows_[turn.run].height};
 }
 
-void StageBand::draw_turns(Svg& svg, const Scale& scale) const {
+void StageRows::draw_turns(Svg& svg, const Scale& scale) const {
   CallMarks calls;
   std::map<std::string_view, std::string> patterns;  // what they cover
   std::string edges;                                 // between turns, and blocks
@@ -190,7 +190,7 @@ void StageBand::draw_turns(Svg& svg, const Scale& scale) const {
   for (const auto& turn : turns_) draw_words(svg, turn, box_of(turn, scale));
 }
 
-void StageBand::draw_words(Svg& svg, const SliceTurn& turn, const Svg::Box& box) const {
+void StageRows::draw_words(Svg& svg, const SliceTurn& turn, const Svg::Box& box) const {
   const Action& first = role_.actions[turn.actions.front()];
   const std::string words =
       turn.run == kNone ? short_name(first) : text("", turn.slice);
@@ -203,7 +203,7 @@ void StageBand::draw_words(Svg& svg, const SliceTurn& turn, const Svg::Box& box)
             words);
 }
 
-void StageBand::draw_channel(Svg& svg, const Scale& scale, const Row& row) const {
+void StageRows::draw_channel(Svg& svg, const Scale& scale, const Row& row) const {
   for (size_t i = 0; i < role_.actions.size(); ++i) {
     const ActionTime& time = times_[i];
     if (role_.actions[i].lane != row.lane || time.end <= time.begin) continue;

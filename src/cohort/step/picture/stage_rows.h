@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/step/picture/band.h"
 #include "cohort/step/picture/memory_row.h"
+#include "cohort/step/picture/picture_rows.h"
 #include "cohort/step/schedule.h"
 #include "cohort/step/step_times.h"
 
@@ -34,10 +34,10 @@ std::vector<SliceTurn> slice_turns(const Role& role,
 
 // A role of a pipeline: what it computes, numbered by slice, with a row for each run of
 // blocks; thin rows of the channels it uses; where it waits; its memory.
-class StageBand : public Band {
+class StageRows : public PictureRows {
  public:
   // Waiting ends with the step, which the slowest role ends.
-  StageBand(const Schedule& schedule, int role, const std::vector<ActionTime>& times,
+  StageRows(const Schedule& schedule, int role, const std::vector<ActionTime>& times,
             double step_seconds);
 
   double height() const override;
