@@ -116,17 +116,17 @@ class Race {
   void add_rule(const std::string& name) {
     const bool adam = name == "adamw";
     const double bytes = adam ? 28 : 20;
-    cohort::ShareUpdateOptions options;
+    cohort::ShardUpdateOptions options;
     options.rule.name = name;
     options.ranges = {{0, count_, {.weight_decay = 0.01}}};
-    updates_.push_back(kernels_.make_share_update(options));
+    updates_.push_back(kernels_.make_shard_update(options));
     options.published = at::kBFloat16;
-    updates_.push_back(kernels_.make_share_update(options));
+    updates_.push_back(kernels_.make_shard_update(options));
     auto& plain = *updates_[updates_.size() - 2];
     auto& publishing = *updates_.back();
-    cohort::ShareMemory share{.master = master_, .states = {first_}};
+    cohort::ShardMemory share{.master = master_, .states = {first_}};
     if (adam) share.states.push_back(second_);
-    cohort::ShareMemory published = share;
+    cohort::ShardMemory published = share;
     published.published = narrow_;
     add("at::_fused_" + name + "_", bytes, "", [this, adam] { fused(adam); });
     add(name, bytes, "at::_fused_" + name + "_",
@@ -177,7 +177,7 @@ class Race {
   Tensor master_, gradient_, first_, second_, out_, narrow_, rate_, step_, rate_out_;
   Tensor chunks_, squares_, flag_, numbers_;
   std::unique_ptr<cohort::TreeFold> fold_;
-  std::vector<std::unique_ptr<cohort::ShareUpdate>> updates_;
+  std::vector<std::unique_ptr<cohort::ShardUpdate>> updates_;
   std::vector<Row> rows_;
 };
 

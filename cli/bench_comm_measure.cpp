@@ -41,7 +41,7 @@ class Limit {
       data_.push_back(static_cast<float*>(view.data_ptr()));
       keep_.push_back(view);
     }
-    const auto share = share_of(tensor.numel(), rank_, comm.size());
+    const auto share = shard_range(tensor.numel(), rank_, comm.size());
     begin_ = share.begin;
     end_ = share.end;
     if (tensor.numel() < 1024 * comm.size()) {  // smaller than the library's shares

@@ -11,7 +11,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/data/masked_tokens.h"
-#include "cohort/data/share.h"
+#include "cohort/data/read_once.h"
 #include "cohort/data/token_dataset.h"
 
 namespace cohort {
@@ -99,7 +99,7 @@ class TextLoading final : public DataLoading {
 
   // The first rank makes the tokens, if nobody has before; all map the same files.
   DataSets finish(Communicator* node) override {
-    const auto told = share_from_first(node, [this] {
+    const auto told = read_once_per_node(node, [this] {
       const TokenSets made = preparing_.valid()
                                  ? preparing_.get()
                                  : prepare_tokens(token_options(config_));

@@ -32,7 +32,7 @@ TEST(ShareTest, SharesCoverATensorOnceAndAreCutAtMultiplesOf1024) {
     for (const int size : {1, 2, 3, 7}) {
       int64_t at = 0;
       for (int r = 0; r < size; ++r) {
-        const auto share = share_of(numel, r, size);
+        const auto share = shard_range(numel, r, size);
         EXPECT_EQ(share.begin, at);
         EXPECT_TRUE(share.begin % 1024 == 0 || share.begin == numel);
         at = share.end;
@@ -128,7 +128,7 @@ TEST_P(PeerMemoryTest, EachRankWorksOnItsShareOfAllRanksMemory) {
       auto weights = comm.allocate({numel}, at::kFloat);
       const auto inputs = peer_memory(comm).map_peers(gradient);
       const auto copies = peer_memory(comm).map_peers(weights);
-      const auto share = share_of(numel, comm.rank(), comm.size());
+      const auto share = shard_range(numel, comm.rank(), comm.size());
       gradient.copy_(input(comm.rank(), numel, at::kFloat));  // before it arrives
       int calls = 0;
       auto work = peer_memory(comm).work_jointly(numel, [&] {

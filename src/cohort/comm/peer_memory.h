@@ -15,12 +15,12 @@ namespace cohort {
 
 // The share of a tensor of `numel` elements that rank `rank` of `size` reduces: a
 // contiguous range cut at multiples of 1,024 elements.
-struct ShareRange {
+struct ShardRange {
   int64_t begin;
   int64_t end;
 };
 
-inline ShareRange share_of(int64_t numel, int rank, int size) {
+inline ShardRange shard_range(int64_t numel, int rank, int size) {
   constexpr int64_t kUnit = 1024;
   const int64_t units = (numel + kUnit - 1) / kUnit;
   const auto cut = [&](int64_t r) { return std::min(numel, units * r / size * kUnit); };

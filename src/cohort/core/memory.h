@@ -28,15 +28,15 @@ class MemoryCounter {
 };
 
 // Counts some bytes for as long as it lives.
-class MemoryShare {
+class CountedMemory {
  public:
-  MemoryShare(MemoryCounter& counter, int64_t bytes)
+  CountedMemory(MemoryCounter& counter, int64_t bytes)
       : counter_(counter), bytes_(bytes) {
     counter_.add(bytes_);
   }
-  ~MemoryShare() { counter_.subtract(bytes_); }
-  MemoryShare(const MemoryShare&) = delete;
-  MemoryShare& operator=(const MemoryShare&) = delete;
+  ~CountedMemory() { counter_.subtract(bytes_); }
+  CountedMemory(const CountedMemory&) = delete;
+  CountedMemory& operator=(const CountedMemory&) = delete;
 
  private:
   MemoryCounter& counter_;

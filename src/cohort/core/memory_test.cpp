@@ -12,11 +12,11 @@ namespace {
 TEST(Memory, CountsWhatIsHeldAndTheMostEverHeld) {
   MemoryCounter counter;
   {
-    MemoryShare a(counter, 100);
-    MemoryShare b(counter, 50);
+    CountedMemory a(counter, 100);
+    CountedMemory b(counter, 50);
     EXPECT_EQ(counter.current(), 150);
   }
-  MemoryShare c(counter, 20);
+  CountedMemory c(counter, 20);
   EXPECT_EQ(counter.current(), 20);
   EXPECT_EQ(counter.peak(), 150);
   counter.reset_peak();
@@ -29,7 +29,7 @@ TEST(Memory, CountsAcrossThreads) {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 3; ++t) {
       threads.emplace_back([&] {
-        for (int i = 0; i < 1000; ++i) MemoryShare share(counter, 7);
+        for (int i = 0; i < 1000; ++i) CountedMemory share(counter, 7);
         counter.add(1);
       });
     }

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "cohort/core/error.h"
-#include "cohort/data/share.h"
+#include "cohort/data/read_once.h"
 
 namespace cohort {
 
@@ -15,7 +15,7 @@ ImageLoading ImageLoading::start(ImageSource source, bool now) {
 }
 
 std::unique_ptr<Dataset> ImageLoading::finish(Communicator* node) {
-  auto tensors = share_from_first(node, [this] {
+  auto tensors = read_once_per_node(node, [this] {
     auto data = reading_.valid() ? reading_.get() : source_.read();
     return std::vector<Tensor>{std::move(data.images), std::move(data.labels)};
   });

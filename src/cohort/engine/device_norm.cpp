@@ -65,7 +65,7 @@ void DeviceNorm::lay_out_sums(int64_t width) {
 }
 
 std::vector<UpdateRange> DeviceNorm::ranges_of(int index,
-                                               const ShareState& share) const {
+                                               const ShardState& share) const {
   const BucketState& bucket = state_.buckets()[index];
   std::vector<UpdateRange> ranges;
   for (const auto& range : bucket.ranges) {

@@ -23,7 +23,7 @@ class DeviceNorm {
 
   // How a rule updates a share of that bucket, this rank's or one that it mirrors: the
   // rows of its sums are those below.
-  std::vector<UpdateRange> ranges_of(int bucket, const ShareState& share) const;
+  std::vector<UpdateRange> ranges_of(int bucket, const ShardState& share) const;
 
   // Writes norm and grad_scale to the numbers of the step (kernels/arguments.h), and
   // marks them if the norm is no number. Collective.

@@ -67,16 +67,16 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
   unexpected_ = at::zeros({1}, on.dtype(at::kBool));
 }
 
-std::unique_ptr<ShareUpdate> DeviceState::update_of(int bucket,
-                                                    const ShareState& share) const {
+std::unique_ptr<ShardUpdate> DeviceState::update_of(int bucket,
+                                                    const ShardState& share) const {
   const bool own = &share == &state_.buckets()[bucket];
   const Tensor sum = own ? gradients_.sum(bucket) : gradients_.mirrored_sum(bucket);
-  ShareUpdateOptions update{.rule = options_.update,
+  ShardUpdateOptions update{.rule = options_.update,
                             .ranges = norm_.ranges_of(bucket, share),
                             .gradient = sum.scalar_type()};
   if (const Tensor seen = own ? published(bucket) : Tensor(); seen.defined())
     update.published = seen.scalar_type();
-  return home_.kernels->make_share_update(update);
+  return home_.kernels->make_shard_update(update);
 }
 
 // What blocks compute with of the share; undefined: its master.
@@ -88,7 +88,7 @@ Tensor DeviceState::published(int bucket) const {
   return visible.data_ptr() != state.master.data_ptr() ? visible : Tensor();
 }
 
-ShareMemory DeviceState::memory_of(int bucket) const {
+ShardMemory DeviceState::memory_of(int bucket) const {
   const BucketState& state = state_.buckets()[bucket];
   return {state.master, state.states, published(bucket)};
 }
@@ -179,7 +179,7 @@ void DeviceState::update(int bucket) {
     own->apply(memory_of(bucket), gradients_.sum(bucket), numbers_there(),
                norm_.totals());
   if (mirror) {
-    const ShareState& copy = *state_.buckets()[bucket].mirror;
+    const ShardState& copy = *state_.buckets()[bucket].mirror;
     mirror->apply({copy.master, copy.states, Tensor()}, gradients_.mirrored_sum(bucket),
                   numbers_there(), norm_.totals());
   }

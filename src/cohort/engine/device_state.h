@@ -62,12 +62,12 @@ class DeviceState final : public StateSide {
  private:
   // How a bucket changes: this rank's share, and the one that it mirrors; null: none.
   struct Update {
-    std::unique_ptr<ShareUpdate> own, mirror;
+    std::unique_ptr<ShardUpdate> own, mirror;
   };
 
-  std::unique_ptr<ShareUpdate> update_of(int bucket, const ShareState& share) const;
+  std::unique_ptr<ShardUpdate> update_of(int bucket, const ShardState& share) const;
   Tensor published(int bucket) const;
-  ShareMemory memory_of(int bucket) const;
+  ShardMemory memory_of(int bucket) const;
   const Tensor& numbers_there() const { return sent_numbers_.there(); }
   void set_scale();
   void look_at(int bucket);

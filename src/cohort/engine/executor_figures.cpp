@@ -10,7 +10,7 @@ std::vector<Tensor> Executor::memory_of(const Value& value) const {
   const auto add = [&](const Tensor& tensor) {
     if (tensor.defined() && tensor.storage().data()) all.push_back(tensor);
   };
-  const auto add_share = [&](const ShareState& share) {
+  const auto add_share = [&](const ShardState& share) {
     add(share.master);
     for (const auto& moment : share.states) add(moment);
   };

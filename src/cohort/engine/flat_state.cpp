@@ -308,7 +308,7 @@ void FlatState::publish(int bucket, int64_t begin, int64_t count) {
 }
 
 void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,
-               TensorKind kind, const Tensor& flat, int64_t origin, ShareRange range) {
+               TensorKind kind, const Tensor& flat, int64_t origin, ShardRange range) {
   const int64_t begin = std::max(place.offset, range.begin);
   const int64_t end = std::min(place.offset + place.held(), range.end);
   if (begin >= end) return;

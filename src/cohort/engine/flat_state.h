@@ -47,7 +47,7 @@ struct ParameterRange {
 
 // Elements [begin, begin + count) of a bucket, and what an update of them changes. All
 // tensors are flat.
-struct ShareState {
+struct ShardState {
   int64_t begin = 0;
   int64_t count = 0;
   Tensor master;               // float32 weights
@@ -56,7 +56,7 @@ struct ShareState {
 
 // One bucket as this rank holds it: its own share, which is this rank's to update, and
 // what goes with it.
-struct BucketState : ShareState {
+struct BucketState : ShardState {
   int64_t numel = 0;
   bool trained = true;  // and updated here
   bool own = true;      // of blocks that are computed here; else only the mirror is
@@ -70,7 +70,7 @@ struct BucketState : ShareState {
   // The share of the rank before this one, the same bits a second time, in memory of
   // its own: that a bit of one of the two has flipped shows only then. Along a pipeline
   // all of a bucket of the place before; between parts of tensors, all of this bucket.
-  std::optional<ShareState> mirror;
+  std::optional<ShardState> mirror;
 };
 
 // What differs for the parameter with that name. It adapts if it has more than one
@@ -142,7 +142,7 @@ class FlatState {
 // piece of the tensor `name`, which has the parameter's shape, part and order. `flat`
 // holds the bucket from element `origin` on. Nothing where they do not meet.
 void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,
-               TensorKind kind, const Tensor& flat, int64_t origin, ShareRange range);
+               TensorKind kind, const Tensor& flat, int64_t origin, ShardRange range);
 
 // "optimizer.STATE.PARAMETER".
 std::string moment_name(std::string_view state, const std::string& parameter);

@@ -29,12 +29,12 @@ std::span<const double> row_of(const Tensor& sums, int64_t row) {
   return {sums.const_data_ptr<double>() + row * sums.size(1), width};
 }
 
-class HostShareUpdate final : public ShareUpdate {
+class HostShardUpdate final : public ShardUpdate {
  public:
-  explicit HostShareUpdate(const ShareUpdateOptions& options)
+  explicit HostShardUpdate(const ShardUpdateOptions& options)
       : rule_(make_update_rule(options.rule)), ranges_(options.ranges) {}
 
-  void reduce(const ShareMemory& share, const Tensor& gradient, const Tensor& numbers,
+  void reduce(const ShardMemory& share, const Tensor& gradient, const Tensor& numbers,
               const Tensor& sums) override {
     std::vector<float> widened;
     std::vector<const float*> states(share.states.size());
@@ -54,7 +54,7 @@ class HostShareUpdate final : public ShareUpdate {
     }
   }
 
-  void apply(const ShareMemory& share, const Tensor& gradient, const Tensor& numbers,
+  void apply(const ShardMemory& share, const Tensor& gradient, const Tensor& numbers,
              const Tensor& totals) override {
     if (numbers_in(numbers).gate == 0) return;
     for (const UpdateRange& range : ranges_)
@@ -64,7 +64,7 @@ class HostShareUpdate final : public ShareUpdate {
   }
 
  private:
-  void apply_stretch(const ShareMemory& share, const Tensor& gradient,
+  void apply_stretch(const ShardMemory& share, const Tensor& gradient,
                      const Tensor& numbers, const Tensor& totals,
                      const UpdateRange& range, int64_t at, int64_t count) {
     std::vector<float*> states;
@@ -212,9 +212,9 @@ class HostKernels final : public StateKernels {
         std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   }
 
-  std::unique_ptr<ShareUpdate> make_share_update(
-      const ShareUpdateOptions& options) override {
-    return std::make_unique<HostShareUpdate>(options);
+  std::unique_ptr<ShardUpdate> make_shard_update(
+      const ShardUpdateOptions& options) override {
+    return std::make_unique<HostShardUpdate>(options);
   }
 };
 

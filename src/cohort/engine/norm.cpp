@@ -63,7 +63,7 @@ int64_t first_row(const Place& place, int part) {
   return place.is_cut() ? chunks_of(place) * part : 0;
 }
 
-ChunkRange held_chunks(const Place& place, const ShareState& share) {
+ChunkRange held_chunks(const Place& place, const ShardState& share) {
   const int64_t chunks = chunks_of(place);
   const auto clamp = [&](int64_t element) {
     return std::clamp((element - place.offset) / kChunk, int64_t{0}, chunks);

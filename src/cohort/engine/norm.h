@@ -28,7 +28,7 @@ struct ChunkRange {
   int64_t begin = 0;
   int64_t end = 0;
 };
-ChunkRange held_chunks(const Place& place, const ShareState& share);
+ChunkRange held_chunks(const Place& place, const ShardState& share);
 int64_t chunks_of(const Place& place);  // all of them
 // In a table of all ranks' chunks: so many rows has a parameter, and there begin those
 // of this rank's part.

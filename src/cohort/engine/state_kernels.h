@@ -41,34 +41,34 @@ struct UpdateRange {
 };
 
 // What an update of a share changes. All are flat and as long as the share.
-struct ShareMemory {
+struct ShardMemory {
   Tensor master;               // float32
   std::vector<Tensor> states;  // float32, in the order of UpdateRule::states()
   Tensor published;            // the parameter as it is computed with; or undefined
 };
 
 // An update rule over one share, in one launch. Elements in no range stay as they are.
-class ShareUpdate {
+class ShardUpdate {
  public:
-  virtual ~ShareUpdate() = default;
-  ShareUpdate(const ShareUpdate&) = delete;
-  ShareUpdate& operator=(const ShareUpdate&) = delete;
+  virtual ~ShardUpdate() = default;
+  ShardUpdate(const ShardUpdate&) = delete;
+  ShardUpdate& operator=(const ShardUpdate&) = delete;
 
   // sums[slot] = those of each chunk of what adapts (UpdateRule::reduce); `sums` is
   // float64 and has reductions() columns. Changes nothing else, whatever the gate says.
-  virtual void reduce(const ShareMemory& share, const Tensor& gradient,
+  virtual void reduce(const ShardMemory& share, const Tensor& gradient,
                       const Tensor& numbers, const Tensor& sums) = 0;
 
   // UpdateRule::apply, and published = master, rounded. With a closed gate nothing
   // changes. `totals`: float64, reductions() columns; not looked at without reductions.
-  virtual void apply(const ShareMemory& share, const Tensor& gradient,
+  virtual void apply(const ShardMemory& share, const Tensor& gradient,
                      const Tensor& numbers, const Tensor& totals) = 0;
 
  protected:
-  ShareUpdate() = default;
+  ShardUpdate() = default;
 };
 
-struct ShareUpdateOptions {
+struct ShardUpdateOptions {
   UpdateOptions rule;
   std::vector<UpdateRange> ranges;
   at::ScalarType gradient = at::kFloat;  // or bfloat16, float16
@@ -86,7 +86,7 @@ struct ShareUpdateOptions {
 // On a GPU calls start work on the calling thread's current stream, allocate nothing
 // and wait for nothing: they may be captured, and a replay reads numbers and flags as
 // they are then. Tensors and updates must live until the work is done, and as long as
-// a graph that holds it. Only make_share_update() and the tables are slow: call them
+// a graph that holds it. Only make_shard_update() and the tables are slow: call them
 // once, beforehand. Kernels must outlive the updates they made.
 //
 // Failure: BugError for tensors that do not fit; CUDA's own errors come as c10::Error.
@@ -144,8 +144,8 @@ class StateKernels {
   // For losses over tokens; null: operations of LibTorch do it.
   virtual LogitKernels* logits() { return nullptr; }
 
-  virtual std::unique_ptr<ShareUpdate> make_share_update(
-      const ShareUpdateOptions& options) = 0;
+  virtual std::unique_ptr<ShardUpdate> make_shard_update(
+      const ShardUpdateOptions& options) = 0;
 
   // Tables in the memory of the device, made once.
   Tensor chunk_table(std::span<const kernels::Chunk> chunks) const;

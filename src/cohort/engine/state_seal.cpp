@@ -30,7 +30,7 @@ std::vector<Tensor> StateSeal::memory(int part) const {
     return memory;
   }
   const BucketState& bucket = state_.buckets()[part];
-  const auto add = [&](const ShareState& share) {
+  const auto add = [&](const ShardState& share) {
     memory.push_back(share.master);
     memory.insert(memory.end(), share.states.begin(), share.states.end());
   };

@@ -87,22 +87,22 @@ uint64_t StateView::weights_hash() const {
 
 // Where nobody cuts the state, ranks divide it evenly; and where ranks update for one
 // another, at the same places.
-ShareRange StateView::owned_range(int bucket) const {
+ShardRange StateView::owned_range(int bucket) const {
   const BucketState& state = state_.buckets()[bucket];
   if (!state.own || !state.counts) return {0, 0};
   if (schedule_.shard == 0)
-    return share_of(state.numel, groups_.dp->rank(), groups_.dp->size());
-  const ShareRange part =
-      groups_.replicate
-          ? share_of(state.count, groups_.replicate->rank(), groups_.replicate->size())
-          : ShareRange{0, state.count};
+    return shard_range(state.numel, groups_.dp->rank(), groups_.dp->size());
+  const ShardRange part = groups_.replicate
+                              ? shard_range(state.count, groups_.replicate->rank(),
+                                            groups_.replicate->size())
+                              : ShardRange{0, state.count};
   return {state.begin + part.begin, state.begin + part.end};
 }
 
 std::vector<StatePiece> StateView::pieces(Holding which) const {
   std::vector<StatePiece> pieces;
-  const auto add_share = [&](const Place& place, const ShareState& share,
-                             ShareRange range) {
+  const auto add_share = [&](const Place& place, const ShardState& share,
+                             ShardRange range) {
     add_piece(pieces, place, place.name, TensorKind::kParameter, share.master,
               share.begin, range);
     for (size_t i = 0; i < share.states.size(); ++i)
@@ -113,10 +113,10 @@ std::vector<StatePiece> StateView::pieces(Holding which) const {
     const Place& place = state_.places()[i];
     const BucketState& bucket = state_.buckets()[place.bucket];
     if (which == Holding::kOwned && !place.is_told_by(groups_.part)) continue;
-    const ShareRange range =
+    const ShardRange range =
         which == Holding::kOwned
             ? owned_range(place.bucket)
-            : ShareRange{bucket.begin, bucket.begin + bucket.count};
+            : ShardRange{bucket.begin, bucket.begin + bucket.count};
     add_share(place, bucket, range);
     if (which == Holding::kHeld && bucket.mirror)
       add_share(state_.mirrored_places()[i], *bucket.mirror,
@@ -158,7 +158,7 @@ void StateView::refresh_mirror(int bucket) {
   const auto beside = [&](int distance) {
     return schedule_.mesh.neighbour(comm_.rank(), mirror_axis(schedule_), distance);
   };
-  const auto memory_of = [](int peer, const ShareState& share) {
+  const auto memory_of = [](int peer, const ShardState& share) {
     std::vector<Transfer> all{{peer, share.master}};
     for (const auto& moment : share.states) all.push_back({peer, moment});
     return all;
@@ -209,7 +209,7 @@ int64_t StateView::part_number(const Place& place, int64_t begin, int part) cons
 
 void StateView::add_mirrored(const Place& place, std::vector<Copy>& all) const {
   const BucketState& state = state_.buckets()[place.bucket];
-  const auto memory = [](const ShareState& share, int number) {
+  const auto memory = [](const ShardState& share, int number) {
     return number == 0 ? share.master : share.states[number - 1];
   };
   const bool trained = schedule_.buckets[place.bucket].trained;

@@ -33,7 +33,7 @@ class StateView {
  private:
   struct Copy;  // what other ranks hold too
 
-  ShareRange owned_range(int bucket) const;
+  ShardRange owned_range(int bucket) const;
   std::vector<Copy> copies() const;
   int64_t part_number(const Place& place, int64_t begin, int part) const;
   void add_mirrored(const Place& place, std::vector<Copy>& all) const;

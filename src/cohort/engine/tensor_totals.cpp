@@ -90,7 +90,7 @@ std::span<const double> TensorTotals::of(int place) const {
 
 template <typename Real>
 void update_range(const UpdateRule& rule, const std::vector<ParameterRange>& ranges,
-                  ShareState& share, int64_t begin, int64_t count, const Real* gradient,
+                  ShardState& share, int64_t begin, int64_t count, const Real* gradient,
                   const TensorTotals& totals, const StepScalars& scalars) {
   Real* const master = share.master.data_ptr<Real>();
   for (const auto& range : ranges) {
@@ -107,10 +107,10 @@ void update_range(const UpdateRule& rule, const std::vector<ParameterRange>& ran
 }
 
 template void update_range(const UpdateRule&, const std::vector<ParameterRange>&,
-                           ShareState&, int64_t, int64_t, const float*,
+                           ShardState&, int64_t, int64_t, const float*,
                            const TensorTotals&, const StepScalars&);
 template void update_range(const UpdateRule&, const std::vector<ParameterRange>&,
-                           ShareState&, int64_t, int64_t, const double*,
+                           ShardState&, int64_t, int64_t, const double*,
                            const TensorTotals&, const StepScalars&);
 
 }  // namespace cohort

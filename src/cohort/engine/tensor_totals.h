@@ -52,7 +52,7 @@ class TensorTotals {
 // with `gradient` pointing at element `begin`. `ranges`: of the bucket.
 template <typename Real>
 void update_range(const UpdateRule& rule, const std::vector<ParameterRange>& ranges,
-                  ShareState& share, int64_t begin, int64_t count, const Real* gradient,
+                  ShardState& share, int64_t begin, int64_t count, const Real* gradient,
                   const TensorTotals& totals, const StepScalars& scalars);
 
 }  // namespace cohort

@@ -115,7 +115,7 @@ void Updates::apply(int bucket, bool voted) {
 
 // Whether its sum was looked at, and is no number.
 template <typename Real>
-bool Updates::update_stretch(int bucket, ShareState& share, const Tensor& sum,
+bool Updates::update_stretch(int bucket, ShardState& share, const Tensor& sum,
                              int64_t at, bool voted, std::vector<Real>& widened) {
   const BucketState& whole = state_.buckets()[bucket];
   const int64_t count = std::min(kStretch, share.count - at);
@@ -127,7 +127,7 @@ bool Updates::update_stretch(int bucket, ShareState& share, const Tensor& sum,
   return bad;
 }
 
-void Updates::apply_to(int bucket, ShareState& share, const Tensor& sum, bool voted) {
+void Updates::apply_to(int bucket, ShardState& share, const Tensor& sum, bool voted) {
   const int64_t stretches = (share.count + kStretch - 1) / kStretch;
   std::vector<char> bad(static_cast<size_t>(stretches), 0);
   at::parallel_for(0, stretches, 1, [&](int64_t begin, int64_t end) {
@@ -142,7 +142,7 @@ void Updates::apply_to(int bucket, ShareState& share, const Tensor& sum, bool vo
   require_finite();
 }
 
-void Updates::check_stretch(int bucket, const ShareState& share, const Tensor& sum,
+void Updates::check_stretch(int bucket, const ShardState& share, const Tensor& sum,
                             int64_t at) {
   const int64_t count = std::min(kStretch, share.count - at);
   with_kept_type(share.master.scalar_type(), [&](auto real) {
@@ -175,7 +175,7 @@ void Updates::norm(bool communicate) {
 }
 
 bool Updates::are_finite(int part, int parts) const {
-  const auto finite = [&](const Place& place, const ShareState& share,
+  const auto finite = [&](const Place& place, const ShardState& share,
                           const Tensor& sum) {
     const int64_t from =
         std::max(share.count * part / parts, place.offset - share.begin);

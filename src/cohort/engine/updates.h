@@ -49,13 +49,13 @@ class Updates {
   void require_norm() const;
   StepScalars scalars() const;
   void visit(int bucket, int64_t begin, int64_t count, float* sum);
-  void apply_to(int bucket, ShareState& share, const Tensor& sum, bool voted);
+  void apply_to(int bucket, ShardState& share, const Tensor& sum, bool voted);
   template <typename Real>
-  bool update_stretch(int bucket, ShareState& share, const Tensor& sum, int64_t at,
+  bool update_stretch(int bucket, ShardState& share, const Tensor& sum, int64_t at,
                       bool voted, std::vector<Real>& widened);
   template <typename Real>
   void check_sum(int bucket, int64_t begin, int64_t count, const Real* sum);
-  void check_stretch(int bucket, const ShareState& share, const Tensor& sum,
+  void check_stretch(int bucket, const ShardState& share, const Tensor& sum,
                      int64_t at);
 
   const Schedule& schedule_;

@@ -351,6 +351,6 @@ void ListWriter::commit() {
   add(std::move(commit));
 }
 
-int64_t ListWriter::share(int bucket) const { return plan_.schedule.share_of(bucket); }
+int64_t ListWriter::share(int bucket) const { return plan_.schedule.shard_of(bucket); }
 
 }  // namespace cohort

@@ -27,7 +27,7 @@ class StatePlanner {
     bucket_ = bucket;
     const Bucket& what = schedule_.buckets[bucket];
     numel_ = what.numel;
-    share_ = schedule_.share_of(bucket);
+    share_ = schedule_.shard_of(bucket);
     plan_parameters();
     if (what.trained) {
       add(Holds::kMoment, kept_, share_, states_);

@@ -74,7 +74,7 @@ int Schedule::size_of(const Group& group) const {
   return all / mesh.size(Axis::kPipe) * static_cast<int>(group.places.size());
 }
 
-int64_t Schedule::share_of(int bucket) const {
+int64_t Schedule::shard_of(int bucket) const {
   return buckets[bucket].numel / mesh.size(buckets[bucket].cut);
 }
 

@@ -147,7 +147,7 @@ struct Schedule {
 
   int world() const { return mesh.world(); }
   int size_of(const Group& group) const;
-  int64_t share_of(int bucket) const;  // elements of its state that a rank has
+  int64_t shard_of(int bucket) const;  // elements of its state that a rank has
   std::vector<int> members(const Group& group, int rank) const;  // none if it is none
   int lanes() const { return static_cast<int>(channels.size()); }
   int group_along(AxisSet axes) const;    // its number, kNone if there is none

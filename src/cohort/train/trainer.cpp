@@ -89,7 +89,7 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       rule_(make_update_rule(options_.update)),
       measures_(measures_for(chain, train, valid, options_)),
       total_steps_(steps_of(options_, sampler_)),
-      share_{.cut = sampler_, .forward_only = {}},
+      work_{.cut = sampler_, .forward_only = {}},
       speech_{.context = tokens_of_sample(train)},
       recorder_(options_, sampler_, rate_, train.size(), speech_.context,
                 chain.loss.metrics),
@@ -142,17 +142,17 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
   const TrainerOptions here = options_here();
   SamplerOptions samples = sampler_.options();
   samples.slices = here.slices;
-  share_.cut = Sampler(samples);
+  work_.cut = Sampler(samples);
   ExecutorOptions execute = executor_options(here);
   // Chains of ranks that were under way have no first weights any more; what they had
   // is somewhere, or the run cannot go on.
   execute.takes_over = any_begun(reports);
   auto [schedule, valid_samples] = make_plan(chain_, measures_, here, *rule_);
-  share_.valid_samples = valid_samples;
-  share_.forward_only = make_forward_schedule(chain_, measures_, here);
-  share_.flops = flops_of(schedule, measures_, static_cast<double>(options_.batch));
-  share_.step_fields = fields_of(chain_, schedule.role_of(comm.rank()));
-  share_.valid_fields = fields_of(chain_, share_.forward_only.role_of(comm.rank()));
+  work_.valid_samples = valid_samples;
+  work_.forward_only = make_forward_schedule(chain_, measures_, here);
+  work_.flops = flops_of(schedule, measures_, static_cast<double>(options_.batch));
+  work_.step_fields = fields_of(chain_, schedule.role_of(comm.rank()));
+  work_.valid_fields = fields_of(chain_, work_.forward_only.role_of(comm.rank()));
   prepare_to_speak(here);
   loader_ = make_loader(schedule);
   auto runner = make_step_runner(chain_, std::move(schedule), options_.update, *rule_,
@@ -213,7 +213,7 @@ std::unique_ptr<BatchLoader> Trainer::make_loader(const Schedule& schedule) cons
   return std::make_unique<BatchLoader>(
       [this, device](int64_t step, int slice) {
         const Position position = sampler_.position(step);
-        return pinned(make_batch(position, share_.cut.slice(position, slice)), device);
+        return pinned(make_batch(position, work_.cut.slice(position, slice)), device);
       },
       BatchLoader::Options{.first_slice = mine.begin,
                            .slices = mine.end - mine.begin,
@@ -223,7 +223,7 @@ std::unique_ptr<BatchLoader> Trainer::make_loader(const Schedule& schedule) cons
 // In the loader's thread, but for a batch that a test asks to be another.
 Batch Trainer::make_batch(const Position& position,
                           std::span<const int64_t> ids) const {
-  Batch batch = train_.gather(ids, share_.step_fields);
+  Batch batch = train_.gather(ids, work_.step_fields);
   if (options_.augment) options_.augment(batch, position.epoch);
   return batch;
 }
@@ -320,15 +320,15 @@ void Trainer::validate(int64_t epoch) {
   const int64_t most = ceil_div(size, parts);
   Tensor sums = at::zeros({3}, at::kDouble);
   double* values = sums.data_ptr<double>();
-  Tensor fits = at::full({1}, share_.valid_samples, at::kLong);
+  Tensor fits = at::full({1}, work_.valid_samples, at::kLong);
   comm_->all_reduce(fits, ReduceOp::kMin).wait();
   const int64_t piece = fits.item<int64_t>();  // on every rank
   for (int64_t turn = 0; turn < most; turn += piece) {
     const int64_t at = std::min(begin + turn, end);
     std::vector<int64_t> ids(std::min(piece, end - at));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = at + static_cast<int64_t>(i);
-    const WeightedLoss loss = runner_->evaluate(
-        share_.forward_only, valid_->gather(ids, share_.valid_fields));
+    const WeightedLoss loss =
+        runner_->evaluate(work_.forward_only, valid_->gather(ids, work_.valid_fields));
     values[0] += loss.sum.item<double>();
     values[1] += loss.count;
     values[2] += loss.correct;
@@ -359,12 +359,12 @@ int64_t Trainer::peak_memory() const {
 }
 
 void Trainer::tell_flops(DoneEvent& done) const {
-  if (!chain_.loss.metrics.flops_per_step || share_.flops.all == 0) return;
-  done.flops_per_step = share_.flops.all;
+  if (!chain_.loss.metrics.flops_per_step || work_.flops.all == 0) return;
+  done.flops_per_step = work_.flops.all;
   if (options_.execute.compute_on != ComputeOn::kCuda || done.step_ms == 0) return;
   const auto peak =
       peak_of_gpus(*comm_, options_.execute.gpu, options_.step.precision.compute);
-  if (peak) done.mfu = share_.flops.model / (1e-3 * done.step_ms) / *peak;
+  if (peak) done.mfu = work_.flops.model / (1e-3 * done.step_ms) / *peak;
 }
 
 DoneEvent Trainer::finish() {

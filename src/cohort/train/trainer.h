@@ -132,7 +132,7 @@ class Trainer {
   // Of this world.
   Communicator* comm_ = nullptr;
   std::unique_ptr<StepRunner> runner_;  // while entering: of the world before
-  struct Share {                        // of the work: this rank's
+  struct RankWork {                     // of the work: this rank's
     Sampler cut;  // the samples of the run, in slices of this world
     Schedule forward_only;
     int64_t valid_samples = 1;  // at once, as far as this rank knows
@@ -140,7 +140,7 @@ class Trainer {
     // Those of a batch that it computes with.
     std::vector<std::string> step_fields = {}, valid_fields = {};
   };
-  Share share_;
+  RankWork work_;
   struct Speech {  // of a model that continues a text
     std::unique_ptr<Block> logits;
     Schedule forward;

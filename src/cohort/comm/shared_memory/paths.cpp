@@ -103,7 +103,7 @@ std::string SharedGroup::work_on_peers(Call& call) {
   }
   switch (call.op) {
     case Op::kAllReduce: {
-      const auto [begin, end] = share_of(call.numel, rank_, size_);
+      const auto [begin, end] = shard_range(call.numel, rank_, size_);
       for (int r = 0; r < size_; ++r) {
         inputs_[r] += begin * width;
         outputs_[r] = const_cast<std::byte*>(inputs_[r]);

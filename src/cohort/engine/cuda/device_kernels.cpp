@@ -8,7 +8,7 @@
 #include "cohort/core/mix.h"
 #include "cohort/engine/cuda/device_logits.h"
 #include "cohort/engine/cuda/kernel_types.h"
-#include "cohort/engine/cuda/share_update.h"
+#include "cohort/engine/cuda/shard_update.h"
 #include "cohort/step/logit_kernels.h"
 
 namespace cohort {
@@ -198,12 +198,12 @@ class DeviceKernels final : public StateKernels {
   LogitKernels* logits() override { return &logits_; }
 
   // Shares with the same rule and dtypes have one program.
-  std::unique_ptr<ShareUpdate> make_share_update(
-      const ShareUpdateOptions& options) override {
+  std::unique_ptr<ShardUpdate> make_shard_update(
+      const ShardUpdateOptions& options) override {
     const KernelProgram program = update_program(options);
     const auto [it, fresh] = updates_.try_emplace(program.kernels[0].function);
     if (fresh) it->second = launcher_->load(program);
-    return std::make_unique<DeviceShareUpdate>(*launcher_, it->second, options);
+    return std::make_unique<DeviceShardUpdate>(*launcher_, it->second, options);
   }
 
  private:

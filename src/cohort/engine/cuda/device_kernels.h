@@ -11,7 +11,7 @@ namespace cohort {
 // The kernels that everything but updates needs.
 KernelProgram sum_program();
 // Those of one rule: update, and reduce for a rule with reductions.
-KernelProgram update_program(const ShareUpdateOptions& options);
+KernelProgram update_program(const ShardUpdateOptions& options);
 
 // StateKernels by launches of kernels. Knows nothing of CUDA: the launcher does.
 std::unique_ptr<StateKernels> make_device_kernels(

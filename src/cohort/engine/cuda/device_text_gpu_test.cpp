@@ -39,7 +39,7 @@ TEST_F(DeviceTextTest, EveryRuleCompilesWithEveryDtype) {
   for (const char* rule : {"sgd", "adam", "adamw", "lars", "lamb"})
     for (const double momentum : {0.0, 0.9})
       for (const auto gradient : {at::kFloat, at::kBFloat16, at::kHalf}) {
-        ShareUpdateOptions options{.rule = {.name = rule, .momentum = momentum},
+        ShardUpdateOptions options{.rule = {.name = rule, .momentum = momentum},
                                    .gradient = gradient,
                                    .published = gradient};
         compiler_->compile(update_program(options), kHopper);

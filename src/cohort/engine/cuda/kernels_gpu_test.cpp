@@ -28,7 +28,7 @@ class WholeStep {
  public:
   WholeStep(StateKernels& kernels, const std::string& rule)
       : kernels_(kernels), options_{.name = rule} {
-    update_ = kernels.make_share_update(
+    update_ = kernels.make_shard_update(
         {.rule = options_,
          .ranges = {{0, 5000, {0.01, true}, 0, 0}, {5120, kCapturedShare, {0, false}}},
          .gradient = at::kFloat,
@@ -83,13 +83,13 @@ class WholeStep {
   }
 
   std::vector<Tensor> slices;
-  ShareMemory share;
+  ShardMemory share;
   Tensor numbers;
 
  private:
   StateKernels& kernels_;
   UpdateOptions options_;
-  std::unique_ptr<ShareUpdate> update_;
+  std::unique_ptr<ShardUpdate> update_;
   std::vector<Tensor> inputs_;
   Tensor sum_, squares_, sums_, totals_, chunks_, tensors_, hindered_, word_;
 };
@@ -133,7 +133,7 @@ TEST_F(KernelsGpuTest, AReplayGivesTheBitsOfTheHostAtEveryStep) {
 // What comes of so many elements that every block of a grid has several turns.
 struct LargeResults {
   Tensor sum, squares, hash, flag;
-  ShareMemory share;
+  ShardMemory share;
 };
 
 LargeResults run_large(StateKernels& kernels, const Tensor& values) {
@@ -152,7 +152,7 @@ LargeResults run_large(StateKernels& kernels, const Tensor& values) {
     chunks.push_back({at, std::min<int64_t>(1024, count - at), at / 1024});
   kernels.square_sums(made.sum, kernels.chunk_table(chunks), made.squares);
   kernels.sum_elements(made.sum, 5, 1, 17, made.hash);
-  ShareUpdateOptions options;
+  ShardUpdateOptions options;
   options.rule.name = "adamw";
   options.ranges = {{0, count / 3, {0.01, false}}, {count / 3, count, {0, false}}};
   options.published = at::kBFloat16;
@@ -161,7 +161,7 @@ LargeResults run_large(StateKernels& kernels, const Tensor& values) {
                 .published = at::zeros({count}, real.dtype(at::kBFloat16))};
   const Tensor numbers = make_step_numbers(kernels.device());
   send_step_numbers(numbers, step_numbers_of(options.rule, {.rate = 0.1, .step = 1}));
-  kernels.make_share_update(options)->apply(made.share, made.sum, numbers, {});
+  kernels.make_shard_update(options)->apply(made.share, made.sum, numbers, {});
   made.sum[count - 1] = std::numeric_limits<float>::quiet_NaN();
   kernels.mark_not_finite(made.sum, made.flag);
   return made;

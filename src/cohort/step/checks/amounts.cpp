@@ -22,7 +22,7 @@ class Amounts {
     const Precision& precision = schedule_.precision;
     switch (action.kind) {
       case ActionKind::kReduce:
-        return (is_of_shares(action) ? schedule_.share_of(bucket) : numel) *
+        return (is_of_shares(action) ? schedule_.shard_of(bucket) : numel) *
                size_of(is_of_uses(action) ? sum_type(schedule_) : precision.reduce);
       case ActionKind::kReduceScatter:
       case ActionKind::kReduceUpdate:
@@ -30,7 +30,7 @@ class Amounts {
       case ActionKind::kGather:
         return numel * size_of(precision.compute);
       case ActionKind::kMirror:
-        return schedule_.share_of(bucket) * size_of(sum_type(schedule_));
+        return schedule_.shard_of(bucket) * size_of(sum_type(schedule_));
       default:
         return kNone;
     }

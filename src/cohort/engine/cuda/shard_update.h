@@ -8,18 +8,18 @@ namespace cohort {
 
 // An update rule over a share by kernels: the first of update_program() has the number
 // `kernel`. Its tables lie in memory of the device. Borrows the launcher.
-class DeviceShareUpdate final : public ShareUpdate {
+class DeviceShardUpdate final : public ShardUpdate {
  public:
-  DeviceShareUpdate(KernelLauncher& launcher, int kernel,
-                    const ShareUpdateOptions& options);
+  DeviceShardUpdate(KernelLauncher& launcher, int kernel,
+                    const ShardUpdateOptions& options);
 
-  void reduce(const ShareMemory& share, const Tensor& gradient, const Tensor& numbers,
+  void reduce(const ShardMemory& share, const Tensor& gradient, const Tensor& numbers,
               const Tensor& sums) override;
-  void apply(const ShareMemory& share, const Tensor& gradient, const Tensor& numbers,
+  void apply(const ShardMemory& share, const Tensor& gradient, const Tensor& numbers,
              const Tensor& totals) override;
 
  private:
-  kernels::UpdateArguments arguments(const ShareMemory& share, const Tensor& gradient,
+  kernels::UpdateArguments arguments(const ShardMemory& share, const Tensor& gradient,
                                      const Tensor& numbers) const;
 
   KernelLauncher& launcher_;

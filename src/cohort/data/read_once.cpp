@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/share.h"
+#include "cohort/data/read_once.h"
 
 #include <ATen/ATen.h>
 
@@ -68,8 +68,8 @@ std::vector<Tensor> share_tensors(Communicator& node, std::vector<Tensor> tensor
 
 }  // namespace
 
-std::vector<Tensor> share_from_first(Communicator* node,
-                                     const std::function<std::vector<Tensor>()>& read) {
+std::vector<Tensor> read_once_per_node(
+    Communicator* node, const std::function<std::vector<Tensor>()>& read) {
   if (node == nullptr || node->size() == 1) return read();
   std::vector<Tensor> tensors;
   std::string message;

@@ -15,7 +15,7 @@ namespace cohort {
 //
 // If `read` throws, every rank throws a DataError with its message, none waits for data
 // that will not come.
-std::vector<Tensor> share_from_first(Communicator* node,
-                                     const std::function<std::vector<Tensor>()>& read);
+std::vector<Tensor> read_once_per_node(
+    Communicator* node, const std::function<std::vector<Tensor>()>& read);
 
 }  // namespace cohort

@@ -32,11 +32,11 @@ const std::vector<kernels::TensorChunks> kTensors = {{3, 12}, {0, 3}};  // by pl
 
 // A share, and the same on the host beside it, which UpdateRule updates.
 struct Shares {
-  ShareMemory given, expected;
+  ShardMemory given, expected;
 };
 
 // The rule itself, range by range.
-void update_by_rule(const UpdateRule& rule, ShareMemory& share, const Tensor& gradient,
+void update_by_rule(const UpdateRule& rule, ShardMemory& share, const Tensor& gradient,
                     const StepScalars& scalars) {
   const Tensor wide = gradient.to(at::kFloat);
   const auto stretch = [&]<typename Real>(Real*, int64_t at, int64_t count,
@@ -76,17 +76,17 @@ StepScalars scalars_of(int64_t step) {
 
 // Everything a step launches, in its order.
 struct Step {
-  Step(StateKernels& kernels, const ShareUpdateOptions& options)
+  Step(StateKernels& kernels, const ShardUpdateOptions& options)
       : kernels(kernels),
         rule(make_update_rule(options.rule)),
-        update(kernels.make_share_update(options)),
+        update(kernels.make_shard_update(options)),
         numbers(make_step_numbers(kernels.device())),
         sums(at::zeros({kChunks, 2},
                        at::TensorOptions(at::kDouble).device(kernels.device()))),
         totals(at::zeros({2, 2}, sums.options())),
         tensors(kernels.tensor_table(kTensors)) {}
 
-  void launch(const ShareMemory& share, const Tensor& gradient) {
+  void launch(const ShardMemory& share, const Tensor& gradient) {
     if (rule->reductions() > 0) {
       update->reduce(share, gradient, numbers, sums);
       kernels.add_chunks(sums, tensors, totals);
@@ -96,7 +96,7 @@ struct Step {
 
   StateKernels& kernels;
   std::unique_ptr<UpdateRule> rule;
-  std::unique_ptr<ShareUpdate> update;
+  std::unique_ptr<ShardUpdate> update;
   Tensor numbers, sums, totals, tensors;
 };
 
@@ -108,7 +108,7 @@ void expect_same(const Shares& shares, const std::string& what) {
   EXPECT_TRUE(same_bits(shares.given.published, shares.expected.published)) << what;
 }
 
-std::string name_of(const ShareUpdateOptions& options) {
+std::string name_of(const ShardUpdateOptions& options) {
   return options.rule.name + (options.rule.nesterov ? " nesterov " : " ") +
          c10::toString(options.gradient) + " " +
          (options.published ? c10::toString(*options.published) : "nothing");
@@ -116,7 +116,7 @@ std::string name_of(const ShareUpdateOptions& options) {
 
 class ShareUpdates : public test::KernelsTest {
  protected:
-  Shares make_shares(const ShareUpdateOptions& options, int64_t offset) {
+  Shares make_shares(const ShardUpdateOptions& options, int64_t offset) {
     const auto rule = make_update_rule(options.rule);
     Shares shares;
     const auto add = [&](const Tensor& host, Tensor& given, Tensor& expected) {
@@ -136,7 +136,7 @@ class ShareUpdates : public test::KernelsTest {
     return shares;
   }
 
-  void expect_updates(const ShareUpdateOptions& options, int64_t offset) {
+  void expect_updates(const ShardUpdateOptions& options, int64_t offset) {
     Shares shares = make_shares(options, offset);
     Step step(*kernels_, options);
     for (int64_t t = 1; t <= 3; ++t) {
@@ -169,7 +169,7 @@ TEST_P(ShareUpdates, ReadNarrowGradientsAndPublish) {
 
 TEST_P(ShareUpdates, ChangeNothingWithAClosedGate) {
   for (const UpdateOptions& rule : every_rule()) {
-    const ShareUpdateOptions options{
+    const ShardUpdateOptions options{
         .rule = rule, .ranges = three_ranges(), .published = at::kBFloat16};
     const Shares shares = make_shares(options, 0);
     Step step(*kernels_, options);
@@ -183,7 +183,7 @@ TEST_P(ShareUpdates, ChangeNothingWithAClosedGate) {
 // Not a number stays with its element, except where a whole tensor hears of it.
 TEST_P(ShareUpdates, WhatIsNoNumberSpreadsAsOnTheHost) {
   for (const UpdateOptions& rule : every_rule()) {
-    const ShareUpdateOptions options{.rule = rule, .ranges = three_ranges()};
+    const ShardUpdateOptions options{.rule = rule, .ranges = three_ranges()};
     Shares shares = make_shares(options, 2);
     Step step(*kernels_, options);
     Tensor gradient = values_of(kShare, 4);
@@ -200,16 +200,16 @@ TEST_P(ShareUpdates, WhatIsNoNumberSpreadsAsOnTheHost) {
 TEST_P(ShareUpdates, SumsOfACutTensorAreThoseOfTheWhole) {
   const UpdateOptions rule{.name = "lamb"};
   const ParameterTraits traits{.weight_decay = 0.1};
-  const ShareUpdateOptions whole{.rule = rule, .ranges = {{0, 5000, traits, 0, 0}}};
-  const ShareUpdateOptions left{.rule = rule, .ranges = {{0, 2048, traits, 0, 0}}};
-  const ShareUpdateOptions right{.rule = rule, .ranges = {{0, 2952, traits, 0, 2}}};
+  const ShardUpdateOptions whole{.rule = rule, .ranges = {{0, 5000, traits, 0, 0}}};
+  const ShardUpdateOptions left{.rule = rule, .ranges = {{0, 2048, traits, 0, 0}}};
+  const ShardUpdateOptions right{.rule = rule, .ranges = {{0, 2952, traits, 0, 2}}};
   const Shares shares = make_shares(whole, 0);
   const Tensor gradient = there(values_of(kShare, 5));
   const auto part = [&](int64_t begin) {
     const auto of = [&](const Tensor& tensor) {
       return tensor.narrow(0, begin, kShare - begin);
     };
-    return ShareMemory{
+    return ShardMemory{
         .master = of(shares.given.master),
         .states = {of(shares.given.states[0]), of(shares.given.states[1])}};
   };
@@ -218,7 +218,7 @@ TEST_P(ShareUpdates, SumsOfACutTensorAreThoseOfTheWhole) {
     send_step_numbers(step->numbers, step_numbers_of(rule, scalars_of(2)));
   all.update->reduce(shares.given, gradient, all.numbers, all.sums);
   cut.update->reduce(part(0), gradient, cut.numbers, cut.sums);
-  kernels_->make_share_update(right)->reduce(
+  kernels_->make_shard_update(right)->reduce(
       part(2048), gradient.narrow(0, 2048, kShare - 2048), cut.numbers, cut.sums);
   EXPECT_TRUE(same_bits(all.sums, cut.sums));
   EXPECT_NE(all.sums[4][1].item<double>(), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/engine/cuda/share_update.h"
+#include "cohort/engine/cuda/shard_update.h"
 
 #include <ATen/ATen.h>
 
@@ -46,7 +46,7 @@ void add_tiles(const UpdateRange& range, int index, int64_t origin, int64_t size
 
 }  // namespace
 
-KernelProgram update_program(const ShareUpdateOptions& options) {
+KernelProgram update_program(const ShardUpdateOptions& options) {
   const auto rule = make_update_rule(options.rule);  // refuses unknown names
   const std::string name = device_rule(options.rule);
   const char* const gradient = device_type(options.gradient);
@@ -61,8 +61,8 @@ KernelProgram update_program(const ShareUpdateOptions& options) {
   return program;
 }
 
-DeviceShareUpdate::DeviceShareUpdate(KernelLauncher& launcher, int kernel,
-                                     const ShareUpdateOptions& options)
+DeviceShardUpdate::DeviceShardUpdate(KernelLauncher& launcher, int kernel,
+                                     const ShardUpdateOptions& options)
     : launcher_(launcher),
       kernel_(kernel),
       gradient_(options.gradient),
@@ -88,7 +88,7 @@ DeviceShareUpdate::DeviceShareUpdate(KernelLauncher& launcher, int kernel,
   chunks_ = device_table(std::span<const Tile>(chunks), launcher.device());
 }
 
-void DeviceShareUpdate::reduce(const ShareMemory& share, const Tensor& gradient,
+void DeviceShardUpdate::reduce(const ShardMemory& share, const Tensor& gradient,
                                const Tensor& numbers, const Tensor& sums) {
   if (!reduces_) return;
   kernels::UpdateArguments given = arguments(share, gradient, numbers);
@@ -99,7 +99,7 @@ void DeviceShareUpdate::reduce(const ShareMemory& share, const Tensor& gradient,
   launcher_.launch(kernel_ + 1, (given.num_tiles + kAtOnce - 1) / kAtOnce, &given);
 }
 
-void DeviceShareUpdate::apply(const ShareMemory& share, const Tensor& gradient,
+void DeviceShardUpdate::apply(const ShardMemory& share, const Tensor& gradient,
                               const Tensor& numbers, const Tensor& totals) {
   kernels::UpdateArguments given = arguments(share, gradient, numbers);
   given.tiles = static_cast<const Tile*>(tiles_.const_data_ptr());
@@ -108,7 +108,7 @@ void DeviceShareUpdate::apply(const ShareMemory& share, const Tensor& gradient,
   launcher_.launch(kernel_, given.num_tiles, &given);
 }
 
-kernels::UpdateArguments DeviceShareUpdate::arguments(const ShareMemory& share,
+kernels::UpdateArguments DeviceShardUpdate::arguments(const ShardMemory& share,
                                                       const Tensor& gradient,
                                                       const Tensor& numbers) const {
   const auto fits = [&](const Tensor& tensor, at::ScalarType dtype) {
