@@ -27,7 +27,7 @@ PeerMemory& peer_memory(Communicator& comm) {
   return *memory;
 }
 
-TEST(ShareTest, SharesCoverATensorOnceAndAreCutAtMultiplesOf1024) {
+TEST(ShardRangeTest, ShardsCoverATensorOnceAndAreCutAtMultiplesOf1024) {
   for (const int64_t numel : {0, 1, 1024, 5000, 1'000'001}) {
     for (const int size : {1, 2, 3, 7}) {
       int64_t at = 0;

@@ -58,11 +58,11 @@ TensorSource from_memory(TensorForm form, const std::string& path,
 // Where each tensor lies, in open files.
 struct Shelf {
   std::map<std::string, SafetensorsReader> files;
-  struct Place {
+  struct Spot {
     const SafetensorsReader* file;
     const TensorEntry* entry;
   };
-  std::map<std::string, Place> tensors;
+  std::map<std::string, Spot> tensors;
 };
 
 TensorSource from_files(TensorForm form, const std::string& path,

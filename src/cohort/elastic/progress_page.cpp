@@ -33,7 +33,7 @@ struct ProgressPage::Page {
   std::atomic<int64_t> generation{0};
   std::atomic<int64_t> validated{0};
   std::atomic<int64_t> finished{0};
-  struct alignas(64) Place {
+  struct alignas(64) RankEntry {
     std::atomic<int64_t> committed{0};
   } places[kMostRanks];
 };

@@ -111,7 +111,7 @@ int ComputeSide::use_of(const Addend& to) const {
 }
 
 GradTarget ComputeSide::home(const Addend& to) {
-  const Place& place = state_.places()[to.place];
+  const FlatParameter& place = state_.places()[to.place];
   const auto [memory, adds] = gradients_.leaf(place.bucket, to.slice, use_of(to));
   return {FlatState::view(memory, place), adds};
 }

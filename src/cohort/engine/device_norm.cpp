@@ -52,7 +52,7 @@ void DeviceNorm::lay_out_sums(int64_t width) {
   for (const auto& bucket : state_.buckets())
     for (const auto& range : bucket.ranges) {
       if (!range.traits.adapts) continue;
-      const Place& place = state_.places()[range.place];
+      const FlatParameter& place = state_.places()[range.place];
       const int64_t chunks = chunks_of(place);
       adapting_.push_back({range.place, row + chunks * part_});
       tensors.push_back({row, rows_of(place, parts_)});
@@ -72,7 +72,7 @@ std::vector<UpdateRange> DeviceNorm::ranges_of(int index,
     int64_t end = range.end;
     UpdateRange mine{.traits = range.traits};
     if (range.traits.adapts) {
-      const Place& place = state_.places()[range.place];
+      const FlatParameter& place = state_.places()[range.place];
       const auto found = std::ranges::find(adapting_, range.place, &Adapting::place);
       COHORT_CHECK(found != adapting_.end(), place.name, " has no sums");
       end = place.offset + place.parameter.numel();

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kNarrowedAtOnce = 1 << 16;
 
 // Covers all parameters; 0 if one has no such value.
-uint64_t first_values_hash(const std::vector<Place>& places) {
+uint64_t first_values_hash(const std::vector<FlatParameter>& places) {
   Hasher hasher;
   for (const auto& place : places) {
     const FirstValue* const value = first_value_of(place.parameter);
@@ -36,15 +36,15 @@ uint64_t first_values_hash(const std::vector<Place>& places) {
 
 }  // namespace
 
-FirstWeights::FirstWeights(const std::vector<Place>& places, const RankGroups& groups,
-                           bool takes_over)
+FirstWeights::FirstWeights(const std::vector<FlatParameter>& places,
+                           const RankGroups& groups, bool takes_over)
     : places_(places),
       alike_(*groups.alike),
       source_(takes_over ? Source::kNobody : source_of(places, *groups.world)) {}
 
 // All ranks must come to the same answer, though their chains may differ: a rank that
 // was in a world before has no FirstValue any more.
-FirstWeights::Source FirstWeights::source_of(const std::vector<Place>& places,
+FirstWeights::Source FirstWeights::source_of(const std::vector<FlatParameter>& places,
                                              Communicator& world) {
   const auto hashes = gather_numbers(world, first_values_hash(places));
   const bool equal = std::ranges::all_of(

@@ -9,7 +9,7 @@
 
 namespace cohort {
 
-struct Place;
+struct FlatParameter;
 struct RankGroups;
 
 // What the weights of a chain are when a world begins, bucket by bucket:
@@ -24,7 +24,7 @@ struct RankGroups;
 class FirstWeights {
  public:
   // Collective, unless `takes_over`, which has nobody's.
-  FirstWeights(const std::vector<Place>& places, const RankGroups& groups,
+  FirstWeights(const std::vector<FlatParameter>& places, const RankGroups& groups,
                bool takes_over);
 
   // Turns to a bucket of `numel` elements. Collective. `room`, if defined, is memory
@@ -39,10 +39,11 @@ class FirstWeights {
  private:
   enum class Source { kNobody, kFirstValues, kFirstRank };
 
-  static Source source_of(const std::vector<Place>& places, Communicator& world);
+  static Source source_of(const std::vector<FlatParameter>& places,
+                          Communicator& world);
   void make(int64_t begin, const Tensor& out) const;
 
-  const std::vector<Place>& places_;
+  const std::vector<FlatParameter>& places_;
   Communicator& alike_;
   Source source_;
   int bucket_ = 0;

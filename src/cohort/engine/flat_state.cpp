@@ -58,8 +58,8 @@ StateTensor state_tensor_of(const Block& block, size_t index) {
 
 // What the rank before this one along the axis of tensors has: the same, but
 // for boxes.
-std::vector<Place> places_beside(std::vector<Place> places, const Mesh& mesh,
-                                 Communicator& world) {
+std::vector<FlatParameter> places_beside(std::vector<FlatParameter> places,
+                                         const Mesh& mesh, Communicator& world) {
   constexpr int64_t kRow = 2 + 3 * static_cast<int64_t>(kMostDims);
   Tensor mine = at::zeros({static_cast<int64_t>(places.size()), kRow}, at::kLong);
   int64_t* row = mine.data_ptr<int64_t>();
@@ -181,7 +181,7 @@ void FlatState::lay_out(const Chain& chain, const Schedule& schedule,
     int64_t offset = 0;
     for (int block : schedule.buckets[i].blocks)
       for (int p : blocks_[block]) {
-        Place& place = places_[p];
+        FlatParameter& place = places_[p];
         if (place.bucket != kNone ||
             place.parameter.requires_grad() != schedule.buckets[i].trained)
           continue;
@@ -263,7 +263,7 @@ void FlatState::drop_parameters(int bucket, at::ScalarType dtype) {
   set_memory(state.whole, {nullptr, home_.device()}, 0);
 }
 
-Tensor FlatState::view(const Tensor& flat, const Place& place) {
+Tensor FlatState::view(const Tensor& flat, const FlatParameter& place) {
   return flat.as_strided(place.parameter.sizes(), place.parameter.strides(),
                          flat.storage_offset() + place.offset);
 }
@@ -307,8 +307,9 @@ void FlatState::publish(int bucket, int64_t begin, int64_t count) {
   if (target.data_ptr() != from.data_ptr()) home_.kernels->narrow(from, target);
 }
 
-void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,
-               TensorKind kind, const Tensor& flat, int64_t origin, ShardRange range) {
+void add_piece(std::vector<StatePiece>& pieces, const FlatParameter& place,
+               std::string name, TensorKind kind, const Tensor& flat, int64_t origin,
+               ShardRange range) {
   const int64_t begin = std::max(place.offset, range.begin);
   const int64_t end = std::min(place.offset + place.held(), range.end);
   if (begin >= end) return;

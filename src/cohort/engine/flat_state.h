@@ -22,7 +22,7 @@
 namespace cohort {
 
 // Where one parameter lies in the flat memory of its bucket.
-struct Place {
+struct FlatParameter {
   std::string name;
   Tensor parameter;
   StateTensor tensor;  // the whole that it is of, and which part
@@ -97,9 +97,9 @@ class FlatState {
   std::vector<BucketState>& buckets() { return buckets_; }
   const std::vector<BucketState>& buckets() const { return buckets_; }
   // All parameters, in the order of the chain; each once.
-  const std::vector<Place>& places() const { return places_; }
+  const std::vector<FlatParameter>& places() const { return places_; }
   // The same of the rank whose state this one mirrors, which may have other parts.
-  const std::vector<Place>& mirrored_places() const {
+  const std::vector<FlatParameter>& mirrored_places() const {
     return mirrored_places_.empty() ? places_ : mirrored_places_;
   }
   // Of a block, in the order it lists them: indices into places().
@@ -107,7 +107,7 @@ class FlatState {
   int place_of(const Tensor& parameter) const;
 
   // A stretch of flat memory with the shape and strides of a parameter.
-  static Tensor view(const Tensor& flat, const Place& place);
+  static Tensor view(const Tensor& flat, const FlatParameter& place);
 
   void acquire(int bucket);
   void release(int bucket);
@@ -128,8 +128,8 @@ class FlatState {
 
   StateHome home_;
   std::vector<BucketState> buckets_;
-  std::vector<Place> places_;
-  std::vector<Place> mirrored_places_;  // empty: the same
+  std::vector<FlatParameter> places_;
+  std::vector<FlatParameter> mirrored_places_;  // empty: the same
   std::vector<std::vector<int>> blocks_;
   std::unordered_map<const void*, int> by_parameter_;
   // Memory for gathered buckets, each fit for the largest; longest free first, as in
@@ -141,8 +141,9 @@ class FlatState {
 // Elements [range.begin, range.end) of a bucket, where they meet a parameter: adds a
 // piece of the tensor `name`, which has the parameter's shape, part and order. `flat`
 // holds the bucket from element `origin` on. Nothing where they do not meet.
-void add_piece(std::vector<StatePiece>& pieces, const Place& place, std::string name,
-               TensorKind kind, const Tensor& flat, int64_t origin, ShardRange range);
+void add_piece(std::vector<StatePiece>& pieces, const FlatParameter& place,
+               std::string name, TensorKind kind, const Tensor& flat, int64_t origin,
+               ShardRange range);
 
 // "optimizer.STATE.PARAMETER".
 std::string moment_name(std::string_view state, const std::string& parameter);

@@ -235,7 +235,7 @@ StretchSeal GradientSums::seal_here(const Tensor& buffer, int64_t share) const {
 }
 
 uint64_t GradientSums::hash_of_born(int index, int slice, int use) const {
-  const Place& place = state_.places()[index];
+  const FlatParameter& place = state_.places()[index];
   return tensor_hash(leaf(place.bucket, slice, use)
                          .memory.narrow(0, place.offset, place.parameter.numel()));
 }

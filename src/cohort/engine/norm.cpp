@@ -15,8 +15,8 @@ namespace cohort {
 namespace {
 
 // Adds what this rank holds of one parameter; `chunks` are those of its part.
-void add_squares(const Place& place, const BucketState& bucket, const Tensor& sum,
-                 double* chunks) {
+void add_squares(const FlatParameter& place, const BucketState& bucket,
+                 const Tensor& sum, double* chunks) {
   const int64_t numel = place.parameter.numel();
   const auto [first, last] = held_chunks(place, bucket);
   const auto square = [&](int64_t begin, int64_t end, auto real) {
@@ -51,19 +51,19 @@ Sharers sharers_of(const Schedule& schedule, const RankGroups& groups,
           .parts = groups.parts};
 }
 
-int64_t chunks_of(const Place& place) {
+int64_t chunks_of(const FlatParameter& place) {
   return padded(place.parameter.numel()) / kChunk;
 }
 
-int64_t rows_of(const Place& place, int parts) {
+int64_t rows_of(const FlatParameter& place, int parts) {
   return chunks_of(place) * (place.is_cut() ? parts : 1);
 }
 
-int64_t first_row(const Place& place, int part) {
+int64_t first_row(const FlatParameter& place, int part) {
   return place.is_cut() ? chunks_of(place) * part : 0;
 }
 
-ChunkRange held_chunks(const Place& place, const ShardState& share) {
+ChunkRange held_chunks(const FlatParameter& place, const ShardState& share) {
   const int64_t chunks = chunks_of(place);
   const auto clamp = [&](int64_t element) {
     return std::clamp((element - place.offset) / kChunk, int64_t{0}, chunks);

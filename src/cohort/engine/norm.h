@@ -15,7 +15,9 @@ struct Sharers {
   bool counts = true;
   int part = 0, parts = 1;
 
-  bool count(const Place& place) const { return counts && place.is_told_by(part); }
+  bool count(const FlatParameter& place) const {
+    return counts && place.is_told_by(part);
+  }
 };
 
 // `communicate`: else each is alone with what it has.
@@ -28,12 +30,12 @@ struct ChunkRange {
   int64_t begin = 0;
   int64_t end = 0;
 };
-ChunkRange held_chunks(const Place& place, const ShardState& share);
-int64_t chunks_of(const Place& place);  // all of them
+ChunkRange held_chunks(const FlatParameter& place, const ShardState& share);
+int64_t chunks_of(const FlatParameter& place);  // all of them
 // In a table of all ranks' chunks: so many rows has a parameter, and there begin those
 // of this rank's part.
-int64_t rows_of(const Place& place, int parts);
-int64_t first_row(const Place& place, int part);
+int64_t rows_of(const FlatParameter& place, int parts);
+int64_t first_row(const FlatParameter& place, int part);
 
 // Fewer are not worth a thread of their own.
 inline constexpr int64_t kChunksAtOnce = 64;

@@ -18,7 +18,7 @@ namespace cohort {
 namespace {
 
 // Where a parameter and elements [begin, ...) of its bucket meet, which may be nowhere.
-Tensor part_of(const Place& place, const Tensor& flat, int64_t begin) {
+Tensor part_of(const FlatParameter& place, const Tensor& flat, int64_t begin) {
   const int64_t offset = place.offset - begin;
   const int64_t from = std::clamp<int64_t>(offset, 0, flat.numel());
   const int64_t to = std::clamp(offset + place.parameter.numel(), from, flat.numel());
@@ -101,7 +101,7 @@ ShardRange StateView::owned_range(int bucket) const {
 
 std::vector<StatePiece> StateView::pieces(Holding which) const {
   std::vector<StatePiece> pieces;
-  const auto add_share = [&](const Place& place, const ShardState& share,
+  const auto add_share = [&](const FlatParameter& place, const ShardState& share,
                              ShardRange range) {
     add_piece(pieces, place, place.name, TensorKind::kParameter, share.master,
               share.begin, range);
@@ -110,7 +110,7 @@ std::vector<StatePiece> StateView::pieces(Holding which) const {
                 TensorKind::kMoment, share.states[i], share.begin, range);
   };
   for (size_t i = 0; i < state_.places().size(); ++i) {
-    const Place& place = state_.places()[i];
+    const FlatParameter& place = state_.places()[i];
     const BucketState& bucket = state_.buckets()[place.bucket];
     if (which == Holding::kOwned && !place.is_told_by(groups_.part)) continue;
     const ShardRange range =
@@ -202,12 +202,13 @@ std::vector<StateView::Copy> StateView::copies() const {
   return all;
 }
 
-int64_t StateView::part_number(const Place& place, int64_t begin, int part) const {
+int64_t StateView::part_number(const FlatParameter& place, int64_t begin,
+                               int part) const {
   const int64_t numel = state_.buckets()[place.bucket].numel;
   return begin + (place.is_cut() ? numel * part : 0);
 }
 
-void StateView::add_mirrored(const Place& place, std::vector<Copy>& all) const {
+void StateView::add_mirrored(const FlatParameter& place, std::vector<Copy>& all) const {
   const BucketState& state = state_.buckets()[place.bucket];
   const auto memory = [](const ShardState& share, int number) {
     return number == 0 ? share.master : share.states[number - 1];

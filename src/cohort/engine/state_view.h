@@ -35,8 +35,8 @@ class StateView {
 
   ShardRange owned_range(int bucket) const;
   std::vector<Copy> copies() const;
-  int64_t part_number(const Place& place, int64_t begin, int part) const;
-  void add_mirrored(const Place& place, std::vector<Copy>& all) const;
+  int64_t part_number(const FlatParameter& place, int64_t begin, int part) const;
+  void add_mirrored(const FlatParameter& place, std::vector<Copy>& all) const;
   void refresh_own(int bucket);
   void refresh_mirror(int bucket);
 

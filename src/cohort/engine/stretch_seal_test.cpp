@@ -10,13 +10,13 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kShare = kStretch + 10, kShares = 3;
+constexpr int64_t kShard = kStretch + 10, kShards = 3;
 
 struct Sealed {
   explicit Sealed(at::ScalarType dtype)
-      : buffer(at::zeros({kShares * kShare}, dtype)),
-        seal(buffer, at::zeros({StretchSeal::table_size(kShare, kShares)}, at::kLong)) {
-    seal.close_all(kShare, kShares);
+      : buffer(at::zeros({kShards * kShard}, dtype)),
+        seal(buffer, at::zeros({StretchSeal::table_size(kShard, kShards)}, at::kLong)) {
+    seal.close_all(kShard, kShards);
   }
   Tensor buffer;
   StretchSeal seal;
@@ -28,15 +28,15 @@ TEST(StretchSeal, NoticesAChangeInTheStretchThatHasIt) {
   test::run_in_child([] {
     for (const auto dtype : {at::kFloat, at::kBFloat16}) {
       Sealed it(dtype);
-      EXPECT_TRUE(it.seal.all_hold(kShare, kShares));
-      it.buffer[kShare + kStretch + 9] = 1;  // the last of share 1
-      EXPECT_FALSE(it.seal.all_hold(kShare, kShares));
-      EXPECT_TRUE(it.seal.all_hold(kShare, 1));
-      EXPECT_TRUE(it.seal.holds(kShare, kShare, kStretch));
-      EXPECT_FALSE(it.seal.holds(kShare, kShare + kStretch, 10));
-      EXPECT_TRUE(it.seal.holds(kShare, 2 * kShare, kStretch));
-      it.seal.close(kShare, kShare + kStretch, 10);
-      EXPECT_TRUE(it.seal.all_hold(kShare, kShares));
+      EXPECT_TRUE(it.seal.all_hold(kShard, kShards));
+      it.buffer[kShard + kStretch + 9] = 1;  // the last of share 1
+      EXPECT_FALSE(it.seal.all_hold(kShard, kShards));
+      EXPECT_TRUE(it.seal.all_hold(kShard, 1));
+      EXPECT_TRUE(it.seal.holds(kShard, kShard, kStretch));
+      EXPECT_FALSE(it.seal.holds(kShard, kShard + kStretch, 10));
+      EXPECT_TRUE(it.seal.holds(kShard, 2 * kShard, kStretch));
+      it.seal.close(kShard, kShard + kStretch, 10);
+      EXPECT_TRUE(it.seal.all_hold(kShard, kShards));
     }
   });
 }
@@ -45,18 +45,18 @@ TEST(StretchSeal, TakesTheHashOfWhoeverWrote) {
   test::run_in_child([] {
     Sealed it(at::kFloat);
     const std::vector<float> sum(10, 2.5f);
-    it.seal.close_as(kShare, kStretch, StretchSeal::hash_of(sum.data(), 40));
-    EXPECT_FALSE(it.seal.holds(kShare, kStretch, 10));
+    it.seal.close_as(kShard, kStretch, StretchSeal::hash_of(sum.data(), 40));
+    EXPECT_FALSE(it.seal.holds(kShard, kStretch, 10));
     std::copy(sum.begin(), sum.end(), it.buffer.data_ptr<float>() + kStretch);
-    EXPECT_TRUE(it.seal.all_hold(kShare, kShares));
+    EXPECT_TRUE(it.seal.all_hold(kShard, kShards));
   });
 }
 
 TEST(StretchSeal, OfNothingAlwaysHolds) {
   StretchSeal none;
-  none.close_all(kShare, kShares);
-  none.close_as(kShare, 0, 1);
-  EXPECT_TRUE(none.all_hold(kShare, kShares));
+  none.close_all(kShard, kShards);
+  none.close_as(kShard, 0, 1);
+  EXPECT_TRUE(none.all_hold(kShard, kShards));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ void TensorTotals::add_up(const GradientSums& gradients, const StepScalars& scal
   double* at = sums.data_ptr<double>();
   for_each_tensor(
       [&](const BucketState& bucket, const ParameterRange& range, int number) {
-        const Place& place = state_.places()[range.place];
+        const FlatParameter& place = state_.places()[range.place];
         if (bucket.trained && bucket.counts && sharers.count(place))
           reduce(bucket, range, gradients.sum(number), scalars,
                  at + first_row(place, sharers.part) * width_);
@@ -68,7 +68,7 @@ template <typename Real>
 void TensorTotals::reduce_chunks(const BucketState& bucket, const ParameterRange& range,
                                  const Tensor& sum, const StepScalars& scalars,
                                  ChunkRange those, double* chunks) const {
-  const Place& place = state_.places()[range.place];
+  const FlatParameter& place = state_.places()[range.place];
   std::vector<const Real*> states(bucket.states.size());
   std::vector<Real> widened;
   for (int64_t chunk = those.begin; chunk < those.end; ++chunk) {

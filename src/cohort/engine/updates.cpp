@@ -175,7 +175,7 @@ void Updates::norm(bool communicate) {
 }
 
 bool Updates::are_finite(int part, int parts) const {
-  const auto finite = [&](const Place& place, const ShardState& share,
+  const auto finite = [&](const FlatParameter& place, const ShardState& share,
                           const Tensor& sum) {
     const int64_t from =
         std::max(share.count * part / parts, place.offset - share.begin);
@@ -191,7 +191,7 @@ bool Updates::are_finite(int part, int parts) const {
     });
     return all;
   };
-  return std::ranges::all_of(state_.places(), [&](const Place& place) {
+  return std::ranges::all_of(state_.places(), [&](const FlatParameter& place) {
     const BucketState& bucket = state_.buckets()[place.bucket];
     if (!bucket.trained) return true;
     if (!finite(place, bucket, gradients_.sum(place.bucket))) return false;

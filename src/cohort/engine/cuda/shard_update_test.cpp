@@ -21,7 +21,7 @@ std::vector<UpdateOptions> every_rule() {
 }
 
 // Three tensors and padding behind the first. The last begins where no pack does.
-constexpr int64_t kShare = 16'384;
+constexpr int64_t kShard = 16'384;
 std::vector<UpdateRange> three_ranges() {
   return {{0, 2500, {.weight_decay = 0.01, .adapts = true}, 1, 0},
           {3072, 3101, {.weight_decay = 0, .adapts = false}},
@@ -114,7 +114,7 @@ std::string name_of(const ShardUpdateOptions& options) {
          (options.published ? c10::toString(*options.published) : "nothing");
 }
 
-class ShareUpdates : public test::KernelsTest {
+class ShardUpdates : public test::KernelsTest {
  protected:
   Shares make_shares(const ShardUpdateOptions& options, int64_t offset) {
     const auto rule = make_update_rule(options.rule);
@@ -123,15 +123,15 @@ class ShareUpdates : public test::KernelsTest {
       expected = host.clone();
       given = there(host, offset);
     };
-    add(values_of(kShare, 1), shares.given.master, shares.expected.master);
+    add(values_of(kShard, 1), shares.given.master, shares.expected.master);
     for (size_t k = 0; k < rule->states().size(); ++k) {
       shares.given.states.emplace_back();
       shares.expected.states.emplace_back();
-      add(values_of(kShare, 2 + k).abs(), shares.given.states[k],
+      add(values_of(kShard, 2 + k).abs(), shares.given.states[k],
           shares.expected.states[k]);
     }
     if (options.published)
-      add(values_of(kShare, 7).to(*options.published), shares.given.published,
+      add(values_of(kShard, 7).to(*options.published), shares.given.published,
           shares.expected.published);
     return shares;
   }
@@ -141,7 +141,7 @@ class ShareUpdates : public test::KernelsTest {
     Step step(*kernels_, options);
     for (int64_t t = 1; t <= 3; ++t) {
       const Tensor gradient =
-          values_of(kShare, 10 + static_cast<uint64_t>(t)).to(options.gradient);
+          values_of(kShard, 10 + static_cast<uint64_t>(t)).to(options.gradient);
       send_step_numbers(step.numbers, step_numbers_of(options.rule, scalars_of(t)));
       step.launch(shares.given, there(gradient, offset));
       update_by_rule(*step.rule, shares.expected, gradient, scalars_of(t));
@@ -150,13 +150,13 @@ class ShareUpdates : public test::KernelsTest {
   }
 };
 
-TEST_P(ShareUpdates, GiveTheBitsOfTheRule) {
+TEST_P(ShardUpdates, GiveTheBitsOfTheRule) {
   for (const UpdateOptions& rule : every_rule())
     for (const int64_t offset : {0, 1})
       expect_updates({.rule = rule, .ranges = three_ranges()}, offset);
 }
 
-TEST_P(ShareUpdates, ReadNarrowGradientsAndPublish) {
+TEST_P(ShardUpdates, ReadNarrowGradientsAndPublish) {
   for (const char* rule : {"sgd", "adamw", "lamb"})
     for (const auto gradient : test::kGradientTypes)
       for (const auto published : test::kGradientTypes)
@@ -167,7 +167,7 @@ TEST_P(ShareUpdates, ReadNarrowGradientsAndPublish) {
                        gradient == published ? 3 : 0);
 }
 
-TEST_P(ShareUpdates, ChangeNothingWithAClosedGate) {
+TEST_P(ShardUpdates, ChangeNothingWithAClosedGate) {
   for (const UpdateOptions& rule : every_rule()) {
     const ShardUpdateOptions options{
         .rule = rule, .ranges = three_ranges(), .published = at::kBFloat16};
@@ -175,18 +175,18 @@ TEST_P(ShareUpdates, ChangeNothingWithAClosedGate) {
     Step step(*kernels_, options);
     send_step_numbers(step.numbers, step_numbers_of(rule, scalars_of(1)));
     gate_of(step.numbers).zero_();
-    step.launch(shares.given, there(values_of(kShare, 3)));
+    step.launch(shares.given, there(values_of(kShard, 3)));
     expect_same(shares, name_of(options));
   }
 }
 
 // Not a number stays with its element, except where a whole tensor hears of it.
-TEST_P(ShareUpdates, WhatIsNoNumberSpreadsAsOnTheHost) {
+TEST_P(ShardUpdates, WhatIsNoNumberSpreadsAsOnTheHost) {
   for (const UpdateOptions& rule : every_rule()) {
     const ShardUpdateOptions options{.rule = rule, .ranges = three_ranges()};
     Shares shares = make_shares(options, 2);
     Step step(*kernels_, options);
-    Tensor gradient = values_of(kShare, 4);
+    Tensor gradient = values_of(kShard, 4);
     gradient[3090] = std::numeric_limits<float>::quiet_NaN();
     gradient[5000] = std::numeric_limits<float>::infinity();
     send_step_numbers(step.numbers, step_numbers_of(rule, scalars_of(1)));
@@ -197,17 +197,17 @@ TEST_P(ShareUpdates, WhatIsNoNumberSpreadsAsOnTheHost) {
 }
 
 // A share of a tensor that is cut, at a chunk: its sums go where the tensor's are.
-TEST_P(ShareUpdates, SumsOfACutTensorAreThoseOfTheWhole) {
+TEST_P(ShardUpdates, SumsOfACutTensorAreThoseOfTheWhole) {
   const UpdateOptions rule{.name = "lamb"};
   const ParameterTraits traits{.weight_decay = 0.1};
   const ShardUpdateOptions whole{.rule = rule, .ranges = {{0, 5000, traits, 0, 0}}};
   const ShardUpdateOptions left{.rule = rule, .ranges = {{0, 2048, traits, 0, 0}}};
   const ShardUpdateOptions right{.rule = rule, .ranges = {{0, 2952, traits, 0, 2}}};
   const Shares shares = make_shares(whole, 0);
-  const Tensor gradient = there(values_of(kShare, 5));
+  const Tensor gradient = there(values_of(kShard, 5));
   const auto part = [&](int64_t begin) {
     const auto of = [&](const Tensor& tensor) {
-      return tensor.narrow(0, begin, kShare - begin);
+      return tensor.narrow(0, begin, kShard - begin);
     };
     return ShardMemory{
         .master = of(shares.given.master),
@@ -219,12 +219,12 @@ TEST_P(ShareUpdates, SumsOfACutTensorAreThoseOfTheWhole) {
   all.update->reduce(shares.given, gradient, all.numbers, all.sums);
   cut.update->reduce(part(0), gradient, cut.numbers, cut.sums);
   kernels_->make_shard_update(right)->reduce(
-      part(2048), gradient.narrow(0, 2048, kShare - 2048), cut.numbers, cut.sums);
+      part(2048), gradient.narrow(0, 2048, kShard - 2048), cut.numbers, cut.sums);
   EXPECT_TRUE(same_bits(all.sums, cut.sums));
   EXPECT_NE(all.sums[4][1].item<double>(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Everywhere, ShareUpdates,
+INSTANTIATE_TEST_SUITE_P(Everywhere, ShardUpdates,
                          testing::ValuesIn(test::kernels_under_test()),
                          test::kernels_name);
 
