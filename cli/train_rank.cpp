@@ -199,7 +199,7 @@ ConnectOptions connect_options(const TrainPlan& plan) {
 // Stopped on request with its state saved, it can be run again.
 int code_of(const DoneEvent& done, const BackupOptions& backup) {
   if (!backup.dir.empty() && !done.saved)
-    throw CheckpointError(text("[train.checkpoint] ", keep.dir, ": step ", done.steps,
+    throw CheckpointError(text("[train.checkpoint] ", backup.dir, ": step ", done.steps,
                                ", the last, is not saved; what is there is older"));
   if (done.stop_signal == 0) return 0;
   return done.saved ? kExitStopped : 128 + done.stop_signal;
