@@ -34,7 +34,7 @@ void Agent::watch_rendezvous(FixedRanks& ranks) {
     event_->failure.message =
         text("the agents' store at ", options_.rdzv, " is lost: ", error.what());
   }
-  if (event_) on_event(*event_, generation);
+  if (event_) on_event(*event_, ranks);
 }
 
 void Agent::on_event(const Event& event, FixedRanks& ranks) {
