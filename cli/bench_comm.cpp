@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "cli/exit_code.h"
-#include "cli/rank_gpu.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
@@ -13,6 +12,7 @@
 #include "cohort/core/nearest.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/launch/agent.h"
+#include "cohort/train/rank_gpu.h"
 
 namespace cohort::cli {
 namespace {

@@ -13,13 +13,13 @@
 #include "cli/bench_parts.h"
 #include "cli/cuda_variant.h"
 #include "cli/kernel_times.h"
-#include "cli/rank_gpu.h"
 #include "cohort/comm/local_store.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
 #include "cohort/engine/cuda/cuda_math.h"
+#include "cohort/train/rank_gpu.h"
 
 namespace cohort::cli {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cli/cuda_variant.h"
 #include "cli/exit_code.h"
-#include "cli/rank_gpu.h"
+#include "cli/node_gpus.h"
 #include "cohort/comm/gpu_relay.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/format.h"
@@ -16,6 +16,7 @@
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/launch/agent.h"
+#include "cohort/train/rank_gpu.h"
 
 namespace cohort::cli {
 namespace {

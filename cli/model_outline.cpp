@@ -10,7 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/nn/without_memory.h"
 #include "cohort/step/pipeline.h"
-#include "recipes/checked_recipe.h"
+#include "cohort/train/checked_recipe.h"
 
 namespace cohort::cli {
 namespace {

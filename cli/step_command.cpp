@@ -5,7 +5,6 @@
 
 #include <iostream>
 
-#include "cli/model_counts.h"
 #include "cli/step_measure.h"
 #include "cli/step_options.h"
 #include "cli/step_setting.h"
@@ -20,7 +19,8 @@
 #include "cohort/step/picture/renderer.h"
 #include "cohort/step/schedule_csv.h"
 #include "cohort/step/step_trace.h"
-#include "recipes/checked_recipe.h"
+#include "cohort/train/checked_recipe.h"
+#include "cohort/train/model_counts.h"
 
 namespace cohort::cli {
 namespace {

@@ -10,7 +10,6 @@
 #include <span>
 
 #include "cli/exit_code.h"
-#include "cli/model_counts.h"
 #include "cli/step_options.h"
 #include "cli/step_setting.h"
 #include "cohort/comm/backends.h"
@@ -27,7 +26,8 @@
 #include "cohort/step/checks/role_view.h"
 #include "cohort/step/cost_fit.h"
 #include "cohort/step/step_record.h"
-#include "recipes/checked_recipe.h"
+#include "cohort/train/checked_recipe.h"
+#include "cohort/train/model_counts.h"
 
 namespace cohort::cli {
 namespace {

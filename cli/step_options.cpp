@@ -86,12 +86,6 @@ void take_settings(const std::string& file, const std::vector<std::string>& set,
   for (const auto& assignment : set) config.set_assignment(assignment);
 }
 
-TensorPart tensor_part(const Config& config, const Layout& layout, int rank) {
-  return {.rank = Mesh(layout).coordinate(rank, Axis::kTensor),
-          .size = layout.tp,
-          .sequence = config.get_bool("model.sequence_parallel")};
-}
-
 CheckOptions check_options(const Config& config) {
   const std::string& limit = config.get_string("memory.limit");
   return {.memory_limit = limit.empty() ? 0 : parse_bytes(limit, "memory.limit"),

@@ -3,7 +3,6 @@
 
 #include "cohort/config.h"
 #include "cohort/engine/step_runner.h"
-#include "cohort/layers.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 #include "cohort/update_rule.h"
@@ -24,9 +23,6 @@ ExecutorOptions executor_options(const Config& config);
 // A recipe's keys, changed as a file (empty: none) and then --set say.
 void take_settings(const std::string& file, const std::vector<std::string>& set,
                    Config& config);
-
-// What a rank has of each layer.
-TensorPart tensor_part(const Config& config, const Layout& layout, int rank);
 
 // What memory.limit and elastic ask of it.
 CheckOptions check_options(const Config& config);

@@ -5,7 +5,7 @@
 #include "cli/step_options.h"
 #include "cohort/core/error.h"
 #include "cohort/step/slices.h"
-#include "recipes/checked_recipe.h"
+#include "cohort/train/checked_recipe.h"
 
 namespace cohort::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include "cli/step_options.h"
 #include "cohort/core/error.h"
 #include "cohort/nn/without_memory.h"
+#include "cohort/train/checked_recipe.h"
 #include "cohort/train/layout_oracle.h"
-#include "recipes/checked_recipe.h"
 
 namespace cohort::cli {
 namespace {

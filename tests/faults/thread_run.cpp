@@ -36,14 +36,15 @@ class ThreadRun::Host final : public RankHost {
   std::unique_ptr<Trainer> make_trainer(Communicator*) override {
     TrainerOptions options = run_.options_.trainer;
     const int stages = options.layout.pp * options.step.pipeline.stages_per_place;
-    options.chain_of_part = [this, stages, parts = options.layout.tp](int part) {
+    const auto chain_of_part = [this, stages, parts = options.layout.tp](int part) {
       return make_chain(run_.options_.model, stages, {.rank = part, .size = parts});
     };
-    chain_ = options.chain_of_part(0);
-    options.membership = &membership_;
-    options.pages = &pages_;
-    options.execute.faults = options.backup.faults = run_.options_.faults;
-    return std::make_unique<Trainer>(chain_, *train_, valid_.get(), options, stop_);
+    chain_ = chain_of_part(0);
+    return std::make_unique<Trainer>(chain_, *train_, valid_.get(), options, stop_,
+                                     TrainerServices{.membership = &membership_,
+                                                     .pages = &pages_,
+                                                     .faults = run_.options_.faults,
+                                                     .chain_of_part = chain_of_part});
   }
   Reporter& reporter() override { return recorder_; }
   void introduce(Communicator&, Reporter*, const Trainer&) override {}

@@ -42,9 +42,13 @@ void flip_a_bit(const SnapshotPages& pages) {
 
 }  // namespace
 
-Backup::Backup(BackupOptions options, PageHolder* pages, std::unique_ptr<Disk> disk)
-    : options_(std::move(options)), pages_(pages), disk_(std::move(disk)) {
-  if (options_.faults) disk_ = with_faults(std::move(disk_), *options_.faults, rank_);
+Backup::Backup(BackupOptions options, PageHolder* pages, FaultPlan* faults,
+               std::unique_ptr<Disk> disk)
+    : options_(std::move(options)),
+      pages_(pages),
+      faults_(faults),
+      disk_(std::move(disk)) {
+  if (faults_) disk_ = with_faults(std::move(disk_), *faults_, rank_);
   snapshots_ = std::make_unique<Snapshots>(pages_, num_slots());
 }
 
@@ -214,8 +218,7 @@ void Backup::wait_for_writer() {
 }
 
 bool Backup::reach(std::string_view point) {
-  return options_.faults &&
-         options_.faults->reach(point, rank_) == FaultPlan::Ask::kFlip;
+  return faults_ && faults_->reach(point, rank_) == FaultPlan::Ask::kFlip;
 }
 
 bool Backup::finish(const RunState& given) {

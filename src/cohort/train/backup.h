@@ -34,7 +34,6 @@ struct BackupOptions {
   bool async = true;
   int64_t snapshot_every = 0;  // steps; 0: none. Costs memory for three states.
   int64_t memory = 0;  // bytes that all ranks here may take for that; 0: what is free
-  FaultPlan* faults = nullptr;  // reached as "backup.*", and by the disk
   // What checkpoints also have in RunState::state: of which model they are.
   std::map<std::string, std::string> model = {};
 
@@ -68,8 +67,9 @@ struct BackupWorld {
 // none; what it does in the background it does on threads of its own.
 class Backup {
  public:
-  // `pages` may be null: nobody is there to keep snapshots, and none are taken.
-  Backup(BackupOptions options, PageHolder* pages,
+  // `pages` may be null: nobody is there to hold snapshots, and none are taken.
+  // `faults` may be null; they are reached as "backup.*", and by the disk.
+  Backup(BackupOptions options, PageHolder* pages, FaultPlan* faults = nullptr,
          std::unique_ptr<Disk> disk = real_disk());
   ~Backup();
 
@@ -138,6 +138,7 @@ class Backup {
 
   BackupOptions options_;
   PageHolder* pages_;
+  FaultPlan* faults_;
   std::atomic<int> rank_{0};
   std::unique_ptr<Disk> disk_;
   BackupWorld world_;

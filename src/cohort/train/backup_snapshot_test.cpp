@@ -19,12 +19,12 @@ class BackupSnapshotTest : public test::CheckpointFolder {
 
   // A world of new processes: trains to `until` and is gone.
   uint64_t live(const SmallTask& task, const BackupOptions& options, int64_t until,
-                int generation) {
+                int generation, FaultPlan* faults = nullptr) {
     uint64_t hash = 0;
     expect_no_errors(in_world(
         task.layout.dp,
         [&](Communicator& comm) {
-          Backup backup(options, &agent_);
+          Backup backup(options, &agent_, faults);
           SmallRank rank(task, comm, backup, &heard_);
           const int64_t from = rank.restore();
           rank.train(until);
@@ -43,9 +43,7 @@ class BackupSnapshotTest : public test::CheckpointFolder {
     const SmallTask task{.layout = {.dp = ranks, .shard = ranks > 1 ? 1 : 0}};
     const uint64_t wanted = live(task, {}, 9, 0);
     FaultPlan faults(text("backup.snapshot_data@", ranks / 2, ":3=flip"));
-    BackupOptions options = taking(2);
-    options.faults = &faults;
-    live(task, options, 7, 0);  // snapshots of 2, 4 and 6
+    live(task, taking(2), 7, 0, &faults);  // snapshots of 2, 4 and 6
     EXPECT_EQ(faults.pending(), 0);
     EXPECT_EQ(live(task, taking(2), 9, 1), wanted);
     EXPECT_EQ(went_on_from_, 4);
@@ -105,7 +103,7 @@ TEST_F(BackupSnapshotTest, OneWhoseDataChangedByItselfIsNotSaved) {
   const uint64_t wanted = live(task, {}, 3, 0);
   FaultPlan faults("backup.snapshot_data@1:1=flip");
   expect_no_errors(in_world(3, [&](Communicator& comm) {
-    Backup backup({.dir = root_, .every_steps = 2, .faults = &faults}, &agent_);
+    Backup backup({.dir = root_, .every_steps = 2}, &agent_, &faults);
     SmallRank rank(task, comm, backup, &heard_);
     rank.train(2);
     EXPECT_TRUE(rank.finish());

@@ -188,7 +188,7 @@ TEST_F(BackupTest, AFullDiskIsReportedAndTheRunGoesOn) {
     expect_no_errors(in_world(2, [&](Communicator& comm) {
       auto disk = std::make_unique<test::FailingDisk>(test::kForever);
       auto& space = disk->free;
-      Backup backup(saving(2, async), nullptr, std::move(disk));
+      Backup backup(saving(2, async), nullptr, nullptr, std::move(disk));
       SmallRank rank({.layout = {.dp = 2}}, comm, backup, &heard_);
       rank.train(2);
       EXPECT_TRUE(rank.finish());
@@ -240,7 +240,7 @@ class SlowDisk final : public test::FailingDisk {
 TEST_F(BackupTest, TheStepDoesNotWaitForASlowDisk) {
   Gate gate;
   expect_no_errors(in_world(3, [&](Communicator& comm) {
-    Backup backup(saving(2, true), nullptr, std::make_unique<SlowDisk>(gate));
+    Backup backup(saving(2, true), nullptr, nullptr, std::make_unique<SlowDisk>(gate));
     SmallRank rank({.layout = {.dp = 3, .shard = 2}}, comm, backup, &heard_);
     rank.train(7);  // 4 and 6 are due meanwhile
     EXPECT_TRUE(list_checkpoints(root_).empty());
@@ -260,7 +260,7 @@ TEST_F(BackupTest, AWriteCutOffByALostWorldIsNoFailureAndTheNextOneWorks) {
   Gate gate;
   std::vector<std::unique_ptr<Backup>> backups;
   for (int r = 0; r < 2; ++r)
-    backups.push_back(std::make_unique<Backup>(saving(2, true), nullptr,
+    backups.push_back(std::make_unique<Backup>(saving(2, true), nullptr, nullptr,
                                                std::make_unique<SlowDisk>(gate)));
   expect_no_errors(in_world(2, [&](Communicator& comm) {
     SmallRank rank({.layout = {.dp = 2}}, comm, *backups[comm.rank()], &heard_);

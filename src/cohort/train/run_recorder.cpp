@@ -15,10 +15,11 @@ constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
 
 }  // namespace
 
-RunRecorder::RunRecorder(const TrainerOptions& options, const Sampler& sampler,
-                         const RateSchedule& rate, int64_t samples, int64_t tokens,
-                         const Metrics& metrics)
+RunRecorder::RunRecorder(const TrainerOptions& options, const TrainerServices& services,
+                         const Sampler& sampler, const RateSchedule& rate,
+                         int64_t samples, int64_t tokens, const Metrics& metrics)
     : options_(options),
+      services_(services),
       sampler_(sampler),
       rate_(rate),
       samples_(samples),
@@ -47,7 +48,7 @@ void RunRecorder::begin(int64_t committed, const std::string& why, bool damaged)
                                                   .batch = options_.batch,
                                                   .slices = options_.slices,
                                                   .exact = options_.step.exact},
-                                       options_.backlog);
+                                       services_.backlog);
   if (comm_->generation() == 0 && history_->committed() < committed)
     reporter_->note(text("[train] ", options_.history, " ends at step ",
                          history_->committed(), ", what was saved at ", committed,
@@ -64,7 +65,7 @@ void RunRecorder::begin(int64_t committed, const std::string& why, bool damaged)
 // from anyone who was there. What was told of validations all hear from rank 0: the
 // board may change while they look.
 void RunRecorder::learn_last_step(int64_t committed) {
-  Membership* const membership = options_.membership;
+  Membership* const membership = services_.membership;
   if (comm_->generation() == 0) {
     // What commands before this one have validated is not this one's to tell.
     const int64_t epochs = committed / sampler_.steps_per_epoch();
@@ -94,7 +95,7 @@ void RunRecorder::open_sample_log(int64_t committed) {
   sample_log_ = nullptr;
   if (!reporter_ || options_.sample_log.empty()) return;
   sample_log_ = std::make_unique<SampleLog>(options_.sample_log, sampler_, committed,
-                                            options_.backlog);
+                                            services_.backlog);
   if (sample_log_->last() < committed && last_.step == committed)
     sample_log_->write(committed, last_.samples);
   if (sample_log_->last() < committed)
@@ -150,9 +151,9 @@ std::optional<double> RunRecorder::tokens_per_second(double counted) const {
 // A step that is made again after a rollback, or that another process has spoken of
 // before it died. Noted first: rather not at all than twice.
 bool RunRecorder::was_told(int64_t step) {
-  if (!options_.membership) return false;
-  const bool before = step <= options_.membership->committed_before();
-  options_.membership->committed(step);
+  if (!services_.membership) return false;
+  const bool before = step <= services_.membership->committed_before();
+  services_.membership->committed(step);
   return before;
 }
 
@@ -187,7 +188,7 @@ void RunRecorder::rolled_back(int64_t from, int64_t to, const std::string& why) 
 
 void RunRecorder::valid(const ValidEvent& event) {
   if (!reporter_) return;
-  Membership* const membership = options_.membership;
+  Membership* const membership = services_.membership;
   if (!membership || membership->validated(event.epoch)) reporter_->valid(event);
 }
 
@@ -217,7 +218,7 @@ void RunRecorder::done(const DoneEvent& event, uint64_t weights_hash) {
   if (history_) history_->end(event.stop_signal, RecordedHash{weights_hash});
   // A rank that dies behind its last word leaves the end of the run to another.
   const bool told =
-      options_.membership && reporter_ && !options_.membership->tell_done();
+      services_.membership && reporter_ && !services_.membership->tell_done();
   if (reporter_ && !told) reporter_->done(event);
 }
 

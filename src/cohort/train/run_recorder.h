@@ -33,9 +33,9 @@ class RunRecorder {
  public:
   // Borrows all of them; `options.layout` is that of the world it is in. `samples`: of
   // the training set, with so many tokens each. `metrics`: what the model reports.
-  RunRecorder(const TrainerOptions& options, const Sampler& sampler,
-              const RateSchedule& rate, int64_t samples, int64_t tokens,
-              const Metrics& metrics);
+  RunRecorder(const TrainerOptions& options, const TrainerServices& services,
+              const Sampler& sampler, const RateSchedule& rate, int64_t samples,
+              int64_t tokens, const Metrics& metrics);
 
   // The files of the world before are closed. `reporter` may be null.
   void enter(Communicator& comm, Reporter* reporter);
@@ -81,6 +81,7 @@ class RunRecorder {
   std::optional<double> tokens_per_second(double counted) const;
 
   const TrainerOptions& options_;
+  const TrainerServices& services_;
   const Sampler& sampler_;
   const RateSchedule& rate_;
   int64_t samples_;

@@ -40,8 +40,8 @@ SnapshotPlan plan_snapshot(std::span<const StatePiece> pieces);
 // descriptor can map; they live until the last of them has let go.
 //
 // A mark, written last, says that the part is complete: whoever is killed while he
-// copies leaves none. The mark is a hash of all that is not data, and of the hash of the
-// data, which is looked at by whoever uses them: damage().
+// copies leaves none. The mark is a hash of all that is not data, and of the hash of
+// the data, which is looked at by whoever uses them: damage().
 //
 // Failure: CheckpointError when the system gives no memory. Thread safety: one writes;
 // complete parts may be read by anyone.

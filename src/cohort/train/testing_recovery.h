@@ -39,19 +39,21 @@ struct Life {
   std::atomic<int> stop{0};
   std::unique_ptr<Trainer> trainer;
 
-  Life(const TrainerOptions& options, uint64_t seed)
+  Life(const TrainerOptions& options, uint64_t seed, FaultPlan* faults = nullptr)
       : chain(make_cnn({.width = 2}, {.seed = seed})) {
-    trainer = std::make_unique<Trainer>(chain, *data, valid.get(), options, stop);
+    trainer = std::make_unique<Trainer>(chain, *data, valid.get(), options, stop,
+                                        TrainerServices{.faults = faults});
   }
 };
 
-// Trains through every fault of `options`, in a new world after each, which `connect`
+// Trains through every one of `faults`, in a new world after each, which `connect`
 // makes by its generation.
 using Reconnect = std::function<std::unique_ptr<Communicator>(int generation)>;
 inline DoneEvent train_through(Communicator& first, const Reconnect& connect,
-                               const TrainerOptions& options, Recorder& reporter) {
+                               const TrainerOptions& options, FaultPlan& faults,
+                               Recorder& reporter) {
   std::vector<std::unique_ptr<Communicator>> worlds;
-  auto life = std::make_unique<Life>(options, 2);
+  auto life = std::make_unique<Life>(options, 2, &faults);
   Communicator* comm = &first;
   for (int generation = 1;; ++generation) {
     try {
@@ -59,7 +61,8 @@ inline DoneEvent train_through(Communicator& first, const Reconnect& connect,
       return life->trainer->fit();
     } catch (const InjectedFault& fault) {
       comm->abort(fault.what());
-      life = std::make_unique<Life>(options, 77);  // other weights: none may be kept
+      life = std::make_unique<Life>(options, 77,
+                                    &faults);  // other weights: none may be kept
     } catch (const CommError& error) {
       comm->abort(error.what());
     }

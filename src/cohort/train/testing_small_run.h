@@ -30,9 +30,10 @@ struct SmallRun {
   Chain chain = make_cnn({.width = 4}, {.seed = 2});
   Recorder recorder;
   std::atomic<int> stop{0};
+  TrainerServices services;
 
   DoneEvent fit(Communicator& comm, const TrainerOptions& options) {
-    Trainer trainer(chain, *data, valid.get(), options, stop);
+    Trainer trainer(chain, *data, valid.get(), options, stop, services);
     trainer.enter(comm, comm.rank() == 0 ? &recorder : nullptr);
     return trainer.fit();
   }

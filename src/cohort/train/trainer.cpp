@@ -72,15 +72,15 @@ ExecutorOptions executor_options(const TrainerOptions& options) {
 }  // namespace
 
 Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
-                 const TrainerOptions& options, const std::atomic<int>& stop)
+                 const TrainerOptions& options, const std::atomic<int>& stop,
+                 const TrainerServices& services)
     : chain_(chain),
       train_(train),
       valid_(valid),
       options_(completed(options)),
-      asked_layout_(options_.layout),
-      asked_slices_(options.slices),
-      asked_bucket_bytes_(options.step.bucket_bytes),
+      asked_{options_.layout, options.slices, options.step.bucket_bytes},
       stop_(stop),
+      services_(services),
       sampler_({.size = train.size(),
                 .batch = options_.batch,
                 .slices = options_.slices,
@@ -91,18 +91,18 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
       total_steps_(steps_of(options_, sampler_)),
       work_{.cut = sampler_, .forward_only = {}},
       speech_{.context = tokens_of_sample(train)},
-      recorder_(options_, sampler_, rate_, train.size(), speech_.context,
+      recorder_(options_, services_, sampler_, rate_, train.size(), speech_.context,
                 chain.loss.metrics),
-      backup_(options_.backup, options_.pages) {}
+      backup_(options_.backup, services_.pages, services_.faults) {}
 
 Trainer::~Trainer() = default;
 
 void Trainer::enter(Communicator& comm, Reporter* reporter, const WorldGpu& gpu) {
   comm_ = &comm;
   options_.execute.gpu = gpu.number.value_or(options_.execute.gpu);
-  options_.step.bucket_bytes = gpu.bucket_bytes.value_or(asked_bucket_bytes_);
+  options_.step.bucket_bytes = gpu.bucket_bytes.value_or(asked_.bucket_bytes);
   loader_ = nullptr;  // it uses the fields of the world before
-  options_.layout = layout_for(asked_layout_, comm);
+  options_.layout = layout_for(asked_.layout, comm);
   take_part(Mesh(options_.layout).coordinate(comm.rank(), Axis::kTensor));
   options_.shares_memory = cohort::shares_memory(comm);
   options_.join_alignment = join_alignment(comm);
@@ -121,18 +121,18 @@ void Trainer::enter(Communicator& comm, Reporter* reporter, const WorldGpu& gpu)
 // The runner of the world before shows and finishes its state with the tensors that it
 // has, and asks its chain for buffers alone, of which tensor parallelism has none.
 void Trainer::take_part(int part) {
-  if (part == part_) return;
-  COHORT_CHECK(options_.chain_of_part, "a rank with part ", part,
+  if (part == part_.number) return;
+  COHORT_CHECK(services_.chain_of_part, "a rank with part ", part,
                " of tensors has nobody who makes its chain");
   COHORT_CHECK(chain_.buffers().empty(), "a model with buffers is cut");
-  retired_ = std::exchange(chain_, options_.chain_of_part(part));
-  part_ = part;
+  part_.retired = std::exchange(chain_, services_.chain_of_part(part));
+  part_.number = part;
 }
 
 TrainerOptions Trainer::options_here() const {
   TrainerOptions here = options_;
-  here.slices = slices_here(chain_, asked_slices_, options_);
-  if (here.layout.pp != asked_layout_.pp)
+  here.slices = slices_here(chain_, asked_.slices, options_);
+  if (here.layout.pp != asked_.layout.pp)
     here.step.pipeline = here.step.pipeline.for_any_depth();
   return here;
 }
@@ -144,6 +144,7 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
   samples.slices = here.slices;
   work_.cut = Sampler(samples);
   ExecutorOptions execute = executor_options(here);
+  execute.faults = services_.faults;
   // Chains of ranks that were under way have no first weights any more; what they had
   // is somewhere, or the run cannot go on.
   execute.takes_over = any_begun(reports);
@@ -164,19 +165,21 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
                  .data = train_.describe(),
                  .reporter = reporter});
   settle(std::move(runner), reports);
-  if (committed_ == 0 && !options_.save_initial.empty()) save(options_.save_initial);
+  if (state_.committed == 0 && !options_.save_initial.empty())
+    save(options_.save_initial);
 }
 
 DoneEvent Trainer::fit() {
   try {
-    while (committed_ < total_steps_ && (!facts_.stopping || pace_.is_ahead)) {
-      if (must_validate(committed_)) {
-        validate(committed_ / sampler_.steps_per_epoch());
+    while (state_.committed < total_steps_ && (!facts_.stopping || pace_.is_ahead)) {
+      if (must_validate(state_.committed)) {
+        validate(state_.committed / sampler_.steps_per_epoch());
         speak();
       }
       step();
     }
-    if (must_validate(committed_)) validate(committed_ / sampler_.steps_per_epoch());
+    if (must_validate(state_.committed))
+      validate(state_.committed / sampler_.steps_per_epoch());
     return finish();
   } catch (const CommError&) {
     facts_.lost = std::chrono::steady_clock::now();
@@ -224,7 +227,7 @@ std::unique_ptr<BatchLoader> Trainer::make_loader(const Schedule& schedule) cons
 Batch Trainer::make_batch(const Position& position,
                           std::span<const int64_t> ids) const {
   Batch batch = train_.gather(ids, work_.step_fields);
-  if (options_.augment) options_.augment(batch, position.epoch);
+  if (services_.augment) services_.augment(batch, position.epoch);
   return batch;
 }
 
@@ -240,14 +243,14 @@ Batch Trainer::batch_of(int64_t step, int slice) {
 // A named place where a test lets something happen; true: what is held is to be
 // damaged.
 bool Trainer::reach(std::string_view point, int64_t index) const {
-  FaultPlan* const faults = options_.execute.faults;
+  FaultPlan* const faults = services_.faults;
   return faults && faults->reach(point, comm_->rank(), index) == FaultPlan::Ask::kFlip;
 }
 
 // By a signal to this process, or to the agent before there was this process.
 int Trainer::asked_to_stop() const {
   const int signal = stop_.load();
-  return signal || !options_.membership ? signal : options_.membership->stop_signal();
+  return signal || !services_.membership ? signal : services_.membership->stop_signal();
 }
 
 void Trainer::start(int64_t step) {
@@ -263,14 +266,14 @@ void Trainer::start(int64_t step) {
 
 // The state that the step at hand leaves must not be asked for: by nobody on any rank.
 bool Trainer::may_run_ahead() const {
-  const int64_t next = committed_ + 1;
+  const int64_t next = state_.committed + 1;
   return runner_->runs_ahead() && next < total_steps_ && !facts_.stopping &&
          !must_compare(next) && !options_.backup.is_due(next) && !must_validate(next);
 }
 
 // A world of one waits for nobody who could tell it.
 void Trainer::require_world() const {
-  if (options_.membership && options_.membership->is_over())
+  if (services_.membership && services_.membership->is_over())
     throw CommError("[train] this world is over");
 }
 
@@ -279,10 +282,10 @@ void Trainer::step() {
   const bool under_way = std::exchange(pace_.is_ahead, false);
   if (!under_way) {
     pace_.turned = std::chrono::steady_clock::now();
-    start(committed_);
+    start(state_.committed);
   }
   if (may_run_ahead()) {
-    start(committed_ + 1);
+    start(state_.committed + 1);
     pace_.is_ahead = true;
   }
   const StepResult result = runner_->result();
@@ -290,22 +293,23 @@ void Trainer::step() {
   const double seconds = Seconds(now - std::exchange(pace_.turned, now)).count();
   lateness_.add(seconds);
   conclude(result, seconds);
-  if (must_compare(committed_)) compare_replicas();
+  if (must_compare(state_.committed)) compare_replicas();
   look_for_slow_rank();
   backup_.after_step(run_state());
 }
 
 // The step is committed: it counts, and is spoken of.
 void Trainer::conclude(const StepResult& result, double seconds) {
-  ++committed_;
+  ++state_.committed;
   facts_.skipped = result.skipped;
   if (!std::isfinite(result.loss) && !result.skipped)
     throw Error(ErrorKind::kBug,
-                text("[train] step ", committed_, ": the loss is ", result.loss,
+                text("[train] step ", state_.committed, ": the loss is ", result.loss,
                      ", so the run stops; a lower optim.lr or a warm-up may help"));
   facts_.loss = result.loss;
   facts_.stopping |= result.stop;
-  recorder_.step(committed_, result, seconds, must_compare(committed_), facts_);
+  recorder_.step(state_.committed, result, seconds, must_compare(state_.committed),
+                 facts_);
 }
 
 // Every data-parallel rank looks at its part, in equally many turns: a model that is
@@ -381,7 +385,7 @@ DoneEvent Trainer::finish() {
   done.stop_signal = facts_.stopping ? std::max(1, asked_to_stop()) : 0;
   const uint64_t hash = runner_->weights_hash();
   done.weights_hash = hex16(hash);
-  if (options_.membership && comm_->rank() == 0) options_.membership->finish();
+  if (services_.membership && comm_->rank() == 0) services_.membership->finish();
   recorder_.done(done, hash);
   return done;
 }

@@ -50,7 +50,8 @@ class Trainer {
   // this rank has another. `stop` may be set at any time, on any rank, to a signal's
   // number: all ranks finish what is under way and stop together.
   Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
-          const TrainerOptions& options, const std::atomic<int>& stop);
+          const TrainerOptions& options, const std::atomic<int>& stop,
+          const TrainerServices& services = {});
   ~Trainer();
 
   // Collective: takes the run up in this world. `reporter` is null but on rank 0;
@@ -68,7 +69,7 @@ class Trainer {
 
   // A world has stood. Until then a trainer whose world was lost is of no more use:
   // parts of its chain may have gone with that world.
-  bool has_begun() const { return begun_; }
+  bool has_begun() const { return state_.begun; }
 
   int64_t total_steps() const { return total_steps_; }
   int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
@@ -113,15 +114,22 @@ class Trainer {
   bool reach(std::string_view point, int64_t index = -1) const;
 
   Chain& chain_;
-  int part_ = 0;   // of tensors: what chain_ has
-  Chain retired_;  // had another; its memory goes with the runner that used it
+  struct Part {
+    int number = 0;  // of tensors: what chain_ has
+    Chain retired;   // had another; its memory goes with the runner that used it
+  };
+  Part part_;
   const Dataset& train_;
   const Dataset* valid_;
   TrainerOptions options_;
-  Layout asked_layout_;  // what each world's is made of
-  int asked_slices_;     // 0: none
-  int64_t asked_bucket_bytes_;
+  struct Asked {  // what each world's are made of
+    Layout layout;
+    int slices;  // 0: none
+    int64_t bucket_bytes;
+  };
+  const Asked asked_;
   const std::atomic<int>& stop_;
+  const TrainerServices services_;
 
   Sampler sampler_;
   RateSchedule rate_;
@@ -154,10 +162,12 @@ class Trainer {
   Pace pace_;
 
   // Of the run, as this process knows it: they outlive worlds.
-  int64_t committed_ =
-      -1;               // steps that the state holds; -1: there is none that is whole
-  bool begun_ = false;  // there was one
-  int64_t sound_until_ = StateReport::kAll;  // the state of any later step is damaged
+  struct Held {
+    int64_t committed = -1;                   // steps; -1: there is none that is whole
+    bool begun = false;                       // there was one
+    int64_t sound_until = StateReport::kAll;  // that of any later step is damaged
+  };
+  Held state_;
   RunFacts facts_;
   RunRecorder recorder_;
   LatenessWatch lateness_;

@@ -127,7 +127,6 @@ void lose_every_rank(int shard, int count, const IsOnDevice& is_on_device) {
     FaultPlan faults;
     faults.arm({.name = "engine.action", .rank = self, .count = count + 60 * self});
     TrainerOptions options = elastic_ahead_options(shard);
-    options.execute.faults = &faults;
     const auto connect = [&](int generation) -> std::unique_ptr<Communicator> {
       auto made = test::connect_again(world, self, 1 + generation, store);
       if (!is_on_device(generation)) return made;
@@ -135,7 +134,8 @@ void lose_every_rank(int shard, int count, const IsOnDevice& is_on_device) {
     };
     const auto first = connect(0);
     test::Recorder reporter;
-    const DoneEvent done = test::train_through(*first, connect, options, reporter);
+    const DoneEvent done =
+        test::train_through(*first, connect, options, faults, reporter);
     EXPECT_EQ(done.steps, 8);
     EXPECT_EQ(faults.pending(), 0) << "rank " << self << " never died";
     EXPECT_EQ(done.weights_hash, calm_hash());

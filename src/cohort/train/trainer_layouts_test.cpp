@@ -41,16 +41,17 @@ TrainerOptions options_for(const Layout& layout, int64_t steps,
   options.step.bucket_bytes = 2'000;
   options.started = std::chrono::system_clock::now();
   options.backup = {.dir = folder, .every_steps = kSavedAfter, .resume = true};
-  // The tied embedding and the vocabulary, which two do not divide evenly, are cut too.
-  options.chain_of_part = [parts = layout.tp](int part) {
-    return make_gpt({.vocab = kLayoutVocabulary,
-                     .context = kLayoutTokens,
-                     .width = 8,
-                     .depth = 2,
-                     .heads = 2},
-                    {.seed = 5, .tensor = {.rank = part, .size = parts}});
-  };
   return options;
+}
+
+// The tied embedding and the vocabulary, which two do not divide evenly, are cut too.
+Chain chain_of(const Layout& layout, int part) {
+  return make_gpt({.vocab = kLayoutVocabulary,
+                   .context = kLayoutTokens,
+                   .width = 8,
+                   .depth = 2,
+                   .heads = 2},
+                  {.seed = 5, .tensor = {.rank = part, .size = layout.tp}});
 }
 
 // Goes on in a copy of what is saved there, if anything is; the hash of its weights.
@@ -63,10 +64,12 @@ std::string hash_after(const Layout& layout, int64_t steps, const std::string& s
     at::set_num_threads(1);
     const auto data = few_tokens();
     const TrainerOptions options = options_for(layout, steps, own.path());
-    Chain chain = options.chain_of_part(0);
+    const TrainerServices services{
+        .chain_of_part = [&](int part) { return chain_of(layout, part); }};
+    Chain chain = chain_of(layout, 0);
     const std::atomic<int> stop{0};
     test::Recorder recorder;
-    Trainer trainer(chain, *data, nullptr, options, stop);
+    Trainer trainer(chain, *data, nullptr, options, stop, services);
     trainer.enter(comm, comm.rank() == 0 ? &recorder : nullptr);
     const DoneEvent done = trainer.fit();
     EXPECT_EQ(done.steps, steps);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/block.h"
+#include "cohort/core/fault_point.h"
 #include "cohort/core/patient_file.h"
 #include "cohort/data.h"
 #include "cohort/elastic/membership.h"
@@ -50,31 +51,36 @@ struct TrainerOptions {
   // What blocks need, as count_blocks() found it. Empty: the Trainer runs each block on
   // a few samples to know.
   std::vector<BlockMeasure> counted;
-  // With tensor parallelism a rank has another part in another world.
-  ChainOfPart chain_of_part = nullptr;
   bool shares_memory = false;  // the Trainer finds out
   int64_t join_alignment = 0;  // the same
   bool elastic = false;
-  // Changes training batches, in the thread that loads them; none: as they are.
-  Augment augment;
   int64_t valid_every_epochs = 1;  // 0: never
   // A text that the model, one of language, writes on after each validation and at the
   // end; none: it writes nothing.
   std::optional<ContinuationOptions> continuation = {};
-  const Tokenizer* tokenizer = nullptr;  // for that
 
   std::string save_initial;  // safetensors; empty: not written
   std::string save_final;
   std::string sample_log;
-  std::string history;         // what the run does, record by record
-  Backlog* backlog = nullptr;  // of it, when the disk is full; null: the run ends
+  std::string history;  // what the run does, record by record
 
-  BackupOptions backup;              // snapshots and checkpoints
-  PageHolder* pages = nullptr;       // who keeps snapshots; null: nobody
-  Membership* membership = nullptr;  // of a rank of an elastic run
+  BackupOptions backup;  // snapshots and checkpoints
   // When the command was started: for people, and by a clock that nobody sets.
   std::chrono::system_clock::time_point started;
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+};
+
+// What others do for a trainer. It borrows them for as long as it lives.
+struct TrainerServices {
+  Membership* membership = nullptr;  // of a rank of an elastic run; null: it is none
+  PageHolder* pages = nullptr;       // who holds snapshots; null: nobody
+  Backlog* backlog = nullptr;   // takes what a full disk does not; null: the run ends
+  FaultPlan* faults = nullptr;  // what tests let happen; null: nothing
+  const Tokenizer* tokenizer = nullptr;  // of the text that the model continues
+  // With tensor parallelism a rank has another part in another world.
+  ChainOfPart chain_of_part = nullptr;
+  // Changes training batches, in the thread that loads them; none: as they are.
+  Augment augment = nullptr;
 };
 
 }  // namespace cohort

@@ -47,11 +47,11 @@ std::string notes_of_pipeline(Communicator& comm, int stages, int epochs,
   options.layout = {.dp = comm.size() / stages, .pp = stages};
   options.rate.base = 0.02;
   options.started = std::chrono::system_clock::now();
-  options.augment = augment;
   options.execute.watch = watch;
   test::Recorder recorder;
   std::atomic<int> stop{0};
-  Trainer trainer(chain, *data, nullptr, options, stop);
+  Trainer trainer(chain, *data, nullptr, options, stop,
+                  TrainerServices{.augment = augment});
   trainer.enter(comm, comm.rank() == 0 ? &recorder : nullptr);
   trainer.fit();
   return recorder.notes;

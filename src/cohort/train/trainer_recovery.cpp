@@ -21,10 +21,11 @@ bool is_one_of(const std::vector<int>& ranks, int rank) {
 }  // namespace
 
 StateReport Trainer::report() const {
-  StateReport report{
-      .begun = begun_, .known_good = facts_.known_good, .sound_until = sound_until_};
-  if (!runner_ || committed_ < 0 || !runner_->damage().empty()) return report;
-  report.committed = committed_;
+  StateReport report{.begun = state_.begun,
+                     .known_good = facts_.known_good,
+                     .sound_until = state_.sound_until};
+  if (!runner_ || state_.committed < 0 || !runner_->damage().empty()) return report;
+  report.committed = state_.committed;
   report.flight = runner_->vote_state();
   report.skipped = facts_.skipped;
   return report;
@@ -34,12 +35,13 @@ StateReport Trainer::report() const {
 // is lost meanwhile, the next one finds it there.
 void Trainer::settle(std::unique_ptr<StepRunner> fresh,
                      std::span<const StateReport> reports) {
-  sound_until_ = sound_until(reports);  // what one rank knows all know from here on
+  state_.sound_until =
+      sound_until(reports);  // what one rank knows all know from here on
   const std::string lost = take_from_peers(fresh, reports);
-  const bool damaged = sound_until_ != StateReport::kAll;
+  const bool damaged = state_.sound_until != StateReport::kAll;
   if (!lost.empty()) take_from_backup(std::move(fresh), lost, reports);
   reach("train.settled");
-  recorder_.begin(committed_, lost, damaged);
+  recorder_.begin(state_.committed, lost, damaged);
   // Whoever was to tell of a validation may be lost, and what is kept of a run does not
   // have its outcome: it is then made once more.
   if (const auto told = recorder_.validation_told())
@@ -49,11 +51,11 @@ void Trainer::settle(std::unique_ptr<StepRunner> fresh,
 // The state is whole: from this instant on it is what this rank has.
 void Trainer::hold(std::unique_ptr<StepRunner> fresh, int64_t steps) {
   runner_ = std::move(fresh);
-  retired_ = {};
-  committed_ = steps;
+  part_.retired = {};
+  state_.committed = steps;
   pace_ = {};
-  begun_ = true;
-  sound_until_ = StateReport::kAll;
+  state_.begun = true;
+  state_.sound_until = StateReport::kAll;
 }
 
 // Takes `fresh`, or returns why that cannot be, on all ranks alike.
@@ -61,9 +63,10 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
                                      std::span<const StateReport> reports) {
   const Decision decision = decide(reports, comm_->rank());
   if (decision.committed < 0)
-    return sound_until_ == StateReport::kAll
+    return state_.sound_until == StateReport::kAll
                ? "no rank has the state"
-               : text("what ranks hold of steps after ", sound_until_, " is damaged");
+               : text("what ranks hold of steps after ", state_.sound_until,
+                      " is damaged");
   if (decision.finishes) conclude(runner_->finish(decision.skip), 0);
   std::vector<StatePiece> have;
   if (decision.holds) have = runner_->state(Holding::kHeld);
@@ -75,7 +78,7 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
     recorder_.note(line);
     // What the odd ones computed is in everyone's weights: see compare_replicas().
     if (options_.step.exact || found.odd.empty()) {
-      sound_until_ = known_good(reports);
+      state_.sound_until = known_good(reports);
       return line;
     }
     if (is_one_of(found.odd, comm_->rank())) have.clear();
@@ -86,28 +89,29 @@ std::string Trainer::take_from_peers(std::unique_ptr<StepRunner>& fresh,
   adopt(*fresh, reports, found.odd);
   reach("train.adopted");
   fresh->refresh();
-  const bool gains = committed_ < decision.committed;  // steps that others have made
+  const bool gains =
+      state_.committed < decision.committed;  // steps that others have made
   hold(std::move(fresh), decision.committed);
-  if (gains) recorder_.catch_up(committed_, facts_.loss.value_or(std::nan("")));
+  if (gains) recorder_.catch_up(state_.committed, facts_.loss.value_or(std::nan("")));
   return "";
 }
 
 void Trainer::take_from_backup(std::unique_ptr<StepRunner> fresh,
                                const std::string& why,
                                std::span<const StateReport> reports) {
-  if (sound_until_ != StateReport::kAll) backup_.forget_after(sound_until_);
+  if (state_.sound_until != StateReport::kAll) backup_.forget_after(state_.sound_until);
   reach("train.restore", comm_->generation());
-  const auto saved = backup_.restore(sound_until_);
+  const auto saved = backup_.restore(state_.sound_until);
   if (!saved && any_begun(reports)) {
     const auto line = text("[train] ", why, ", and nothing is saved to go back to");
     if (decide(reports, comm_->rank()).committed == 0) throw FirstStateLost(line);
     throw CheckpointError(line);
   }
   hold(std::move(fresh), saved ? saved->step : 0);
-  facts_.known_good = committed_;
+  facts_.known_good = state_.committed;
   facts_.skipped = false;
-  facts_.validated = committed_ / sampler_.steps_per_epoch();
-  backup_.pin(committed_);
+  facts_.validated = state_.committed / sampler_.steps_per_epoch();
+  backup_.pin(state_.committed);
   backup_.start(run_state());
   if (!saved && comm_->generation() > 0)
     recorder_.note(
@@ -115,7 +119,7 @@ void Trainer::take_from_backup(std::unique_ptr<StepRunner> fresh,
 }
 
 RunState Trainer::run_state() const {
-  RunState run{.step = committed_};
+  RunState run{.step = state_.committed};
   if (facts_.loss) run.metrics["loss"] = *facts_.loss;
   if (facts_.accuracy) run.metrics["accuracy"] = *facts_.accuracy;
   return run;

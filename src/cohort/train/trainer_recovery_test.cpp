@@ -31,11 +31,10 @@ TEST_P(Recovery, WeightsAreThoseOfAnUndisturbedRun) {
     faults.arm({.name = "engine.action", .rank = self, .count = 40 + 60 * self});
     test::Recorder reporter;
     TrainerOptions options = exact_run(3, GetParam());
-    options.execute.faults = &faults;
     const auto again = [&](int generation) {
       return test::connect_again(world, self, generation, store);
     };
-    const DoneEvent done = train_through(comm, again, options, reporter);
+    const DoneEvent done = train_through(comm, again, options, faults, reporter);
     EXPECT_EQ(done.steps, 8);
     EXPECT_EQ(faults.pending(), 0) << "rank " << self << " never died";
     if (comm.rank() != 0) return;
@@ -70,12 +69,12 @@ void lose_a_rank_after_a_flip(
                 .count = 3,
                 .action = Fault::Action::kFlip});
     faults.arm({.name = "engine.action", .rank = ranks - 1, .index = 0, .count = 5});
-    options.execute.faults = &faults;
     test::Recorder reporter;
     const auto again = [&, self = comm.rank()](int generation) {
       return test::connect_again(world, self, generation, store);
     };
-    body([&] { return train_through(comm, again, options, reporter); }, comm, reporter);
+    body([&] { return train_through(comm, again, options, faults, reporter); }, comm,
+         reporter);
   });
 }
 

@@ -18,13 +18,13 @@ void Trainer::compare_replicas() {
     // Equal is not sound: the same bit may have flipped on all.
     require_sound(*runner_);
     if (!options_.history.empty())
-      recorder_.compared(committed_, runner_->weights_hash());
-    facts_.known_good = committed_;
+      recorder_.compared(state_.committed, runner_->weights_hash());
+    facts_.known_good = state_.committed;
     backup_.pin(facts_.known_good);
     return;
   }
   const std::string line =
-      text("step ", committed_, ": replicas drifted apart: ", found.what);
+      text("step ", state_.committed, ": replicas drifted apart: ", found.what);
   if (!options_.elastic) throw Error(ErrorKind::kBug, "[engine] " + line);
   reach("train.drifted");
   backup_.forget_after(facts_.known_good);
@@ -43,7 +43,7 @@ bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
       std::find(found.odd.begin(), found.odd.end(), comm_->rank()) != found.odd.end();
   const auto held = runner_->state(Holding::kHeld);
   // Until it has the others' state an odd rank has none that anybody may clone.
-  const int64_t steps = odd ? std::exchange(committed_, -1) : committed_;
+  const int64_t steps = odd ? std::exchange(state_.committed, -1) : state_.committed;
   reach("train.heal");
   const std::string lost =
       exchange_state(*comm_, odd ? std::vector<StatePiece>{} : held, held);
@@ -51,9 +51,9 @@ bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
     reach("train.healed");
     runner_->refresh();
   }
-  committed_ = steps;
+  state_.committed = steps;
   if (!lost.empty()) return false;
-  recorder_.healed(committed_);
+  recorder_.healed(state_.committed);
   recorder_.note(line + "; healed from the others");
   return true;
 }
@@ -63,23 +63,23 @@ bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
 // steps: whoever is lost meanwhile, the next world hears both.
 bool Trainer::go_back(const std::string& why) {
   recorder_.note(why);
-  sound_until_ = facts_.known_good;
-  const int64_t before = std::exchange(committed_, -1);
+  state_.sound_until = facts_.known_good;
+  const int64_t before = std::exchange(state_.committed, -1);
   reach("train.go_back");
   const auto saved = backup_.restore(facts_.known_good);
-  sound_until_ = StateReport::kAll;
-  committed_ = saved ? saved->step : before;
+  state_.sound_until = StateReport::kAll;
+  state_.committed = saved ? saved->step : before;
   if (!saved) return false;
   reach("train.went_back");
   facts_.skipped = false;
-  recorder_.rolled_back(before, committed_, why);
+  recorder_.rolled_back(before, state_.committed, why);
   return true;
 }
 
 // Only what the others say tells a slow rank from a long step.
 void Trainer::look_for_slow_rank() {
   constexpr int64_t kWindow = 50;
-  if (comm_->size() == 1 || committed_ % kWindow != 0) return;
+  if (comm_->size() == 1 || state_.committed % kWindow != 0) return;
   const auto line = lateness_.look(*comm_, runner_->take_waits());
   if (line) recorder_.note(*line);
 }

@@ -11,7 +11,7 @@ namespace cohort {
 
 void Trainer::prepare_to_speak(const TrainerOptions& here) {
   if (!options_.continuation) return;
-  COHORT_CHECK(options_.tokenizer && speech_.context > 0,
+  COHORT_CHECK(services_.tokenizer && speech_.context > 0,
                "a text is to be continued without tokens");
   speech_.logits = make_logits_block(chain_);
   speech_.forward =
@@ -37,13 +37,13 @@ std::optional<int64_t> Trainer::next_token(const Continuation& text) {
 // is asked to stop leaves it.
 void Trainer::speak() {
   if (!options_.continuation) return;
-  Continuation text(*options_.tokenizer, *options_.continuation);
+  Continuation text(*services_.tokenizer, *options_.continuation);
   while (!text.is_done()) {
     const auto token = next_token(text);
     if (!token) return;
     text.add(*token);
   }
-  recorder_.continuation({.step = committed_,
+  recorder_.continuation({.step = state_.committed,
                           .prompt = options_.continuation->prompt,
                           .text = text.text(),
                           .tokens = text.tokens()});

@@ -68,17 +68,17 @@ std::vector<ContinuationEvent> said(Communicator& comm, const SpeechCase& given)
   options.rate.base = 0.05;
   options.step.exact = true;
   options.execute.compute_on = given.compute_on;
-  options.chain_of_part = [&](int part) {
-    return speaking_chain(model, {.rank = part, .size = layout.tp});
-  };
   options.continuation =
       ContinuationOptions{.prompt = given.prompt, .tokens = 24, .choice = {.seed = 3}};
-  options.tokenizer = bytes.get();
   options.started = std::chrono::system_clock::now();
-  Chain chain = options.chain_of_part(0);
+  const TrainerServices services{
+      .tokenizer = bytes.get(), .chain_of_part = [&](int part) {
+        return speaking_chain(model, {.rank = part, .size = layout.tp});
+      }};
+  Chain chain = services.chain_of_part(0);
   test::Recorder recorder;
   const std::atomic<int> stop{0};
-  Trainer trainer(chain, *train, valid.get(), options, stop);
+  Trainer trainer(chain, *train, valid.get(), options, stop, services);
   trainer.enter(comm, comm.rank() == 0 ? &recorder : nullptr);
   trainer.fit();
   return recorder.continuations;

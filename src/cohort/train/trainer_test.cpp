@@ -150,7 +150,7 @@ TEST_P(TrainerTest, AStepWithAnotherSampleIsNotCommitted) {
                   .count = 3,
                   .action = Fault::Action::kFlip});
       TrainerOptions options = small_run(comm.size());
-      options.execute.faults = &faults;
+      run.services.faults = &faults;
       options.elastic = options.step.elastic = options.step.vote = elastic;
       options.history = folder / "history";
       options.sample_log = folder / "samples";
@@ -219,7 +219,7 @@ TEST_P(TrainerTest, AugmentsEachSampleOnceAnEpochInTraining) {
     SmallRun run;
     TrainerOptions options = small_run(comm.size());
     Tensor seen = at::zeros({2, 100}, at::kLong);
-    options.augment = [&](Batch& batch, int64_t epoch) {
+    run.services.augment = [&](Batch& batch, int64_t epoch) {
       EXPECT_EQ(batch.count, static_cast<int64_t>(batch.ids.size()));
       for (const int64_t id : batch.ids) seen[epoch][id] += 1;
       batch.at("input").zero_();
@@ -240,7 +240,7 @@ TEST_P(TrainerTest, CropsAndFlipsAreTheSameOnAnyNumberOfRanks) {
       SmallRun run;
       TrainerOptions options = small_run(ranks.size());
       options.step.exact = true;
-      options.augment = augment;
+      run.services.augment = augment;
       return run.fit(ranks, options).weights_hash;
     };
     const Augment augment = crop_and_flip({.seed = 4});

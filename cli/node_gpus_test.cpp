@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/rank_gpu.h"
+#include "cli/node_gpus.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include "cohort/comm/local/local.h"
 #include "cohort/core/error.h"
 #include "cohort/engine/cuda/cuda_lane.h"
+#include "cohort/train/rank_gpu.h"
 
 namespace cohort::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include "cohort/comm/world.h"
 #include "cohort/communicator.h"
 
-namespace cohort::cli {
+namespace cohort {
 
 // ConfigError, in the name of that command, where nothing can run on a GPU. Only a rank
 // asks: CUDA does not survive a fork.
@@ -16,18 +16,6 @@ void require_cuda(std::string_view command);
 
 // Ranks of a node take its GPUs in turn.
 int gpu_of(const World& world);
-
-// What a process of this node finds when it starts CUDA.
-struct NodeGpus {
-  std::string fault;  // why it cannot, in one line; empty: it can
-  int count = 0;
-};
-// Looks in a child: whoever starts ranks may ask.
-NodeGpus look_for_gpus();
-
-// Why that many ranks of a node cannot use NCCL, as a line without the command's name;
-// empty: they can. `shares`: they may be several on one GPU.
-std::string why_no_nccl_ranks(const NodeGpus& gpus, int ranks, bool shares);
 
 struct OnGpu {
   std::unique_ptr<Communicator> comm;  // takes tensors of the GPU, unless it is alone
@@ -43,4 +31,4 @@ OnGpu with_tensors_of_gpu(std::unique_ptr<Communicator> comm, int gpu,
 // Why a step on GPUs is no CUDA graph, in one line; empty: it may be one.
 std::string why_no_graph(bool has_stages, const std::string& over_host);
 
-}  // namespace cohort::cli
+}  // namespace cohort

@@ -6,9 +6,9 @@
 #include "cohort/communicator.h"
 #include "cohort/train/reporter.h"
 
-namespace cohort::cli {
+namespace cohort {
 
 // Collective: who the ranks are, at rank 0 and everywhere.
 std::vector<RankIdentity> identities(Communicator& comm);
 
-}  // namespace cohort::cli
+}  // namespace cohort

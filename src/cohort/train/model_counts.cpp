@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/model_counts.h"
+#include "cohort/train/model_counts.h"
 
 #include "cohort/nn/without_memory.h"
-#include "recipes/checked_recipe.h"
+#include "cohort/train/checked_recipe.h"
 
-namespace cohort::cli {
+namespace cohort {
 
 std::optional<std::vector<BlockCount>> count_model(const Recipe& recipe,
                                                    const Config& config,
@@ -14,4 +14,4 @@ std::optional<std::vector<BlockCount>> count_model(const Recipe& recipe,
   return count_blocks(checked_chain(recipe, config, part), data);
 }
 
-}  // namespace cohort::cli
+}  // namespace cohort

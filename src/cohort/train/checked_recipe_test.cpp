@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recipes/checked_recipe.h"
+#include "cohort/train/checked_recipe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,8 +4,12 @@
 #include <memory>
 
 #include "cohort/recipe.h"
+#include "cohort/step/layout.h"
 
 namespace cohort {
+
+// What a rank has of each layer.
+TensorPart tensor_part(const Config& config, const Layout& layout, int rank);
 
 // What a recipe gives, refused with a ConfigError in one line where nobody could use
 // it.

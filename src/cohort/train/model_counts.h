@@ -9,7 +9,7 @@
 #include "cohort/engine/block_count.h"
 #include "cohort/recipe.h"
 
-namespace cohort::cli {
+namespace cohort {
 
 // What the blocks of a rank's part of a recipe's model need, without making it. Nothing
 // where that cannot be counted.
@@ -18,4 +18,4 @@ std::optional<std::vector<BlockCount>> count_model(const Recipe& recipe,
                                                    const TensorPart& part,
                                                    const Dataset& data);
 
-}  // namespace cohort::cli
+}  // namespace cohort

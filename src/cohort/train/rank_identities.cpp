@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/rank_identities.h"
+#include "cohort/train/rank_identities.h"
 
 #include <ATen/ops/zeros.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 #include "cohort/core/process.h"
 
-namespace cohort::cli {
+namespace cohort {
 
 std::vector<RankIdentity> identities(Communicator& comm) {
   constexpr int64_t kBytes = 128;
@@ -31,4 +31,4 @@ std::vector<RankIdentity> identities(Communicator& comm) {
   return ranks;
 }
 
-}  // namespace cohort::cli
+}  // namespace cohort

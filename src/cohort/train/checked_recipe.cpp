@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recipes/checked_recipe.h"
+#include "cohort/train/checked_recipe.h"
 
 #include <set>
 #include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/step/mesh.h"
 
 namespace cohort {
 namespace {
@@ -15,6 +16,12 @@ namespace {
 }
 
 }  // namespace
+
+TensorPart tensor_part(const Config& config, const Layout& layout, int rank) {
+  return {.rank = Mesh(layout).coordinate(rank, Axis::kTensor),
+          .size = layout.tp,
+          .sequence = config.get_bool("model.sequence_parallel")};
+}
 
 Chain checked_chain(const Recipe& recipe, const Config& config,
                     const TensorPart& part) {

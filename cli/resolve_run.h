@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/train_command.h"
+#include "cohort/train/resolved_run.h"
+#include "recipes/recipe_list.h"
+
+namespace cohort::cli {
+
+// The one place where flags, keys, the environment and the machine become a run.
+// Refuses what cannot be had, before any rank starts: ConfigError; CheckpointError for
+// saved state that cannot be read. Runs no tensor kernel and starts no thread: the
+// caller may fork.
+ResolvedRun resolve_run(const TrainArgs& args, const RecipeList& recipes);
+
+}  // namespace cohort::cli

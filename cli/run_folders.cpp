@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_folders.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/core/atomic_file.h"
+#include "cohort/core/error.h"
+#include "cohort/core/file.h"
+
+namespace cohort::cli {
+
+void require_writable(std::string_view flag, const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored) ||
+      ::access(folder.c_str(), W_OK) != 0 ||
+      std::filesystem::is_directory(path, ignored))
+    throw ConfigError(text("[train] ", flag, " ", path,
+                           ": cannot be written; legal: a file in a folder that is "
+                           "there and writable"));
+}
+
+void require_folder(std::string_view key, const std::string& path) {
+  if (path.empty()) return;
+  std::error_code trouble;
+  try {
+    make_folder(path, ErrorKind::kConfig);
+    if (std::filesystem::is_directory(path, trouble) &&
+        ::access(path.c_str(), W_OK) == 0)
+      return;
+  } catch (const ConfigError&) {
+  }
+  throw ConfigError(text("[train] ", key, "=", path,
+                         ": cannot be written; legal: a folder that is writable, or "
+                         "can be made"));
+}
+
+void require_replaceable(std::string_view flag, const std::string& path) {
+  require_writable(flag, path);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) &&
+      !std::filesystem::is_regular_file(path, ignored))
+    throw ConfigError(
+        text("[train] ", flag, " ", path,
+             ": is no regular file; legal: a new file, or one to replace"));
+}
+
+std::vector<FolderLock> lock_folders(const ResolvedRun& run) {
+  const std::string saved = run.trainer.backup.dir;
+  const std::string& out = run.out;
+  std::vector<FolderLock> locks;
+  if (!saved.empty()) locks.emplace_back(saved);
+  if (out.empty()) return locks;
+  make_folder(out, ErrorKind::kConfig);
+  if (saved.empty() || !std::filesystem::equivalent(saved, out))
+    locks.emplace_back(out);
+  return locks;
+}
+
+void begin_afresh(const ResolvedRun& run) {
+  if (run.trainer.backup.resume) return;
+  const std::string saved = run.trainer.backup.dir;
+  const std::string why = saved.empty() ? "" : why_not_fresh(saved);
+  if (!why.empty()) throw ConfigError(why);
+  if (!run.out.empty()) std::filesystem::remove(run.trainer.history);
+}
+
+void write_config(const ResolvedRun& run) {
+  if (run.out.empty()) return;
+  make_folder(run.out, ErrorKind::kConfig);
+  write_file_atomically(run.out + "/config.json", run.config.to_json() + "\n",
+                        ErrorKind::kConfig);
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/folder_lock.h"
+#include "cohort/train/resolved_run.h"
+
+namespace cohort::cli {
+
+// ConfigError for what could not be written at the end of a long run: `--flag` names a
+// file in a folder that is there and writable.
+void require_writable(std::string_view flag, const std::string& path);
+// The same for weights, which are written beside and renamed over a regular file, or
+// none.
+void require_replaceable(std::string_view flag, const std::string& path);
+// A folder, which is made if it is not there.
+void require_folder(std::string_view key, const std::string& path);
+
+// Takes the folders that the run writes to for itself alone. ConfigError if another run
+// has one of them.
+std::vector<FolderLock> lock_folders(const ResolvedRun& run);
+
+// A run that does not go on with another begins without what such a run has left.
+// Decided once, by who holds the locks: ranks of a later world could not tell.
+// ConfigError if there are checkpoints, which nobody removes unasked.
+void begin_afresh(const ResolvedRun& run);
+
+// config.json in the run's folder, where it has one.
+void write_config(const ResolvedRun& run);
+
+}  // namespace cohort::cli
