@@ -83,8 +83,6 @@ void add_train(CLI::App& app, TrainArgs& args, const RecipeList& recipes,
   sub->add_option("--sample", args.sample,
                   "Text that a language model continues, after each validation and at "
                   "the end");
-  sub->add_flag("--watch", args.watch, "Serve a live page");
-  sub->add_option("--profile", args.profile, "A..B: steps to trace");
   sub->footer([&] { return train_help(recipes); });
   sub->callback([&] { command = [&] { return run_train(args, recipes); }; });
 }
