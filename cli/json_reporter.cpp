@@ -70,6 +70,11 @@ void JsonReporter::valid(const ValidEvent& event) {
   line.add("event", "valid").add("epoch", event.epoch).add("loss", event.loss);
   add_known(line, "accuracy", event.accuracy);
   add_known(line, "perplexity", event.perplexity);
+  if (!event.named.empty()) {
+    JsonObject metrics;
+    for (const auto& [name, value] : event.named) metrics.add(name, value);
+    line.add("metrics", metrics);
+  }
   print(line);
 }
 

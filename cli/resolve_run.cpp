@@ -32,13 +32,10 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 // Flags and keys on their way to a run. Keys change until run() has been called.
 class Resolver {
  public:
-  Resolver(const TrainArgs& args, const RecipeList& recipes)
-      : args_(args),
-        recipe_(recipes.find(args.recipe)),
-        config_(recipe_.defaults()),
-        is_rank_(args.ranks.empty() && world_from_env().launcher != "none") {
-    take_settings(args.config, args.set, config_);
-    check_flags(recipes);
+  Resolver(const TrainArgs& args, const Recipe& recipe, const Config& config,
+           bool is_rank)
+      : args_(args), recipe_(recipe), config_(config), is_rank_(is_rank) {
+    check_flags();
     settle_elastic();
   }
 
@@ -87,7 +84,7 @@ class Resolver {
   bool on_gpu() const { return args_.device == "cuda"; }
   int ranks() const { return parse_ranks(args_.ranks.empty() ? "1" : args_.ranks); }
 
-  void check_flags(const RecipeList& recipes) const {
+  void check_flags() const {
     find_backend(args_.backend, World{});
     if (args_.device != "cpu" && args_.device != "cuda")
       throw ConfigError(text("[train] --device ", args_.device, "; legal: cpu, cuda"));
@@ -96,9 +93,12 @@ class Resolver {
       throw ConfigError(
           "[train] --device cuda: no CUDA in this build; legal here: cpu; a build "
           "against a LibTorch with libtorch_cuda has it");
-    make_update_rule({.name = word("optim.name")});
-    if (args_.sample)
-      recipes.require_continuation("[train] --sample", recipe_, config_);
+    const UpdateOptions update = update_options(recipe_, config_);
+    make_update_rule(update);
+    if (on_gpu() && update.own)
+      throw ConfigError(text("[train] --device cuda: ", recipe_.name(),
+                             " has an update rule of its own, and GPUs have no kernel "
+                             "for it; legal: --device cpu"));
     require_replaceable("--save-initial", args_.save_initial);
     require_replaceable("--save-final", args_.save_final);
     require_writable("--sample-log", args_.sample_log);
@@ -177,7 +177,7 @@ class Resolver {
     step.slices = slices_for(step.slices, layout, integer("batch"));
     step.memory = memory_for(execute());
     generate({}, layout, step);
-    make_update_rule(update_options(config_));  // refuses what there is not
+    make_update_rule(update_options(recipe_, config_));  // refuses what there is not
     require_slices(integer("batch"), step.slices);
     require_blocks(recipe_, config_, layout);
   }
@@ -246,7 +246,8 @@ class Resolver {
             .step_every = integer("schedule.step_every"),
             .gamma = real("schedule.gamma"),
             .decay_steps = integer("schedule.decay_steps"),
-            .floor = real("schedule.floor")};
+            .floor = real("schedule.floor"),
+            .own = recipe_.make_rate(config_)};
   }
 
   BackupOptions backup() const {
@@ -274,7 +275,7 @@ class Resolver {
     options.batch = integer("batch");
     options.slices = step.slices;
     options.seed = static_cast<uint64_t>(integer("seed"));
-    options.update = update_options(config_);
+    options.update = update_options(recipe_, config_);
     options.rate = rate();
     options.step = step;
     options.execute = execute();
@@ -308,7 +309,17 @@ class Resolver {
 }  // namespace
 
 ResolvedRun resolve_run(const TrainArgs& args, const RecipeList& recipes) {
-  return Resolver(args, recipes).run();
+  const Recipe& recipe = recipes.find(args.recipe);
+  Config config = recipe.defaults();
+  take_settings(args.config, args.set, config);
+  if (args.sample) recipes.require_continuation("[train] --sample", recipe, config);
+  const bool is_rank = args.ranks.empty() && world_from_env().launcher != "none";
+  return Resolver(args, recipe, config, is_rank).run();
+}
+
+ResolvedRun resolve_rank(const TrainArgs& args, const Recipe& recipe,
+                         const Config& config) {
+  return Resolver(args, recipe, config, /*is_rank=*/true).run();
 }
 
 }  // namespace cohort::cli

@@ -13,4 +13,8 @@ namespace cohort::cli {
 // caller may fork.
 ResolvedRun resolve_run(const TrainArgs& args, const RecipeList& recipes);
 
+// The same of keys that have their values already, for a process that is a rank.
+ResolvedRun resolve_rank(const TrainArgs& args, const Recipe& recipe,
+                         const Config& config);
+
 }  // namespace cohort::cli

@@ -5,10 +5,10 @@
 
 #include <filesystem>
 
-#include "cohort/checkpoint/checkpoint.h"
-#include "cohort/core/atomic_file.h"
+#include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/train/backup.h"
 
 namespace cohort::cli {
 
@@ -68,6 +68,14 @@ void begin_afresh(const ResolvedRun& run) {
   const std::string why = saved.empty() ? "" : why_not_fresh(saved);
   if (!why.empty()) throw ConfigError(why);
   if (!run.out.empty()) std::filesystem::remove(run.trainer.history);
+}
+
+std::vector<FolderLock> take_folders_as_rank(const ResolvedRun& run) {
+  const World world = world_from_env();
+  if (world.rank != 0) return {};
+  auto locks = lock_folders(run);
+  if (world.generation == 0) begin_afresh(run);
+  return locks;
 }
 
 void write_config(const ResolvedRun& run) {

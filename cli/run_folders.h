@@ -28,6 +28,9 @@ std::vector<FolderLock> lock_folders(const ResolvedRun& run);
 // ConfigError if there are checkpoints, which nobody removes unasked.
 void begin_afresh(const ResolvedRun& run);
 
+// Both, by the first rank of a run whose agent does not: nothing on the others.
+std::vector<FolderLock> take_folders_as_rank(const ResolvedRun& run);
+
 // config.json in the run's folder, where it has one.
 void write_config(const ResolvedRun& run);
 

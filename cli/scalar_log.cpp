@@ -52,6 +52,8 @@ void ScalarLog::valid(const ValidEvent& event) {
   std::vector<Scalar> scalars = {{"validation/loss", static_cast<float>(event.loss)}};
   add_known_scalar(scalars, "validation/accuracy", event.accuracy);
   add_known_scalar(scalars, "validation/perplexity", event.perplexity);
+  for (const auto& [name, value] : event.named)
+    scalars.push_back({"validation/" + name, static_cast<float>(value)});
   file_->add(last_step_, scalars);
   file_->flush();
 }

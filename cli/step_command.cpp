@@ -95,12 +95,12 @@ std::vector<BlockMeasure> measure(const StepSetting& setting, const Chain& chain
   return measures;
 }
 
-void make_step(const StepArgs& args, const RecipeList& recipes, StepView& view) {
-  const StepSetting setting = setting_of(args, recipes);
+StepView make_step(const StepSetting& setting) {
+  StepView view;
   const Chain chain = setting.make_chain(/*rank=*/0);
   const std::vector<BlockSpec> specs = specs_of(chain);
   const auto measures = measure(setting, chain);
-  view.name = args.recipe;
+  view.name = setting.recipe->name();
   view.layout = setting.layout_text();
   view.samples = setting.samples(setting.batch());
   view.schedule = schedule_of(setting, specs, measures, setting.batch());
@@ -109,6 +109,7 @@ void make_step(const StepArgs& args, const RecipeList& recipes, StepView& view) 
   for (size_t b = 0; b < specs.size(); ++b) view.costs.blocks[b] = measures[b].seconds;
   view.costs_from =
       text("blocks run here on a few samples, in float32 with 1 thread", kGuessedLinks);
+  return view;
 }
 
 std::string title_of(const StepView& view) {
@@ -127,11 +128,7 @@ std::string costs_text(const StepView& view) {
 void write_files(const StepArgs& args, const StepView& view) {
   const StepTimes& times = view.simulation.times;
   if (!args.svg.empty())
-    write_file_atomically(
-        args.svg,
-        render_svg(view.schedule, times,
-                   {.title = title_of(view), .measured = view.measured}),
-        ErrorKind::kConfig);
+    write_file_atomically(args.svg, step_picture(view), ErrorKind::kConfig);
   if (!args.csv.empty())
     write_file_atomically(args.csv, to_csv(view.schedule, view.measured),
                           ErrorKind::kConfig);
@@ -178,13 +175,22 @@ StepView view_step(const StepArgs& args, const RecipeList& recipes) {
   if (args.recipe.empty() == args.from.empty())
     throw ConfigError(
         "[step] legal: cohort step RECIPE, or cohort step --from F.csv, and not both");
+  if (args.from.empty()) return view_step(args, setting_of(args, recipes));
   StepView view;
-  if (args.from.empty())
-    make_step(args, recipes, view);
-  else
-    read_step(args, view);
+  read_step(args, view);
   complete(args, view);
   return view;
+}
+
+StepView view_step(const StepArgs& args, const StepSetting& setting) {
+  StepView view = make_step(setting);
+  complete(args, view);
+  return view;
+}
+
+std::string step_picture(const StepView& view) {
+  return render_svg(view.schedule, view.simulation.times,
+                    {.title = title_of(view), .measured = view.measured});
 }
 
 void complete(const StepArgs& args, StepView& view) {

@@ -32,6 +32,8 @@ struct StepArgs {
   bool json = false;
 };
 
+struct StepSetting;  // step_setting.h
+
 // A step with all that is said of it.
 struct StepView {
   std::string name;    // the recipe, or the file
@@ -52,6 +54,10 @@ void complete(const StepArgs& args, StepView& view);
 // Generates or reads a step, checks it, and foretells what it costs. Needs no data and
 // starts no rank. ConfigError when it is refused.
 StepView view_step(const StepArgs& args, const RecipeList& recipes);
+StepView view_step(const StepArgs& args, const StepSetting& setting);
+
+// The picture of `--svg`.
+std::string step_picture(const StepView& view);
 
 std::string format_step(const StepView& view);
 std::string step_json(const StepView& view);

@@ -68,7 +68,7 @@ class Measurement {
       : setting_(setting),
         data_(data),
         comm_(comm),
-        rule_(make_update_rule(update_options(setting.config))),
+        rule_(make_update_rule(update_options(*setting.recipe, setting.config))),
         measures_(measure_at(setting, chain, data)),
         specs_(specs_of(chain)),
         counter_(counter),

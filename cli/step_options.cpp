@@ -9,6 +9,13 @@ namespace {
 
 constexpr int kExactSlices = 8;
 
+// None: the keys say which one. Recipes outlive what is made of them.
+std::function<std::unique_ptr<UpdateRule>()> own_rule(const Recipe& recipe,
+                                                      const Config& config) {
+  if (!recipe.make_rule(config)) return nullptr;
+  return [&recipe, config] { return recipe.make_rule(config); };
+}
+
 }  // namespace
 
 at::ScalarType parse_dtype(const std::string& name, at::ScalarType otherwise) {
@@ -57,7 +64,7 @@ GeneratorOptions step_options(const Config& config, bool exact) {
   return options;
 }
 
-UpdateOptions update_options(const Config& config) {
+UpdateOptions update_options(const Recipe& recipe, const Config& config) {
   const auto real = [&](const char* key) { return config.get_float(key); };
   return {.name = config.get_string("optim.name"),
           .momentum = real("optim.momentum"),
@@ -65,7 +72,8 @@ UpdateOptions update_options(const Config& config) {
           .beta1 = real("optim.beta1"),
           .beta2 = real("optim.beta2"),
           .eps = real("optim.eps"),
-          .trust = real("optim.trust")};
+          .trust = real("optim.trust"),
+          .own = own_rule(recipe, config)};
 }
 
 ExecutorOptions executor_options(const Config& config) {

@@ -3,6 +3,7 @@
 
 #include "cohort/config.h"
 #include "cohort/engine/step_runner.h"
+#include "cohort/recipe.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 #include "cohort/update_rule.h"
@@ -16,8 +17,8 @@ at::ScalarType parse_dtype(const std::string& name, at::ScalarType otherwise);
 // those of the key, or with --exact 8, or 0: one a data-parallel rank.
 GeneratorOptions step_options(const Config& config, bool exact);
 
-// The rule of an update, and how the step is run.
-UpdateOptions update_options(const Config& config);
+// The rule of an update, which may be the recipe's own, and how the step is run.
+UpdateOptions update_options(const Recipe& recipe, const Config& config);
 ExecutorOptions executor_options(const Config& config);
 
 // A recipe's keys, changed as a file (empty: none) and then --set say.

@@ -16,11 +16,12 @@ Config resolve(const Recipe& recipe, const StepArgs& args) {
   return config;
 }
 
-GeneratorOptions options_of(const Config& config, const Layout& layout, bool exact) {
+GeneratorOptions options_of(const Recipe& recipe, const Config& config,
+                            const Layout& layout, bool exact) {
   GeneratorOptions options = step_options(config, exact);
   options.slices = slices_for(options.slices, layout, config.get_int("batch"));
   require_slices(config.get_int("batch"), options.slices);
-  const auto rule = make_update_rule(update_options(config));
+  const auto rule = make_update_rule(update_options(recipe, config));
   options.tensor_sums = rule->reductions() > 0;
   options.optimizer_states = static_cast<int>(rule->states().size());
   return options;
@@ -46,9 +47,13 @@ Chain StepSetting::make_chain(int rank) const {
 
 StepSetting setting_of(const StepArgs& args, const RecipeList& recipes) {
   const Recipe& recipe = recipes.find(args.recipe);
-  StepSetting setting{.recipe = &recipe, .config = resolve(recipe, args)};
+  return setting_of(args, recipe, resolve(recipe, args));
+}
+
+StepSetting setting_of(const StepArgs& args, const Recipe& recipe, Config config) {
+  StepSetting setting{.recipe = &recipe, .config = std::move(config)};
   setting.layout = parse_layout(args.layout, parse_ranks(args.ranks));
-  setting.options = options_of(setting.config, setting.layout, args.exact);
+  setting.options = options_of(recipe, setting.config, setting.layout, args.exact);
   // Ranks of one node do, unless they are told to talk otherwise.
   setting.options.shares_memory =
       args.links.empty() && (args.backend == "auto" || args.backend == "shm");

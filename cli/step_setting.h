@@ -31,6 +31,8 @@ struct StepSetting {
 
 // ConfigError for what no step can be made of.
 StepSetting setting_of(const StepArgs& args, const RecipeList& recipes);
+// The same of keys that have their values already.
+StepSetting setting_of(const StepArgs& args, const Recipe& recipe, Config config);
 
 // The step at a batch, from what blocks need.
 Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,

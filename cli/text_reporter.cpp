@@ -51,11 +51,16 @@ void print_result(const std::string& line) {
   std::fflush(stdout);
 }
 
-std::string metrics_text(std::optional<double> accuracy,
-                         std::optional<double> perplexity) {
-  std::string out;
-  if (accuracy) out += text(", accuracy ", format_fixed(100 * *accuracy, 2), " %");
-  if (perplexity) out += text(", perplexity ", format_fixed(*perplexity, 2));
+std::string accuracy_text(std::optional<double> accuracy) {
+  return accuracy ? text(", accuracy ", format_fixed(100 * *accuracy, 2), " %") : "";
+}
+
+std::string metrics_text(const ValidEvent& event) {
+  std::string out = accuracy_text(event.accuracy);
+  if (event.perplexity)
+    out += text(", perplexity ", format_fixed(*event.perplexity, 2));
+  for (const auto& [name, value] : event.named)
+    out += text(", ", name, " ", format_fixed(value, 4));
   return out;
 }
 
@@ -140,8 +145,7 @@ void TextReporter::valid(const ValidEvent& event) {
   scalars_.valid(event);
   clear_line();
   print_result(text("epoch ", event.epoch, ": validation loss ",
-                    format_fixed(event.loss, 4),
-                    metrics_text(event.accuracy, event.perplexity)));
+                    format_fixed(event.loss, 4), metrics_text(event)));
 }
 
 void TextReporter::continuation(const ContinuationEvent& event) {
@@ -175,7 +179,7 @@ void TextReporter::done(const DoneEvent& event) {
   std::string line =
       text(event.stop_signal ? "stopped after " : "done: ", event.steps, " steps");
   if (event.loss) line += text(", loss ", format_fixed(*event.loss, 4));
-  line += metrics_text(event.accuracy, std::nullopt);
+  line += accuracy_text(event.accuracy);
   const bool made_steps = event.first_step_s > 0;
   if (event.step_ms > 0)  // the first is not counted
     line += text(", ", format_fixed(event.samples_per_second, 1), " samples/s, ",

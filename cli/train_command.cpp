@@ -12,7 +12,6 @@
 #include "cli/run_folders.h"
 #include "cli/train_rank.h"
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/launch/error_file.h"
@@ -59,23 +58,13 @@ int code_of_run(const ResolvedRun& run, const LaunchResult& result) {
   return result.exit_code > 128 ? kExitLostPeer : result.exit_code;
 }
 
-// A rank whose agent has not taken the run's folders: over several nodes, and under
-// another launcher, the first rank does.
-int run_rank_with_folders(const ResolvedRun& run) {
-  const World world = world_from_env();
-  const bool leads = world.rank == 0;
-  const auto locks = leads ? lock_folders(run) : std::vector<FolderLock>{};
-  if (leads && world.generation == 0) begin_afresh(run);
-  return run_train_rank(run);
-}
-
 // Another launcher has started this process as a rank.
 int run_as_rank(const ResolvedRun& run) {
   write_config(run);
   // Our own launcher says it in the environment; another one may not know.
   if (run.threads > 0) at::set_num_threads(run.threads);
   try {
-    return run_rank_with_folders(run);
+    return run_train_rank_with_folders(run);
   } catch (const std::exception& error) {
     write_error_file(error.what());
     throw;
@@ -96,8 +85,9 @@ int run_train(const TrainArgs& args, const RecipeList& recipes) {
   }
   run.recipe->prepare(run.config);
   write_config(run);
-  launching.body = as_rank(
-      [&] { return one_node ? run_train_rank(run) : run_rank_with_folders(run); });
+  launching.body = as_rank([&] {
+    return one_node ? run_train_rank(run) : run_train_rank_with_folders(run);
+  });
   return code_of_run(run, launch(launching));
 }
 

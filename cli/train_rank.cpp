@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <memory>
 
 #include "cli/json_reporter.h"
+#include "cli/run_folders.h"
 #include "cli/stop_signals.h"
 #include "cli/text_reporter.h"
 #include "cohort/train/rank_run.h"
@@ -63,8 +65,15 @@ int run_train_rank(const ResolvedRun& run) {
       .stop = stop_signal,
       .hear_stop = stop_on_signals,
       .die_of_stop = release_stop_signals,
-      .make_reporter = [&](Backlog* backlog) { return make_reporter(run, backlog); }};
-  return run_rank(run, services);
+      .make_reporter = [&](Backlog* backlog) { return make_reporter(run, backlog); },
+      .warn =
+          [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }};
+  return run_rank(run, services).exit_code;
+}
+
+int run_train_rank_with_folders(const ResolvedRun& run) {
+  const auto locks = take_folders_as_rank(run);
+  return run_train_rank(run);
 }
 
 }  // namespace cohort::cli

@@ -18,18 +18,22 @@ namespace {
 
 constexpr int kVerifyBatch = 8;
 
-Config config_of(const Recipe& recipe, const VerifyArgs& args) {
-  Config config = recipe.defaults();
+void make_small(Config& config) {
   for (const char* key : {"batch", "slices"})
     config.set(key, std::to_string(kVerifyBatch), "cohort verify");
   config.set("data.synthetic", "true", "cohort verify");
+}
+
+Config config_of(const Recipe& recipe, const VerifyArgs& args) {
+  Config config = recipe.defaults();
+  make_small(config);
   take_settings(args.config, args.set, config);
   return config;
 }
 
 // A rule that keeps a moment of the gradient shows it.
-UpdateOptions rule_of(const Config& config) {
-  UpdateOptions update = update_options(config);
+UpdateOptions rule_of(const Recipe& recipe, const Config& config) {
+  UpdateOptions update = update_options(recipe, config);
   if (make_update_rule(update)->states().empty()) update.momentum = 0.9;
   return update;
 }
@@ -44,11 +48,16 @@ OracleOptions oracle_options(const Recipe& recipe, const Config& config,
       .batch = config.get_int("batch"),
       .slices = static_cast<int>(config.get_int("slices")),
       .seed = static_cast<uint64_t>(config.get_int("seed")),
-      .update = rule_of(config),
+      .update = rule_of(recipe, config),
       .decay = execute.decay,
       .clip = execute.clip,
       .rate = config.get_float("optim.lr"),
       .exact = exact};
+}
+
+DataSets load_here(const Recipe& recipe, const Config& config) {
+  const auto loading = begin_loading(recipe, config, /*reader=*/true);
+  return finish_loading(recipe, *loading, nullptr);
 }
 
 int blocks_of(const Recipe& recipe, const Config& config) {
@@ -100,6 +109,14 @@ void tell(const VerifyArgs& args, const LayoutCase& one, const Verdict& verdict,
 
 }  // namespace
 
+Verdict verify_one(const VerifyArgs& args, const Recipe& recipe, const Config& given) {
+  Config config = given;
+  make_small(config);
+  const DataSets data = load_here(recipe, config);
+  return LayoutOracle(oracle_options(recipe, config, *data.train, args.exact))
+      .compare(case_of(args, config));
+}
+
 int run_verify(const VerifyArgs& args, const RecipeList& recipes, std::ostream& out) {
   const Recipe& recipe = recipes.find(args.recipe);
   const Config config = config_of(recipe, args);
@@ -108,8 +125,7 @@ int run_verify(const VerifyArgs& args, const RecipeList& recipes, std::ostream& 
   const auto cases =
       args.all ? all_cases(args, recipe, config) : std::vector{case_of(args, config)};
   at::set_num_threads(1);
-  const auto loading = begin_loading(recipe, config, /*reader=*/true);
-  const DataSets data = finish_loading(recipe, *loading, nullptr);
+  const DataSets data = load_here(recipe, config);
   LayoutOracle oracle(oracle_options(recipe, config, *data.train, args.exact));
   int different = 0;
   double largest = 0;

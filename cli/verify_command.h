@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/train/layout_oracle.h"
 #include "recipes/recipe_list.h"
 
 namespace cohort::cli {
@@ -22,6 +23,10 @@ struct VerifyArgs {
   std::string config;            // a YAML file
   bool json = false;
 };
+
+// Makes one step of keys that have their values already in the layout of `args`, and
+// compares it with one rank's. ConfigError where there is no such step.
+Verdict verify_one(const VerifyArgs& args, const Recipe& recipe, const Config& config);
 
 // Makes one step in a layout, or in all, and compares it with one rank's. Returns 0 if
 // they are equal, 1 if not. ConfigError where there is no such step.

@@ -19,7 +19,9 @@
 #include "cohort/recipe.h"         // IWYU pragma: export
 #include "cohort/session.h"        // IWYU pragma: export
 #include "cohort/sharded.h"        // IWYU pragma: export
+#include "cohort/step.h"           // IWYU pragma: export
 #include "cohort/tensor.h"         // IWYU pragma: export
+#include "cohort/trainer.h"        // IWYU pragma: export
 #include "cohort/update_rule.h"    // IWYU pragma: export
 #include "cohort/version.h"        // IWYU pragma: export
 #include "cohort/work.h"           // IWYU pragma: export

@@ -2,9 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace [[gnu::visibility("default")]] cohort {
+
+// The learning rate of a step, counted from 0, of so many in all. A pure function, or a
+// run that is gone on with is another.
+using RateFunction = std::function<double(int64_t step, int64_t total_steps)>;
 
 struct RateOptions {
   // What the rate does after the warm-up:
@@ -33,6 +38,9 @@ struct RateOptions {
   double gamma = 0.1;
   int64_t decay_steps = 0;  // 0: a tenth of total_steps
   double floor = 0;         // where cosine, linear and wsd end, over the peak
+
+  // A rate of one's own, whatever is said above.
+  RateFunction own = nullptr;
 };
 
 // The learning rate as a pure function of the step, so that a resumed run needs no
@@ -43,7 +51,8 @@ class RateSchedule {
   // ConfigError for an unknown name or scale, and for numbers out of range.
   explicit RateSchedule(const RateOptions& options);
 
-  // `step` is counted from 0.
+  // `step` is counted from 0. ConfigError for one of one's own that is no number, or
+  // negative.
   double at(int64_t step) const;
   double peak() const { return peak_; }
 

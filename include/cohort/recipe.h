@@ -13,6 +13,8 @@
 #include "cohort/data.h"
 #include "cohort/error.h"
 #include "cohort/layers.h"
+#include "cohort/rate_schedule.h"
+#include "cohort/update_rule.h"
 
 // A recipe is a whole run under a name, about a page of code: run_program() (program.h)
 // gives it every command of `cohort`, and its keys a place in --help.
@@ -66,6 +68,11 @@ class Recipe {
   // What is made, or refused, once on a node before its ranks start; load() does what
   // is missing. Computes with no tensor: the process forks afterwards.
   virtual void prepare(const Config&) const {}
+  // A rule of its own that weights change by; null: the one of optim.name. For ranks on
+  // processors (UpdateOptions::own).
+  virtual std::unique_ptr<UpdateRule> make_rule(const Config&) const { return nullptr; }
+  // A learning rate of its own; null: the one of schedule.* and optim.lr.
+  virtual RateFunction make_rate(const Config&) const { return nullptr; }
   // `reader`: this rank is the first of its node, and may begin to read now.
   virtual std::unique_ptr<DataLoading> load(const Config& config,
                                             bool reader) const = 0;

@@ -51,6 +51,9 @@ struct WeightedLoss {
   // nobody waits for a device, and a step that is replayed counts anew. `count` then
   // says nothing.
   Tensor counted = {};
+  // By Metrics::named: what each adds up over the samples that `count` counts
+  // (evaluation only, where autograd is off).
+  std::vector<double> named = {};
 
   double count_here() const {  // waits for a device
     return counted.defined() ? counted.item<double>() : count;
@@ -63,6 +66,8 @@ struct Metrics {
   bool perplexity = false;         // exp of the mean loss
   bool tokens_per_second = false;  // the count is one of tokens
   bool flops_per_step = false;
+  // Metrics of one's own, told of each validation: the mean of WeightedLoss::named.
+  std::vector<std::string> named = {};
 };
 
 // What stands behind the last block.

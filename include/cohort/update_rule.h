@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -132,6 +133,9 @@ struct UpdateOptions {
   double beta2 = 0.999;
   double eps = 1e-8;     // all but sgd
   double trust = 0.001;  // lars: a step moves a tensor by rate * trust of its norm
+  // Makes a rule of one's own, whatever the name above says: the same each time. On
+  // processors: GPUs have kernels for the rules above.
+  std::function<std::unique_ptr<UpdateRule>()> own = nullptr;
 };
 
 // Which parameters a rule pulls towards zero, and how much.

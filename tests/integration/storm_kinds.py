@@ -22,7 +22,7 @@ SIGNALS = {"kill": "KILL", "segv": "SEGV", "abort": "ABRT", "term": "TERM",
 
 # Where the kinds that have several places strike.
 RECOVERING = ("train.compare_held", "train.exchange", "train.adopted", "train.settled",
-              "train.restore", "keeper.load")
+              "train.restore", "backup.load")
 HEALING = ("train.drifted", "train.heal", "train.healed", "train.go_back",
            "train.went_back")
 SAVING = ("disk.write", "disk.sync", "disk.name")
@@ -81,7 +81,7 @@ class Plan:
         elif kind == "freeze":
             self.add(kind, "engine.action", some_action, step + 8, "freeze")
         elif kind == "flip-snapshot":
-            self.add(kind, "keeper.snapshot_data", "", rng.randint(1, 5), "flip",
+            self.add(kind, "backup.snapshot_data", "", rng.randint(1, 5), "flip",
                      None if self.cut else 0)
         elif kind == "full-disk":
             self.add(kind, "disk.write", "", rng.randint(1, 12), "drop")
@@ -96,7 +96,7 @@ class Plan:
             self.add(kind, rng.choice(SAVING), "", rng.randint(1, 12), "kill")
         elif kind == "kill-in-snapshot":
             # A rank that never lives to finish one lets nobody keep what was made.
-            self.add(kind, "keeper.snapshot", "", rng.randint(2, 6), "kill")
+            self.add(kind, "backup.snapshot", "", rng.randint(2, 6), "kill")
 
     def add(self, kind, name, index, count, action, rank=None):
         rank = self.rng.randrange(self.ranks) if rank is None else rank

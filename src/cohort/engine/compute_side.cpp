@@ -55,15 +55,15 @@ void ComputeSide::begin_step(const StepInput& input, const Tensor& seed) {
   blocks_.begin(input.step, Phase::kTrain);
 }
 
-double ComputeSide::evaluate(const StepInput& input, Block* last,
-                             const std::function<void()>& run) {
+ComputeSide::Answers ComputeSide::evaluate(const StepInput& input, Block* last,
+                                           const std::function<void()>& run) {
   evaluates_ = true;
-  correct_ = 0;
+  answers_ = {};
   batches_->begin_evaluation(input);
   blocks_.begin(input.step, Phase::kEvaluate, last);
   run();
   abandon();
-  return correct_;
+  return answers_;
 }
 
 void ComputeSide::abandon() {
@@ -103,7 +103,10 @@ void ComputeSide::backward(const Action& action) {
 
 void ComputeSide::keep_loss(int, const WeightedLoss& loss) {
   step_.sums.add_loss(loss);
-  correct_ += loss.correct;
+  if (!evaluates_) return;
+  answers_.correct += loss.correct;
+  answers_.named.resize(loss.named.size());
+  for (size_t i = 0; i < loss.named.size(); ++i) answers_.named[i] += loss.named[i];
 }
 
 int ComputeSide::use_of(const Addend& to) const {

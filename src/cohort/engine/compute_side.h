@@ -22,6 +22,12 @@ namespace cohort {
 // a device that has the state.
 class ComputeSide final : private Surroundings {
  public:
+  // What an evaluation adds up beside the loss.
+  struct Answers {
+    double correct = 0;
+    std::vector<double> named = {};  // by Metrics::named
+  };
+
   // Borrows all it is given but the batches.
   ComputeSide(const Chain& chain, const FlatState& state, GradientSums& gradients,
               const Schedule& schedule, const Role& role,
@@ -34,8 +40,8 @@ class ComputeSide final : private Surroundings {
   void compute(const Action& action);
   // Forwards of one batch that change nothing, in `run`. Returns right answers. `last`:
   // as of BlockRunner::begin().
-  double evaluate(const StepInput& input, Block* last,
-                  const std::function<void()>& run);
+  Answers evaluate(const StepInput& input, Block* last,
+                   const std::function<void()>& run);
   // Drops all that is under way.
   void abandon();
 
@@ -68,7 +74,7 @@ class ComputeSide final : private Surroundings {
 
   Tensor seed_;
   bool evaluates_ = false;
-  double correct_ = 0;
+  Answers answers_;
 };
 
 // Along a pipeline all have the same samples; they count where they come in.

@@ -311,9 +311,9 @@ Executor::~Executor() {
   }
 }
 
-// `outputs`: what the last block gives, where someone asks. Returns right answers.
-double Executor::run_forwards(const Schedule& forward, const Batch& batch, Block* last,
-                              Values* outputs) {
+// `outputs`: what the last block gives, where someone asks.
+ComputeSide::Answers Executor::run_forwards(const Schedule& forward, const Batch& batch,
+                                            Block* last, Values* outputs) {
   const StepInput input{.step = step_.step, .batch = [&](int) { return batch; }};
   if (!evaluation_ || !evaluation_->is_of(forward))
     evaluation_ = std::make_unique<Evaluation>(*this, forward);
@@ -326,15 +326,15 @@ double Executor::run_forwards(const Schedule& forward, const Batch& batch, Block
       outputs->push_back(given.to(at::kCPU));
   };
   try {
-    double correct = 0;
+    ComputeSide::Answers answers;
     in_lane([&] {
       const NoKernelSearch rare(true);
       step_.sums.send();
-      correct = compute_->evaluate(input, last, run);
+      answers = compute_->evaluate(input, last, run);
       comm_.so_far().wait();
       step_.sums.settle();
     });
-    return correct;
+    return answers;
   } catch (...) {
     evaluation_->abandon();
     abandon();
@@ -343,10 +343,12 @@ double Executor::run_forwards(const Schedule& forward, const Batch& batch, Block
 }
 
 WeightedLoss Executor::evaluate(const Schedule& forward, const Batch& batch) {
-  const double correct = run_forwards(forward, batch, nullptr, nullptr);
+  auto answers = run_forwards(forward, batch, nullptr, nullptr);
+  if (!step_.sums.counts()) answers = {};  // another rank has the same
   return {.sum = at::full({}, step_.sums.loss_sum(), at::kDouble),
           .count = step_.sums.count(),
-          .correct = step_.sums.counts() ? correct : 0};
+          .correct = answers.correct,
+          .named = std::move(answers.named)};
 }
 
 Values Executor::outputs(const Schedule& forward, const Batch& batch, Block& last) {

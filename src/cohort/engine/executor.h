@@ -93,8 +93,8 @@ class Executor final : public StepRunner, private Performer {
   std::unique_ptr<StepBatches> make_batches(int first_slice);
   std::unique_ptr<StateSide> make_end(const UpdateRule& rule);
   PendingWork reduce(const Action& action);
-  double run_forwards(const Schedule& forward, const Batch& batch, Block* last,
-                      Values* outputs);
+  ComputeSide::Answers run_forwards(const Schedule& forward, const Batch& batch,
+                                    Block* last, Values* outputs);
   void start_buffers_equal();
   void in_lane(const std::function<void()>& work);
   void go_on();

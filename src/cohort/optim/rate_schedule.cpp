@@ -108,6 +108,11 @@ RateSchedule::RateSchedule(const RateOptions& options)
 }
 
 double RateSchedule::at(int64_t step) const {
+  if (options_.own) {
+    const double rate = options_.own(step, options_.total_steps);
+    require(std::isfinite(rate) && rate >= 0, "own", rate, "0 or more");
+    return rate;
+  }
   if (step < options_.warmup_steps)
     return peak_ *
            (static_cast<double>(step + 1) / static_cast<double>(options_.warmup_steps));

@@ -55,6 +55,11 @@ void add_chunks(std::span<const double> chunks, std::span<double> totals) {
 }
 
 std::unique_ptr<UpdateRule> make_update_rule(const UpdateOptions& options) {
+  if (options.own) {
+    auto rule = options.own();
+    if (!rule) throw ConfigError("[optim] a rule of one's own is null; legal: a rule");
+    return rule;
+  }
   if (options.name == "sgd")
     return make_sgd({.momentum = options.momentum, .nesterov = options.nesterov});
   if (options.name == "adam")

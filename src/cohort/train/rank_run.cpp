@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <utility>
@@ -73,7 +72,7 @@ class RankRun final : public RankHost {
     if (membership_) pages_.emplace(*membership_);
   }
 
-  int run() {
+  RankOutcome run() {
     const bool spare = membership_ && membership_->is_spare();
     // The variables around a spare are of whoever started the command.
     const World given = spare ? World{} : world_from_env();
@@ -88,8 +87,9 @@ class RankRun final : public RankHost {
     if (spare) options_.execute.gpu = kNoGpu;  // that of the rank it replaces
     if (!spare)
       loading_ = begin_loading(*run_.recipe, run_.config, given.local_rank == 0);
-    const auto done = RankLoop(*this, membership_.get()).run(given);
-    return done ? with_backlog(code_of(*done, options_.backup)) : 0;
+    auto done = RankLoop(*this, membership_.get()).run(given);
+    const int code = done ? with_backlog(code_of(*done, options_.backup)) : 0;
+    return {std::move(done), code};
   }
 
   WorldTies connect(const World& world) override {
@@ -240,7 +240,7 @@ class RankRun final : public RankHost {
   // A reporter that is being made cannot tell.
   Backlog backlog_{[this](const std::string& line) {
     if (reporter_) return reporter_->note(line);
-    std::fprintf(stderr, "%s\n", line.c_str());
+    services_.warn(line);
   }};
   std::unique_ptr<DataLoading> loading_;
   Chain chain_;
@@ -251,7 +251,7 @@ class RankRun final : public RankHost {
 
 }  // namespace
 
-int run_rank(const ResolvedRun& run, const RankServices& services) {
+RankOutcome run_rank(const ResolvedRun& run, const RankServices& services) {
   keep_freed_memory();
   return RankRun(run, services).run();
 }

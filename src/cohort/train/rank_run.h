@@ -4,6 +4,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "cohort/core/patient_file.h"
 #include "cohort/train/reporter.h"
@@ -21,13 +23,20 @@ struct RankServices {
   std::function<void()> die_of_stop;
   // Rank 0's; `backlog` takes what a full disk does not.
   std::function<std::unique_ptr<Reporter>(Backlog* backlog)> make_reporter;
+  // A line for the user on a rank that has no reporter, or not yet.
+  std::function<void(const std::string& line)> warn;
 };
 
-// One rank of a run, from its environment to its exit code: finds its world, loads data
+struct RankOutcome {
+  std::optional<DoneEvent> done;  // none: the run went on, or ended, without this rank
+  int exit_code = 0;
+};
+
+// One rank of a run, from its environment to its end: finds its world, loads data
 // and model, trains, and goes on in the next world after a loss.
 //
 // Failure: throws the library's errors. Call it once in a process, from its main
 // thread.
-int run_rank(const ResolvedRun& run, const RankServices& services);
+RankOutcome run_rank(const ResolvedRun& run, const RankServices& services);
 
 }  // namespace cohort

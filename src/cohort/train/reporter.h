@@ -45,6 +45,7 @@ struct ValidEvent {
   double loss = 0;
   std::optional<double> accuracy = {};
   std::optional<double> perplexity = {};
+  std::vector<std::pair<std::string, double>> named = {};  // the model's own
 };
 
 // What a language model has written behind a text.
