@@ -38,7 +38,7 @@ struct Fault {
 };
 
 // The faults of a run. Code that must survive them names its dangerous places:
-//   faults.reach("engine.before_action", rank, index);
+//   faults.reach("engine.action", rank, index);
 // which costs one load while nothing is armed. A plan is passed, never global, and
 // reach() may be called from any thread.
 class FaultPlan {
