@@ -1,23 +1,43 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every class of the public headers is a word of docs/glossary.md, which has each word once, in
-order."""
+"""docs/glossary.md has every noun of the code once, in order, and no other.
+
+Words: every class and struct of the public headers is one. Classes: every other `class` that a
+header of src/cohort/, cli/ or recipes/ declares outside of any other has a row with its room and
+what it is, in at most 15 words. A struct may have a row; most are data of one class. No class is
+in both tables, and no two classes have one name.
+
+Not asked for: settings (Options) and kinds of errors (Error), which their endings explain; headers
+of tests (testing_*, *_test.h); and stand-ins for headers of others (stand_in/)."""
 
 import re
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+MOST_WORDS = 15
 # Not words of ours: settings of a class, kinds of errors, what LibTorch has, numbers and ranges.
 ENDINGS = ("Options", "Error", "Kind", "Range")
 OTHERS = {"Error", "Linear", "Conv2d", "BatchNorm2d", "Dropout", "Module", "Optimizer", "Tensor",
           "ReduceOp", "CallOp", "Phase"}
+# A declaration that ends at once is of somebody else's class, and one with :: is of a nested one.
+DECLARED = r"^{}(?: \[\[\w+\]\])? ([A-Z]\w+)(?!\w|::)[^;\n]*$"
+
+
+def section(title):
+    """The lines of the glossary behind a heading."""
+    text = (ROOT / "docs/glossary.md").read_text()
+    return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def words():
-    text = (ROOT / "docs/glossary.md").read_text()
-    return [word.strip() for word in re.findall(r"^\| ([^|]+) \|", text, re.M)
+    return [word.strip() for word in re.findall(r"^\| ([^|]+) \|", section("Words"), re.M)
             if word.strip() not in ("word", "---")]
+
+
+def rows():
+    """(class, room, what it is)"""
+    return re.findall(r"^\| `(\w+)` \| ([\w/]+) \| ([^|]+) \|$", section("Classes"), re.M)
 
 
 def phrase(name):
@@ -25,16 +45,35 @@ def phrase(name):
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()
 
 
+def declared(text, kinds="class"):
+    return re.findall(DECLARED.format(f"(?:{kinds})"), text, re.M)
+
+
 def public_classes():
     found = set()
     for header in (ROOT / "include/cohort").glob("*.h"):
-        # A declaration that ends at once is of somebody else's class.
-        found.update(re.findall(r"^(?:class|struct)(?: \[\[nodiscard\]\])? ([A-Z]\w+)\b[^;\n]*\{?$",
-                                header.read_text(), re.M))
+        found.update(declared(header.read_text(), "class|struct"))
     return {name for name in found if not name.endswith(ENDINGS) and name not in OTHERS}
 
 
-class Glossary(unittest.TestCase):
+def private_headers():
+    """(room, header)"""
+    for folder, base in (("src/cohort", "src/cohort"), ("cli", "."), ("recipes", ".")):
+        for header in sorted((ROOT / folder).rglob("*.h")):
+            if header.name.startswith("testing_") or header.stem.endswith("_test"):
+                continue
+            if "stand_in" not in header.parts:
+                yield str(header.parent.relative_to(ROOT / base)), header
+
+
+def private_classes():
+    """(class, room) of every class that needs a row or a word."""
+    return [(name, room) for room, header in private_headers()
+            for name in declared(header.read_text())
+            if not name.endswith(("Options", "Error"))]
+
+
+class Words(unittest.TestCase):
     def test_every_public_class_is_a_word(self):
         known = set(words())
         missing = sorted(phrase(n) for n in public_classes()
@@ -48,6 +87,45 @@ class Glossary(unittest.TestCase):
 
     def test_words_are_in_order(self):
         self.assertEqual(words(), sorted(words()))
+
+
+class Classes(unittest.TestCase):
+    def test_every_class_has_a_row_or_is_a_word(self):
+        known = set(words())
+        listed = {name for name, _, _ in rows()}
+        missing = sorted(f"{name} ({room})" for name, room in private_classes()
+                         if name not in listed and phrase(name) not in known)
+        self.assertEqual(missing, [], "not in docs/glossary.md")
+
+    def test_every_row_is_of_a_class_in_that_room(self):
+        there = {(name, room) for room, header in private_headers()
+                 for name in declared(header.read_text(), "class|struct|enum class")}
+        self.assertEqual([r[:2] for r in rows() if r[:2] not in there], [])
+
+    def test_every_line_of_the_table_is_a_row(self):
+        lines = [line for line in section("Classes").splitlines() if line.startswith("| `")]
+        self.assertEqual(len(lines), len(rows()))
+        self.assertGreater(len(lines), 200)
+
+    def test_rows_are_in_order_and_short(self):
+        names = [name for name, _, _ in rows()]
+        self.assertEqual(names, sorted(set(names)))
+        self.assertEqual([r for r in rows() if len(r[2].split()) > MOST_WORDS], [])
+
+    def test_a_name_is_of_one_thing(self):
+        names = [name for name, _ in private_classes()]
+        self.assertEqual(sorted({n for n in names if names.count(n) > 1}), [])
+        both = sorted({name for name, _, _ in rows()} & {n for n in names if phrase(n) in words()})
+        self.assertEqual(both, [], "a word and a class")
+
+
+class Declarations(unittest.TestCase):
+    def test_what_counts_as_one(self):
+        text = ("class Ax {\n};\nclass Bx;\nclass [[nodiscard]] Cx : public Dx {\n"
+                "  class Inner {\nclass Ax::Nested {\nstruct Sx {\nenum class Ex {\n"
+                "template <int n>\nclass Tx final : Ux {\n// class Vx {\n")
+        self.assertEqual(declared(text), ["Ax", "Cx", "Tx"])
+        self.assertEqual(declared(text, "class|struct|enum class"), ["Ax", "Cx", "Sx", "Ex", "Tx"])
 
 
 if __name__ == "__main__":
