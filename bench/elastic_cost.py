@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an elastic run costs while nothing is lost, in processor seconds a step.
+"""What an elastic run costs while nothing is lost, in processor seconds per step.
 
   elastic_cost.py --case plain      fashion-mnist, 2 ranks: a vote and a commit each step,
                                     snapshots every 10
@@ -62,7 +62,7 @@ def side_by_side(args, steps, cores):
 
 
 def a_round(args, lanes):
-    """Milliseconds of processor a step, off and on."""
+    """Milliseconds of processor time per step, off and on."""
     few, many = CASES[args.case][2]
     cores = lanes.get()
     try:
@@ -116,7 +116,7 @@ def main():
            "on_ms": statistics.median(on for _, on in pairs),
            "cost_percent": statistics.median(costs), "low_percent": low, "high_percent": high}
     print(json.dumps(row) if args.json else
-          f"{args.case}: {row['on_ms']:.2f} against {row['off_ms']:.2f} ms a step: median of "
+          f"{args.case}: {row['on_ms']:.2f} against {row['off_ms']:.2f} ms per step: median of "
           f"{len(costs)} rounds {row['cost_percent']:+.2f} % ({low:+.2f} to {high:+.2f} %)")
 
 

@@ -79,8 +79,8 @@ def cells(row, alone):
 
 def print_table(shard, measured, foretold):
     print(f"shard={shard}")
-    print(f"{'GPUs':>6}{'batch':>8} |{'ms a step':>10}{'samples/s':>12}{'scaling':>8}"
-          f"  measured |{'ms a step':>10}{'samples/s':>12}{'scaling':>8}"
+    print(f"{'GPUs':>6}{'batch':>8} |{'ms/step':>10}{'samples/s':>12}{'scaling':>8}"
+          f"  measured |{'ms/step':>10}{'samples/s':>12}{'scaling':>8}"
           f"{'overlapped':>12}  foretold")
     for ranks, row in sorted(foretold.items()):
         ran = measured.get(ranks)
@@ -99,7 +99,7 @@ def costs_of(args, gpus, folder):
         sys.exit(2)
     costs = str(Path(folder) / "costs.csv")
     alone = bench(args, "--costs-out", costs)[0]
-    print(f"one GPU, captured: {alone['step_ms']:.2f} ms a step, "
+    print(f"one GPU, captured: {alone['step_ms']:.2f} ms per step, "
           f"{alone['samples_per_second']:.0f} samples/s (measured)")
     return costs
 

@@ -92,7 +92,7 @@ std::string cuda_text_row(const CudaRow& row, const CudaCase& bench,
            (bench.tokens > 0 ? " tokens/s" : " samples/s");
   };
   return text(bench.name, ", batch ", row.batch, ", ", args.precision,
-              ", one GPU: ", ms(row.step_s), " a step, ", rate(row.step_s),
+              ", one GPU: ", ms(row.step_s), " per step, ", rate(row.step_s),
               "\n  host busy            ", ms(row.host_s), ", ",
               format_fixed(100 * row.host_s / row.step_s, 2), " % of the step",
               "\n  kernel by kernel     ", ms(row.uncaptured_s), ", ",

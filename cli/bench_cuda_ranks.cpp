@@ -73,7 +73,7 @@ std::string ranks_text(const RanksRow& row, const BenchTrainArgs& args,
                        const Communicator& comm) {
   return text(args.name, ", ", comm.size(), " GPUs (", comm.backend(),
               "), shard=", row.layout.shard, ", batch ", row.batch, ", ",
-              args.precision, ": ", format_fixed(1e3 * row.step_s, 2), " ms a step, ",
+              args.precision, ": ", format_fixed(1e3 * row.step_s, 2), " ms per step, ",
               format_fixed(row.rate(), 0), " samples/s");
 }
 
@@ -127,7 +127,7 @@ int bench_cuda_ranks(const CudaCase& bench, const BenchTrainArgs& args,
 
 ConfigError out_of_gpu(const CudaCase& bench, const BenchTrainArgs& args) {
   return ConfigError(text("[bench] a GPU has too little memory for ", bench.name,
-                          " at batch ", bench.batch_of(args), " a rank, ",
+                          " at batch ", bench.batch_of(args), " per rank, ",
                           args.precision, "; legal: a smaller --batch"));
 }
 

@@ -84,7 +84,7 @@ std::string foretold_text(const ForetoldRow& row, const BenchTrainArgs& args) {
     return format_fixed(row.rate(seconds), 0) + " samples/s";
   };
   return text(args.name, ", ", row.ranks, " GPUs, shard=", row.layout.shard, ", batch ",
-              row.batch, ", ", args.precision, ": ", ms(row.step_s), " a step, ",
+              row.batch, ", ", args.precision, ": ", ms(row.step_s), " per step, ",
               rate(row.step_s), " (not run)", "\n  with overlap         ",
               ms(row.overlapped_s), ", ", rate(row.overlapped_s),
               "\n  foretold from        ", source_of(args));

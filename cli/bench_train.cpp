@@ -85,7 +85,7 @@ Source make_source(const Case& bench, Communicator& comm, int slices) {
   };
 }
 
-// What one benchmark found, as seen by rank 0; seconds a step.
+// What one benchmark found, as seen by rank 0; seconds per step.
 struct Row {
   double step_s = 0;
   double wait_s = 0;
@@ -121,7 +121,7 @@ std::string text_row(const Row& row, const Case& bench, const Communicator& comm
   const auto ms = [](double seconds) { return format_fixed(1e3 * seconds, 2) + " ms"; };
   const auto percent = [](double x) { return format_fixed(100 * x, 1) + " %"; };
   std::string out = text(bench.name, ", ", comm.size(), " ranks (", comm.backend(),
-                         "): ", ms(row.step_s), " a step, ",
+                         "): ", ms(row.step_s), " per step, ",
                          format_fixed(row.samples / row.step_s, 1), " samples/s");
   out += text("\n  waiting for others   ", ms(row.wait_s), " (",
               percent(row.comm_hidden), " of communication hidden)");

@@ -83,7 +83,7 @@ void add_history(CLI::App& app, HistoryArgs& args, Command& command) {
   auto* verify = add("verify", "Proves order, samples and hashes; names each breach");
   verify->add_option("F2", args.other, "Another, to have equal hashes at equal steps");
   verify->callback([&] { command = [&] { return verify_history(args, std::cout); }; });
-  auto* show = add("show", "A line a record");
+  auto* show = add("show", "One line per record");
   show->add_option("--last", args.last, "Only so many")->check(at_least(1, 1e15));
   show->callback([&] { command = [&] { return show_history(args, std::cout); }; });
 }

@@ -75,7 +75,7 @@ std::string hash_text(const char* what, const std::optional<RecordedHash>& hash)
 Shown shown(const HistoryRun& run) {
   return {text("run       seed ", run.seed, ", ", run.samples, " samples, batch ",
                run.batch, ", ", run.slices, " slices, ", run.steps_per_epoch,
-               " steps an epoch", run.exact ? ", exact" : "",
+               " steps per epoch", run.exact ? ", exact" : "",
                run.base > 0 ? text(", from step ", run.base, " on") : ""),
           JsonObject()
               .add("record", "run")

@@ -25,7 +25,7 @@ int show_history(const HistoryArgs& args, std::ostream& out);  // 1: damage
 inline constexpr const char* kHistoryHelp =
     R"(A run with --out DIR notes its steps, worlds and rollbacks in DIR/history.log.
 verify proves: steps commit once and in order but for recorded rollbacks; each sample is
-used exactly once an epoch, by what the ranks drew; generations count up; steps made again,
+used once per epoch, by what the ranks drew; generations count up; steps made again,
 and those of F2, have equal hashes. It says on how many facts. Exit codes: 0 it holds; 1 it
 does not, with the first breaches; 2 usage, or runs of another seed, samples, batch, slices
 or exactness; 3 a file that cannot be read or is no history, or nothing to compare: no step,

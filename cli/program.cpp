@@ -109,7 +109,7 @@ void add_launch(CLI::App& app, LaunchArgs& args, Command& command) {
                   "Seconds after which a stopped rank is killed")
       ->capture_default_str();
   sub->add_option("--threads", args.threads,
-                  "OMP_NUM_THREADS a rank; 0: cores / ranks");
+                  "OMP_NUM_THREADS per rank; 0: cores / ranks");
   sub->add_flag("--pin", args.pin, "Give each rank cores of its own");
   sub->add_option("--log-dir", args.log_dir, "Folder for each rank's own output");
   sub->add_flag("--prefix-all", args.prefix_all,
@@ -183,7 +183,7 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
   steps->add_option("--device", train.device, "cpu or cuda")->capture_default_str();
   steps->add_option("--precision", train.precision, "On a GPU: float32, bf16 or fp16")
       ->capture_default_str();
-  steps->add_option("--batch", train.batch, "On GPUs: samples a rank and step")
+  steps->add_option("--batch", train.batch, "On GPUs: samples per rank and step")
       ->check(CLI::PositiveNumber);
   steps->add_option("--costs-out", train.costs_out, "On a GPU: write a table of costs");
   steps->add_option("--costs", train.costs, "On GPUs: foretell from it, run nothing");
@@ -226,7 +226,7 @@ void add_step(CLI::App& app, StepArgs& args, const RecipeList& recipes,
   sub->add_option("--costs-out", args.costs_out, "Write the table of costs");
   sub->add_option("--svg", args.svg, "Write a picture of it");
   sub->add_option("--trace", args.trace, "Write a trace for Perfetto or Chrome");
-  sub->add_option("--csv", args.csv, "Write it as a table, a row an action");
+  sub->add_option("--csv", args.csv, "Write it as a table, one row per action");
   sub->add_flag("--json", args.json, "One JSON object");
   sub->footer([&] { return recipe_list(recipes) + kStepHelp; });
   sub->callback([&] { command = [&] { return run_step(args, recipes, std::cout); }; });

@@ -49,7 +49,7 @@ TEST(Reporters, OfAClassifierTellAccuracy) {
             "epoch 1: validation loss 2.0000, accuracy 25.00 %\n"
             "done: 2 steps, loss 0.5000, accuracy 25.00 %, 10.0 samples/s, 4.00 ms a "
             "step\n"
-            "first step after 3.00 s, peak memory 7 B a rank, weights 00\n");
+            "first step after 3.00 s, peak memory 7 B per rank, weights 00\n");
 }
 
 TEST(Reporters, OfALanguageModelTellPerplexityAndTokens) {
@@ -78,8 +78,8 @@ TEST(Reporters, OfALanguageModelTellPerplexityAndTokens) {
       lines_of(plain, step, valid, done),
       "epoch 1: validation loss 2.0000, perplexity 7.50\n"
       "done: 2 steps, loss 0.5000, 10.0 samples/s, 25.0 % MFU, 40 tokens/s, 6.00G "
-      "FLOP in 4.00 ms a step\n"
-      "first step after 3.00 s, peak memory 7 B a rank, weights 00\n");
+      "FLOP in 4.00 ms per step\n"
+      "first step after 3.00 s, peak memory 7 B per rank, weights 00\n");
 }
 
 TEST(Reporters, TellWhatALanguageModelWrites) {

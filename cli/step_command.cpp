@@ -77,7 +77,7 @@ void read_step(const StepArgs& args, StepView& view) {
   view.layout = layout_of(view.schedule);
   view.report = check(view.schedule, {.memory_limit = limit});
   view.costs = plain_costs(view.schedule);
-  view.costs_from = "assumed: 1 ms a forward, 2 ms a backward";
+  view.costs_from = "assumed: 1 ms per forward, 2 ms per backward";
 }
 
 // Runs the blocks here, on a few samples of the right form that need no files.

@@ -54,7 +54,7 @@ std::string inner_calls_text(const Schedule& schedule, const Role& role) {
       ++count;
     }
   if (count == 0) return "";
-  return text(count, " inside blocks, ", format_bytes(bytes), " a rank and step");
+  return text(count, " inside blocks, ", format_bytes(bytes), " per rank and step");
 }
 
 double total(const ByKind& parts) {
@@ -99,7 +99,7 @@ std::string buckets_text(const Schedule& schedule) {
               format_quantity(numel), " parameters with padding");
 }
 
-// Seconds of each kind, a rank: the mean of all roles.
+// Seconds of each kind per rank: the mean of all roles.
 ByKind seconds_by_kind(const Schedule& schedule, const StepTimes& times) {
   ByKind seconds;
   const auto roles = static_cast<double>(schedule.roles.size());
@@ -110,7 +110,7 @@ ByKind seconds_by_kind(const Schedule& schedule, const StepTimes& times) {
   return seconds;
 }
 
-// Seconds in which a rank is in no action, a rank.
+// Seconds in which a rank is in no action: the mean of all roles.
 double idle_seconds(const Schedule& schedule, const StepTimes& times) {
   double idle = 0;
   for (size_t r = 0; r < schedule.roles.size(); ++r) {
@@ -120,7 +120,7 @@ double idle_seconds(const Schedule& schedule, const StepTimes& times) {
   return std::max(0.0, idle) / static_cast<double>(schedule.roles.size());
 }
 
-// The part of a step in which a rank computes nothing, of a rank: the mean of all
+// The part of a step in which a rank computes nothing: the mean of all
 // roles.
 double idle_share(const Schedule& schedule, const StepTimes& times) {
   double computed = 0;
@@ -144,8 +144,8 @@ std::string stages_text(const Schedule& schedule) {
 }
 
 // What the schedule leaves idle at the ends of a step, where all stages cost the same,
-// and each half of a backward as much as a forward. Of a slice it waits for one stage,
-// or, with a backward in two parts, for a third of it.
+// and each half of a backward as much as a forward. It waits while one stage computes
+// a slice, or, with a backward in two parts, for a third of that time.
 double ideal_idle_share(const Schedule& schedule) {
   const double places = schedule.mesh.size(Axis::kPipe);
   const double slices = schedule.mesh.rounds(schedule.slices);
@@ -186,14 +186,14 @@ std::string format_step(const StepView& view) {
                       schedule.exact ? ", exact" : "")},
       {"ranks", text(schedule.world(), " in ", schedule.roles.size(),
                      schedule.roles.size() == 1 ? " role" : " roles")},
-      {"slices", text(schedule.slices, ", at most ", role.slices, " a rank, of ",
+      {"slices", text(schedule.slices, ", at most ", role.slices, " per rank, of ",
                       format_quantity(view.costs.samples), " samples")},
       {"buckets", buckets_text(schedule)},
       {"actions", text(role.actions.size(), " (ranks ", ranks_text(role.ranks),
                        "): ", list(count_kinds(role), format_quantity))},
-      {"moved", text(format_bytes(total(moved)), " a rank and step",
+      {"moved", text(format_bytes(total(moved)), " per rank and step",
                      moved.empty() ? "" : ": ", list(moved, bytes_text))},
-      {"time", text(format_duration(view.simulation.step), " a step: computation ",
+      {"time", text(format_duration(view.simulation.step), " per step: computation ",
                     format_duration(use.compute), ", communication ",
                     format_duration(use.communication), ", ", format_fixed(hidden, 0),
                     " % of it hidden")},

@@ -93,7 +93,7 @@ void TextReporter::start(const StartEvent& event) {
             event.ranks.size() == 1 ? "), " : " each), ",
             format_quantity(double(event.parameters)), " parameters"));
   note(text(event.data, "; ", event.total_steps, " steps, ", event.steps_per_epoch,
-            " an epoch"));
+            " per epoch"));
 }
 
 void TextReporter::ranks(const std::vector<RankIdentity>&) {}
@@ -183,13 +183,13 @@ void TextReporter::done(const DoneEvent& event) {
   const bool made_steps = event.first_step_s > 0;
   if (event.step_ms > 0)  // the first is not counted
     line += text(", ", format_fixed(event.samples_per_second, 1), " samples/s, ",
-                 speed_text(event), format_fixed(event.step_ms, 2), " ms a step");
+                 speed_text(event), format_fixed(event.step_ms, 2), " ms per step");
   print_result(made_steps ? line : line + "; there was none left to make");
   print_result(text(made_steps ? text("first step after ",
                                       format_fixed(event.first_step_s, 2), " s, ")
                                : "",
                     "peak memory ", format_bytes(double(event.peak_memory_bytes)),
-                    " a rank, weights ", event.weights_hash));
+                    " per rank, weights ", event.weights_hash));
   if (event.stop_signal && event.saved && !options_.quiet)
     note("the same command with --resume goes on from here");
 }

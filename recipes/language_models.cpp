@@ -126,7 +126,7 @@ std::string TextRecipe::why_no_continuation(const Config& config) const {
 }
 
 std::string_view GptRecipe::help() const {
-  return tiny_ ? "a GPT-2 of 6 blocks, 128 wide, on text (128 bytes a sample)"
+  return tiny_ ? "a GPT-2 of 6 blocks, 128 wide, on text (128 bytes per sample)"
                : "GPT-2 of 124M parameters and more, on text or files of tokens";
 }
 
@@ -150,7 +150,7 @@ TextTask GptRecipe::task(const Config& config) const {
 }
 
 std::string_view LlamaTinyRecipe::help() const {
-  return "a Llama of 6 blocks, 128 wide, on text (128 bytes a sample)";
+  return "a Llama of 6 blocks, 128 wide, on text (128 bytes per sample)";
 }
 
 Config LlamaTinyRecipe::defaults() const {

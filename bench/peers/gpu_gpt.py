@@ -70,7 +70,7 @@ def measure(mode):
     torch.cuda.synchronize()
     first = time.time() - begin
     seconds = seconds_a_step(step)
-    print(f"gpt, batch {BATCH} x {TOKENS}, bf16, {mode}: {1e3 * seconds:.2f} ms a step, "
+    print(f"gpt, batch {BATCH} x {TOKENS}, bf16, {mode}: {1e3 * seconds:.2f} ms per step, "
           f"{BATCH * TOKENS / seconds:.0f} tokens/s, first step {first:.1f} s", flush=True)
 
 

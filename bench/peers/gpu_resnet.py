@@ -33,7 +33,7 @@ def measure(mode):
         optimizer.zero_grad(set_to_none=True)
 
     seconds = seconds_a_step(step)
-    print(f"resnet50, batch {BATCH}, bf16, {mode}: {1e3 * seconds:.2f} ms a step, "
+    print(f"resnet50, batch {BATCH}, bf16, {mode}: {1e3 * seconds:.2f} ms per step, "
           f"{BATCH / seconds:.0f} samples/s", flush=True)
 
 

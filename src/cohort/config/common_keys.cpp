@@ -8,9 +8,9 @@ void add_run(Keys& keys) {
   keys.add_int("seed", 0, "of every random number of the run", {.lowest = 0})
       .add_int("epochs", 1, "passes over the training set",
                {.lowest = 1, .highest = 1'000'000'000})
-      .add_int("batch", 128, "samples a step, over all ranks",
+      .add_int("batch", 128, "samples per step, over all ranks",
                {.lowest = 1, .highest = 1'000'000'000})
-      .add_int("slices", 0, "parts of the batch; 0: one a data-parallel rank",
+      .add_int("slices", 0, "parts of the batch; 0: one per data-parallel rank",
                {.lowest = 0, .highest = 1 << 20})
       .add_int("threads", 0,
                "of computation per rank; 0: what the model gains from, at most "

@@ -18,7 +18,7 @@ using testing::StartsWith;
 
 Keys small_keys() {
   Keys keys;
-  keys.add_int("batch", 128, "samples a step", {.lowest = 1, .highest = 1024})
+  keys.add_int("batch", 128, "samples per step", {.lowest = 1, .highest = 1024})
       .add_float("optim.lr", 0.05, "rate", {.lowest = 0})
       .add_float("optim.beta1", 0.9, "decay",
                  {.lowest = 0, .highest = 1, .below_highest = true})

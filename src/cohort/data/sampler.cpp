@@ -39,7 +39,7 @@ int64_t Sampler::step(Position position) const {
 
 int64_t Sampler::batch_size(Position position) const {
   COHORT_CHECK(position.step >= 0 && position.step < steps_per_epoch(), "step ",
-               position.step, " of ", steps_per_epoch(), " an epoch");
+               position.step, " of ", steps_per_epoch(), " per epoch");
   return std::min(options_.batch, options_.size - position.step * options_.batch);
 }
 

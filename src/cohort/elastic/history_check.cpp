@@ -34,7 +34,7 @@ class KnownHashes {
   std::array<std::optional<uint64_t>, 2> hashes_;
 };
 
-// Of one step, whenever it was made: what later makings must be equal to.
+// What was seen of one step: whenever it is made again, it must be equal to this.
 struct Seen {
   int64_t record = 0;
   std::optional<double> loss;
@@ -153,7 +153,7 @@ void HistoryCheck::take(const HistoryRun& run) {
   if (!legal)
     throw DataError(text("[elastic.history] ", path_, ": ", run.samples,
                          " samples in batches of ", run.batch, " with ",
-                         run.steps_per_epoch, " steps an epoch and ", run.slices,
+                         run.steps_per_epoch, " steps per epoch and ", run.slices,
                          " slices: is no run"));
   if (record_ != 0) breach("", "the run; expected as the first record");
   has_run_ = true;

@@ -197,7 +197,7 @@ std::vector<BlockMeasure> needs_of(std::span<const BlockCount> counts) {
 }
 
 void take_flops(std::span<const BlockCount> counts, std::span<BlockMeasure> measures) {
-  COHORT_CHECK(counts.size() == measures.size(), "one count a block");
+  COHORT_CHECK(counts.size() == measures.size(), "one count per block");
   for (size_t b = 0; b < counts.size(); ++b) measures[b].flops = counts[b].needs.flops;
 }
 

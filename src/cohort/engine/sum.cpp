@@ -120,7 +120,7 @@ TreeFold::TreeFold(int slices, std::span<const TreeNode> nodes) {
 void TreeFold::operator()(std::span<const float* const> values, int64_t count,
                           std::span<float* const> out) {
   COHORT_CHECK(values.size() == merges_.size() && out.size() == left_.size(),
-               "one value a node");
+               "one value per node");
   for (int64_t at = 0; at < count; at += kSumBlock) {
     const int64_t n = std::min(kSumBlock, count - at);
     int height = 0;

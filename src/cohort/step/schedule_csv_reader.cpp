@@ -300,7 +300,7 @@ class CsvReader {
 
   void finish() {
     if (file_.schedule.roles.empty())
-      throw ConfigError("[step.csv] no action; legal: one row an action");
+      throw ConfigError("[step.csv] no action; legal: one row per action");
     drop_copies(file_, memory_, copies_);
     version_ == 1 ? finish_old() : check_lanes();
   }

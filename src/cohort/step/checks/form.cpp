@@ -320,7 +320,7 @@ void check_ranks(const Schedule& schedule) {
       if (rank < 0 || rank >= world || seen[rank])
         throw ConfigError(text("[step.check] rank ", rank,
                                " has two roles or is outside the world of ", world,
-                               "; legal: one role a rank"));
+                               "; legal: one role per rank"));
       seen[rank] = true;
       const int slices = schedule.mesh.slices(rank, schedule.slices).count();
       if (role.slices != slices)
@@ -331,7 +331,7 @@ void check_ranks(const Schedule& schedule) {
   const auto gap = std::find(seen.begin(), seen.end(), false);
   if (gap != seen.end())
     throw ConfigError(text("[step.check] rank ", gap - seen.begin(), " of ", world,
-                           " has no role; legal: one role a rank"));
+                           " has no role; legal: one role per rank"));
 }
 
 }  // namespace

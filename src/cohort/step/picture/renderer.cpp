@@ -254,12 +254,12 @@ class Picture {
       words += text("  |  idle ", format_fixed(100 * idle_share_of_all(), 0), " %");
     if (has_memory())
       words += text("  |  peak ", format_bytes(static_cast<double>(scale_.bytes)),
-                    " a rank");
+                    " per rank");
     words += "  |  ";
     if (has_stages_) words += text(schedule_.mesh.size(Axis::kPipe), " stages, ");
     words += text(schedule_.world(), schedule_.world() == 1 ? " rank, " : " ranks, ",
                   schedule_.slices, schedule_.slices == 1 ? " slice, " : " slices, ",
-                  actions, " actions a rank");
+                  actions, " actions per rank");
     if (sum.communication > 0)
       words += text("  |  ", format_fixed(100 * sum.hidden / sum.communication, 0),
                     " % of communication under computation");
