@@ -38,7 +38,7 @@ inline constexpr const char* kBenchCommHelp =
     "  cohort bench comm --backend shm --op all_reduce,exchange --costs-out "
     "links.csv\n";
 
-// Starts the ranks and prints a row a measurement. Returns the exit code. Throws
+// Starts the ranks and prints one row per measurement. Returns the exit code. Throws
 // ConfigError for an operation or size that cannot be measured.
 int run_bench_comm(const BenchCommArgs& args);
 

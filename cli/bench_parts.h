@@ -11,7 +11,7 @@
 
 namespace cohort::cli {
 
-// Of at least one value.
+// `values` has at least one.
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t n = values.size();

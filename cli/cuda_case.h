@@ -16,7 +16,7 @@ namespace cohort::cli {
 // A model that `cohort bench train --device cuda` knows.
 struct CudaCase {
   std::string_view name;
-  int64_t batch;  // samples of a rank and step
+  int64_t batch;  // samples per rank and step
   Chain (*make)();
   // So many samples. Noise: how long a step takes does not depend on them.
   Batch (*samples)(int64_t count, at::Device device);

@@ -25,13 +25,13 @@ struct DoctorOptions {
   std::string version = {};
   std::vector<DoctorBackend> backends = {};
   std::string data_dir = "/usr/share/datasets/fashion-mnist";
-  bool json = false;  // one object a line instead of "[ok] text"
+  bool json = false;  // one object per line instead of "[ok] text"
 };
 
 std::vector<DoctorBackend> known_backends();
 
-// Prints what is here, what is missing and what that costs, one line a check, and at
-// the end how to install what is missing. Returns 0, or 1 if something that every run
+// Prints what is here, what is missing and what that costs, one line per check; at the
+// end how to install what is missing. Returns 0, or 1 if something that every run
 // needs is broken. Takes a few seconds, or the patience of a backend that hangs. Forks:
 // call it before any thread or tensor kernel is started.
 int run_doctor(const DoctorOptions& options, std::ostream& out);

@@ -24,7 +24,7 @@ void add_line(std::ostream& out, char kind, const NamedTensor& named) {
   out << ' ' << name << '\n';
 }
 
-// The number of blocks, and a line a tensor.
+// The number of blocks, and one line per tensor.
 std::string to_text(const Chain& chain) {
   std::ostringstream out;
   out << chain.blocks.size() << '\n';

@@ -210,7 +210,7 @@ TEST_F(StepCommand, ActivationsGrowWithTheBatch) {
 }
 
 TEST_F(StepCommand, RecomputesTheBlocksThatAreChosen) {
-  StepArgs args = small_mlp();  // three blocks; at most two slices a rank
+  StepArgs args = small_mlp();  // three blocks; at most two slices per rank
   args.svg = path("some.svg");
   args.set.push_back("step.recompute=every=2");
   EXPECT_THAT(shown(args), HasSubstr("Recompute 4,"));

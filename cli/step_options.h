@@ -14,7 +14,7 @@ namespace cohort::cli {
 at::ScalarType parse_dtype(const std::string& name, at::ScalarType otherwise);
 
 // How the keys of a run say that its step is made. `exact` is the flag; slices are
-// those of the key, or with --exact 8, or 0: one a data-parallel rank.
+// those of the key, or with --exact 8, or 0: one per data-parallel rank.
 GeneratorOptions step_options(const Config& config, bool exact);
 
 // The rule of an update, which may be the recipe's own, and how the step is run.

@@ -46,7 +46,7 @@ class TextReporter final : public Reporter {
   bool terminal_;
   bool drawn_ = false;  // a progress line stands on the terminal
   int64_t total_steps_ = 0;
-  double batch_ = 0;  // samples a step, for the rate of steps
+  double batch_ = 0;  // samples per step, for the rate of steps
   std::chrono::steady_clock::time_point began_;
   int64_t made_ = 0;  // steps, since then
   std::chrono::steady_clock::time_point shown_;

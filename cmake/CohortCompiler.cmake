@@ -19,12 +19,12 @@ if(COHORT_SANITIZE)
   endif()
   set(sanitize -fsanitize=${COHORT_SANITIZE})
   if(COHORT_SANITIZE STREQUAL "address")
-    # Of undefined behaviour, what does not look at every pointer again: that would
-    # compile half as long again.
+    # Checks of undefined behaviour, but not those that look at every pointer again:
+    # they would make compiling take half as long again.
     list(APPEND sanitize -fno-sanitize-recover=all
       -fsanitize=signed-integer-overflow,shift,bounds,float-cast-overflow,integer-divide-by-zero,bool,enum,return,unreachable)
   endif()
-  # Of debug information, lines for the stacks alone. With checks in its way GCC takes
+  # Debug information is only the lines for stacks. With checks in its way GCC takes
   # members of std::function for not initialised.
   add_compile_options(${sanitize} -fno-omit-frame-pointer -g1 -Wno-maybe-uninitialized)
   add_link_options(${sanitize})

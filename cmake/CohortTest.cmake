@@ -1,6 +1,6 @@
 # cohort_test(NAME SOURCES a_test.cpp ... [LABELS unit] [LINK targets] [TIMEOUT s])
 #
-# One program a room: loading LibTorch costs 0.4 s, so tests share it. A test that
+# One program per room: loading LibTorch costs 0.4 s, so tests share it. A test that
 # skips fails, unless its label is gpu: a green run must mean that it ran.
 find_package(GTest REQUIRED)
 

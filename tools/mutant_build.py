@@ -21,7 +21,7 @@ ROOMS = {
     "checkpoint": ["checkpoint_*"],
     "train": ["train_*", "fault_enumeration_test"],
 }
-# Of a program that takes minutes, what still says most.
+# For programs that take minutes: the tests that still say most.
 FILTERS = {
     "comm_conformance_test": "-*_1:*_5:*threads_2",  # groups of 2 and 3 are left
     "fault_enumeration_test": "*/killed_n3_shard3:*/flipped_n2_shard0:*/healed*:*/resumed*:"

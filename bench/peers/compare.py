@@ -4,7 +4,7 @@
 
   compare.py                          every case, each side 3 times, medians
   compare.py --case comm --repeat 5   one of them
-  compare.py --json                   a JSON object a row
+  compare.py --json                   one JSON object per row
 
 Every row is a time, so a ratio above 1 says how many times as fast Cohort is. A ratio
 with a star sets Cohort's median of steps against the other's mean, which
@@ -70,7 +70,7 @@ class Programs:
         rows = json_rows(execute([self.cohort, "bench", "comm", "-n", self.ranks,
                                   "--backend", backend, "--op", "all_reduce",
                                   "--bytes", sizes, "--json"]))
-        # A backend without memory of its own has one row a size; shm has two.
+        # A backend without memory of its own has one row per size; shm has two.
         result = {}
         for row in rows:
             if row["backend"] == backend and row["memory"] == "ordinary":

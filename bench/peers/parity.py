@@ -82,7 +82,7 @@ def check_parity(folder, steps):
 
 
 def check_epochs(folder):
-    """Two whole epochs: each sample once an epoch, in an order of its own."""
+    """Two whole epochs: each sample once per epoch, in an order of its own."""
     good = True
     keys = {"batch": 2000, "epochs": 2, "model.width": 1, "valid.every_epochs": 0}
     orders = []

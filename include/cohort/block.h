@@ -25,8 +25,8 @@ class GradSink;
 class DeviceRandom;
 class LogitKernels;
 
-// What forward learned for a running statistic. It is a value: only Commit applies
-// it (law 1), so an abandoned or repeated forward leaves no trace.
+// What forward learned for a running statistic. It is a value: only Commit applies it
+// (law 1, docs/design.md), so an abandoned or repeated forward leaves no trace.
 struct Statistic {
   Tensor buffer;          // one of the block's buffers, of float32
   Tensor value;           // of this slice

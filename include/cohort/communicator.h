@@ -94,8 +94,8 @@ class Communicator {
   virtual Work broadcast(Tensor& tensor, int root) = 0;
 
   // Sends part i of `in` to rank i and fills part i of `out` from rank i. Parts
-  // are equal, or given as numbers of rows along dim 0 (one entry a rank). A scalar is
-  // one row.
+  // are equal, or given as numbers of rows along dim 0 (one entry per rank). A scalar
+  // is one row.
   virtual Work all_to_all(Tensor& out, const Tensor& in,
                           std::span<const int64_t> out_rows = {},
                           std::span<const int64_t> in_rows = {}) = 0;

@@ -143,8 +143,8 @@ class Conv2d {
 };
 
 // Batch normalisation over each slice, or those of all ranks. In training the batch's
-// own statistics come out as a value of the context (law 1); in evaluation the running
-// ones are used. The output has the dtype of the input.
+// own statistics come out as a value of the context (law 1, docs/design.md); in
+// evaluation the running ones are used. The output has the dtype of the input.
 class BatchNorm2d {
  public:
   BatchNorm2d(TensorLists& tensors, const std::string& name, int64_t channels,

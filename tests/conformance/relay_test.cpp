@@ -28,7 +28,7 @@ struct Relayed {
   void sum(const Tensor& x) {
     RelayCall(group, "all_reduce", lane).reduce_all(x, ReduceOp::kSum);
   }
-  // Of all that the lane was given.
+  // For all that the lane was given.
   void wait() {
     const auto end = driver->so_far();
     group.watch(end);

@@ -69,7 +69,7 @@ class Plan:
 
     def arm(self, kind):
         rng = self.rng
-        # Of a process that serves as that rank: most do not live for long.
+        # Steps since that rank's process began: most processes do not live for long.
         step = 2 + int(rng.expovariate(1 / 8))
         some_action = f"[{rng.randrange(self.actions)}]"
         flips = {"flip-weight": "engine.action", "flip-moment": "engine.moment",

@@ -11,7 +11,7 @@ from unittest import mock
 
 import train_run
 
-# Ten steps an epoch.
+# Ten steps per epoch.
 KEYS = {"model.width": 8, "batch": 24, "slices": 6, "epochs": 3, "snapshot.every_steps": 5}
 POINTS = ("train.validate", "train.validated", "train.validation_told")
 

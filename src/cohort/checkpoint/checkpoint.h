@@ -51,7 +51,7 @@ class Checkpoint {
   // Reads one chunk; false if it is damaged or cannot be read.
   [[nodiscard]] bool intact(const TensorRecord& record, const SavedBox& box,
                             const Chunk& chunk);
-  // Reads everything and names what is wrong, one line a trouble.
+  // Reads everything and names what is wrong, one line per fault.
   std::vector<std::string> verify();
 
  private:

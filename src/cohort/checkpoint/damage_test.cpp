@@ -156,8 +156,8 @@ TEST_F(Damage, EveryTruncationIsNamed) {
   }
 }
 
-// Of every kind of tensor, by three ranks: every border of a record, one byte less and
-// more, and random prefixes.
+// Three ranks save every kind of tensor. Files are cut at every border of a record, one
+// byte less and more, and at random places.
 TEST_F(Damage, TornAtBordersAndAnywhereElse) {
   const auto report = save(root_, 1, some_state(), 3);
   const Manifest manifest = Checkpoint(report.path).manifest();

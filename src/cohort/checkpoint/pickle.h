@@ -37,7 +37,7 @@ struct PickleValue {
   const std::string& text() const;
 };
 
-// Of tuples and lists; of a dictionary keys and values in turns.
+// The items of a tuple or a list, or the keys and values of a dictionary in turns.
 struct PickleItems {
   std::vector<PickleValue> values;
   int depth = 1;        // of what is inside

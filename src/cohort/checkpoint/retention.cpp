@@ -23,7 +23,7 @@ std::vector<const CheckpointInfo*> best_first(
     const bool lower = retention.better == Retention::Better::kLower;
     ranked.emplace_back(lower ? found->second : -found->second, info);
   }
-  // Of equals the older one: it was the best first.
+  // Among equals the older one comes first: it was the best before the others.
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<const CheckpointInfo*> out;

@@ -65,7 +65,7 @@ TEST_F(RetentionOnDisk, NothingThatAKeptOneNeedsIsRemoved) {
   auto state = some_state();
   for (int64_t step = 1; step <= 6; ++step) {
     state[0].flat[0] =
-        static_cast<float>(-step);  // one chunk a step; the rest is shared
+        static_cast<float>(-step);  // one chunk per step; the rest is shared
     save(root_, step, state, step % 3 + 1, {.last = 2, .every_steps = 4});
     for (const auto& kept : list_checkpoints(root_)) {
       EXPECT_EQ(kept.trouble, "");

@@ -37,7 +37,7 @@ TensorSource open_tensors(const std::string& path, const std::string& key = "");
 struct ExportOptions {
   TensorForm form = TensorForm::kSafetensors;  // kCheckpoint is not for this
   std::optional<at::ScalarType> dtype;         // of floating tensors; none: as they are
-  // Of one file of a Hugging Face folder; a larger tensor has a file of its own.
+  // The most that one file of a Hugging Face folder has; a larger tensor has its own.
   int64_t max_shard_bytes = 5'000'000'000;
 };
 

@@ -55,7 +55,7 @@ std::string to_text(const sockaddr* address, socklen_t length) {
   return host;
 }
 
-// Of several addresses an IPv4 one: c10d's store tries them in another order.
+// Prefers an IPv4 address where there are several: c10d's store tries them differently.
 const addrinfo* prefer_ipv4(const addrinfo* list) {
   for (const addrinfo* item = list; item != nullptr; item = item->ai_next) {
     if (item->ai_family == AF_INET) return item;

@@ -44,7 +44,7 @@ struct PatienceOptions {
 
 // Over a group; it must outlive the exchange and be used by nobody else meanwhile.
 TextExchange text_exchange(Communicator& comm, PatienceOptions patience = {});
-// Of threads of this process, one each.
+// Between threads of this process: one exchange for each of them.
 std::vector<TextExchange> thread_text_exchanges(int size);
 
 }  // namespace cohort

@@ -24,7 +24,7 @@ struct Holder {
   std::string host;
 };
 
-// Of a lock that was taken just now it may be the holder before.
+// If the lock was taken just now, this may still be the holder before.
 Holder read_holder(const std::string& path) {
   Holder holder;
   std::ifstream(path) >> holder.pid >> holder.host;

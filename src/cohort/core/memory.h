@@ -45,8 +45,8 @@ class CountedMemory {
 
 // While it lives, counts the memory of tensors that this thread allocates and frees:
 // LibTorch reports it, and so does what hands out memory of its own (report_memory).
-// Backward on the CPU runs in the thread that asks for it. Costs a lock an allocation,
-// so it is for measuring. Scopes of one thread end in reverse order.
+// Backward on the CPU runs in the thread that asks for it. It costs one lock per
+// allocation, so it is for measuring. Scopes of one thread end in reverse order.
 class TensorMemoryScope {
  public:
   explicit TensorMemoryScope(MemoryCounter& counter);
@@ -80,7 +80,7 @@ void require_memory(int64_t bytes, ErrorKind kind, const std::string& what);
 // peak is the child's own. Shared pages count in every process that touched them.
 int64_t process_memory();
 int64_t process_peak_memory();
-// Of it, now: what is shared, or may be.
+// The part of process_memory() that is shared with others, or may be.
 int64_t process_shared_memory();
 
 }  // namespace cohort

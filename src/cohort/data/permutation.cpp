@@ -9,8 +9,8 @@
 namespace cohort {
 namespace {
 
-// Fewer bits would leave a tiny set few permutations to choose from (one bit a half
-// has only four round functions); walking over 256 places costs little.
+// Fewer bits would leave a tiny set few permutations to choose from (with one bit per
+// half there are only four round functions); walking over 256 places costs little.
 constexpr int kMinHalfBits = 4;
 
 int half_bits(int64_t size) {

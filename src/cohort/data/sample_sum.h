@@ -24,7 +24,7 @@ struct SampleSum {
   bool operator==(const SampleSum&) const = default;
 };
 
-// One key an epoch, so that the sums of its steps add up to the sum of all samples.
+// One key per epoch, so that the sums of its steps add up to the sum of all samples.
 uint64_t sample_key(uint64_t seed, int64_t epoch);
 
 SampleSum sum_samples(uint64_t key, std::span<const int64_t> ids);

@@ -23,7 +23,7 @@ struct TextFiles {
 // DataError if there is none, or no text in them.
 TextFiles find_text(const std::string& path);
 
-// The King James Bible, a verse a line, as Debian's package bible-kjv prints it:
+// The King James Bible, one verse per line, as Debian's package bible-kjv prints it:
 // printed once, and kept in `cache`. DataError that says what to install or to set
 // instead.
 TextFiles bible_text(const std::filesystem::path& cache);

@@ -58,7 +58,7 @@ class AgentLink {
 
   // Whether there may be more to receive.
   bool open() const { return open_; }
-  // Of a link that has ended as well: senders may still use it.
+  // Also valid after the link has ended: senders may still use it.
   int fd() const { return socket_.get(); }
 
  private:

@@ -19,8 +19,8 @@ struct KnownStep {
   std::optional<RecordedHash> hash = {};
 };
 
-// Writes the history of a run: a file that grows by one record a committed step, world
-// or rollback, through all generations and all commands that go on with the run.
+// Writes the history of a run: a file that grows by one record for each committed step,
+// world or rollback, through all generations and commands that go on with the run.
 //
 // Rank 0 of each world makes one, calls begin() once, then step() after each commit.
 // Records are whole: what a killed writer left half-written is cut off by the next one.

@@ -40,7 +40,7 @@ struct HistoryReport {
 };
 
 // Proves of a history: steps commit once and in order, but for recorded rollbacks; each
-// sample is used exactly once an epoch, net of rollbacks, and nothing beyond: by the
+// sample is used exactly once per epoch, net of rollbacks, and nothing beyond: by the
 // place of a step, and by what its ranks drew; generations count up; a step that was
 // made again has the bits it had before, if the run is exact. Clocks prove nothing.
 // DataError if the file cannot be read or is no history.

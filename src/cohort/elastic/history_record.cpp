@@ -23,7 +23,7 @@ constexpr uint32_t kHasLoss = 1, kHasHash = 2, kAfterwards = 4, kDamaged = 8,
 constexpr size_t kHeadBytes = 8;  // kind, length, hash of both
 constexpr size_t kHashBytes = 8;
 constexpr size_t kLongestText = 1000;
-// Of steps and samples: so far from the limits of an int64_t that sums stay inside.
+// Limits steps and samples, so far below the largest int64_t that sums cannot overflow.
 constexpr int64_t kMostNumber = int64_t{1} << 48;
 
 class BytesOut {

@@ -62,8 +62,8 @@ class Membership {
 
   bool is_spare() const { return !first_; }
 
-  // Of this process: from the environment, or, for a spare, when the agent needs it:
-  // waits for as long as the run takes. Nothing: the run ended without needing it.
+  // This process's world: from the environment, or, for a spare, when the agent needs
+  // it, however long that takes. Nothing: the run ended without needing it.
   std::optional<World> first_world();
 
   // While the guard lives, comm.abort(reason) is called, from another thread, as soon
@@ -100,7 +100,7 @@ class Membership {
   int64_t committed_before() const;
 
   // The validation of epoch `epoch` is about to be told of. False: it was before, of it
-  // or a later one, in any generation. Of two who ask at once, one is answered true.
+  // or a later one, in any generation. If two ask at once, only one is answered true.
   bool validated(int64_t epoch);
   int64_t validated_before() const;  // the highest of these; 0: none
 

@@ -23,7 +23,7 @@ class HistoryFolder : public testing::Test {
   std::string path_ = folder_ / "history.log";
 };
 
-// 10 samples in batches of 4: steps of 4, 4 and 2 samples an epoch.
+// 10 samples in batches of 4: steps of 4, 4 and 2 samples per epoch.
 inline HistoryRun small_run() {
   return {.seed = 7,
           .samples = 10,

@@ -28,8 +28,8 @@ struct CountedValue {
 // What one block needs and does for a slice, as far as that can be known without
 // computing anything.
 struct BlockCount {
-  // Without times. FLOPs are of products and convolutions, 2 a multiplication and
-  // addition.
+  // Without times. FLOPs are those of products and convolutions: 2 for each
+  // multiplication with its addition.
   BlockMeasure needs;
   std::vector<CountedValue> outputs;  // of the last block: the sum of the losses
 };

@@ -100,7 +100,7 @@ class Pass final : private Surroundings {
   MemoryCounter counter_;
 };
 
-// The second of two: the first one warms up what is made once. Of times, the shorter.
+// Memory of the second of two passes: the first warms up. The shorter of both times.
 std::vector<Sample> measure(const Chain& chain, const Batch& batch,
                             std::span<const Tensor> homes) {
   const auto first = Pass(chain, batch, homes).run();
@@ -166,7 +166,7 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain, const Dataset& data
 
 void set_bytes(std::span<const BlockMeasure> measures, double samples,
                at::ScalarType compute, std::span<BlockSpec> specs) {
-  COHORT_CHECK(measures.size() == specs.size(), "one measure a block");
+  COHORT_CHECK(measures.size() == specs.size(), "one measure per block");
   const double width = static_cast<double>(c10::elementSize(compute)) / sizeof(float);
   const auto bytes = [&](const Line& of) {
     return static_cast<int64_t>(std::llround(width * of.at(samples)));

@@ -289,7 +289,7 @@ void DeviceState::forget_started() {
   started_.commit = false;
 }
 
-// All that the step needs of others came before its vote (law 2).
+// All that the step needs of others came before its vote (law 2, docs/design.md).
 void DeviceState::finish(bool skip) {
   const c10::NoGradGuard no_grad;
   const VoteState now = vote_state();

@@ -76,7 +76,7 @@ class Executor final : public StepRunner, private Performer {
   std::vector<Tensor> memory_of(const Value& value) const;
   const Schedule& schedule() const { return schedule_; }
   const Role& role() const { return role_; }
-  // Of the last step, by action of role(). Communication ends when it was waited for;
+  // Times of the last step, by action of role(). Communication ends when waited for;
   // it begins when it was started and the one before it was done, or, where the rank's
   // own thread moves the bytes, when that turns to it.
   const std::vector<ActionTime>& times() const { return interpreter_.times(); }

@@ -102,7 +102,7 @@ class FlatState {
   const std::vector<FlatParameter>& mirrored_places() const {
     return mirrored_places_.empty() ? places_ : mirrored_places_;
   }
-  // Of a block, in the order it lists them: indices into places().
+  // The parameters of a block, in its own order: indices into places().
   const std::vector<int>& places_of_block(int block) const { return blocks_[block]; }
   int place_of(const Tensor& parameter) const;
 

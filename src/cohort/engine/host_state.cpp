@@ -137,7 +137,7 @@ VoteState HostState::vote_state() {
   return now;
 }
 
-// All that the step needs of others came before its vote (law 2).
+// All that the step needs of others came before its vote (law 2, docs/design.md).
 void HostState::finish(bool skip) {
   COHORT_CHECK(schedule_.elastic && vote_state_.phase != VoteState::Phase::kBefore,
                "a step that was not voted on cannot be finished alone");

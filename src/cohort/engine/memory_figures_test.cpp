@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kRanks = 4;
 constexpr int64_t kBlocks = 48;
-constexpr int64_t kMeasuredSamples = 4;  // a slice
+constexpr int64_t kMeasuredSamples = 4;  // per slice
 
 int64_t width() { return std::getenv("COHORT_LONG") ? 1440 : 512; }
 
@@ -31,7 +31,7 @@ Batch wide_samples(int64_t count) {
   return Batch::of({{"input", at::ones({count, width()})}});
 }
 
-// Bytes a parameter of mixed precision with AdamW: 2 weights, 2 gradients, 4 master,
+// Bytes per parameter with mixed precision and AdamW: 2 weights, 2 gradients, 4 master,
 // 8 optimizer state, each whole or cut.
 double bytes_a_parameter(int shard, bool elastic) {
   const double n = kRanks;

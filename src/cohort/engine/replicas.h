@@ -31,7 +31,7 @@ class ReplicaComparison {
   bool certain_ = true;  // of every tensor most copies are equal
 };
 
-// Of the elements, wherever and however they lie.
+// Hashes the elements, wherever and however they lie.
 uint64_t tensor_hash(const Tensor& tensor);
 
 }  // namespace cohort

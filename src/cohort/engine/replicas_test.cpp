@@ -151,7 +151,7 @@ TEST(ReplicasOfMasters, AreComparedWhereEveryoneUpdatesThem) {
     });
 }
 
-// Of a share that is kept a second time: nobody can tell which of the two is right.
+// Nobody can tell which of a share and its second copy is right.
 TEST(MirrorsOfShares, AreComparedWithThem) {
   for (const int shard : {1, 2, 3})
     for (const Holding which : {Holding::kOwned, Holding::kHeld})

@@ -171,7 +171,7 @@ void StateView::refresh_mirror(int bucket) {
 }
 
 // Masters are compared where they are memory of their own, and everyone updates all of
-// what he holds: a bit of theirs may not show in the weights for long. What each rank
+// what it holds: a bit of theirs may not show in the weights for long. What each rank
 // has once there is nothing to compare with, mirrors apart.
 std::vector<StateView::Copy> StateView::copies() const {
   std::vector<Copy> all;

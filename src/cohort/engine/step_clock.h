@@ -30,8 +30,8 @@ class StepClock {
   void end() { mark(static_cast<int>(parts_.size())); }
 
   // On the device; and what a copy of them says, once the step is over: steps come in
-  // their order. Of loading, as long as the host says it took, what the device has
-  // waited for between two steps counts.
+  // their order. Loading, which the host has timed, counts only as far as the device
+  // waited for it between two steps.
   const Tensor& times() const { return times_; }
   StepSplit split_of(const Tensor& times, double loading);
 

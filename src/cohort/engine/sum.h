@@ -52,7 +52,7 @@ class TreeFold {
   // How often the last sum is added to the one before it, after each node.
   const std::vector<int>& merges() const { return merges_; }
 
-  // One pointer a node in, one a node that is left out.
+  // One pointer in for each node, one out for each node that is left.
   void operator()(std::span<const float* const> values, int64_t count,
                   std::span<float* const> out);
 

@@ -56,7 +56,7 @@ struct LaunchOptions {
 
   ElasticOptions elastic;
 
-  int threads = 0;  // OMP_NUM_THREADS a rank; 0: cores / ranks, at least 1
+  int threads = 0;  // OMP_NUM_THREADS per rank; 0: cores / ranks, at least 1
   // Ranks to disjoint cores, where there are enough. Good for ranks with one thread;
   // threads beside it (Gloo has two) then wait for their turn, 4 ms at a time.
   bool pin = false;

@@ -36,7 +36,7 @@ void open_logs(RankPlan& plan, int ranks) {
   }
 }
 
-// Two pipes and an error file a rank, and its logs; where ranks are replaced, also its
+// Per rank two pipes, an error file and its logs; where ranks are replaced, also its
 // link, what it has us hold, and as much for one that is on its way out.
 void check_open_files(const LaunchOptions& options, int ranks) {
   const int64_t own = options.elastic.on ? 192 : 64;  // stores have several

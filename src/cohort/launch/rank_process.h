@@ -71,13 +71,13 @@ class RankProcess {
   void rest(bool resting);
   std::optional<Clock::time_point> resting_since() const { return resting_since_; }
 
-  // Of a rank that has ended.
+  // These are for a rank that has ended.
   int status() const { return status_; }
   int code() const;
   int64_t ended_ns() const { return ended_ns_; }
   bool is_fine() const;  // 0, or a body's "stopped on request"
   bool asked_to_end() const { return asked_to_end_; }
-  // Of a signal that nobody here had sent.
+  // It died of a signal that nobody here had sent.
   bool killed_by_others() const { return killed_by_others_; }
   bool killed_from_outside() const;
   // It says that a peer was lost: that peer is the cause.

@@ -16,8 +16,8 @@ namespace cohort::process {
 
 class ResizeServer {
  public:
-  // Of this process. Where the name is taken (a pid of another container), there is
-  // none: nothing can be asked then.
+  // Named by the pid of this process. Where the name is taken (by a pid of another
+  // container) there is no socket: nothing can be asked then.
   ResizeServer();
 
   void add_polls(std::vector<pollfd>& polls) const;

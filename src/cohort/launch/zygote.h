@@ -52,7 +52,7 @@ class Zygote {
 
   // To be called on SIGCHLD: wakes a zygote that was stopped, notes one that died.
   void check();
-  // Of a dead zygote, as of waitpid.
+  // How a dead zygote ended, as waitpid() says it.
   int status() const { return status_; }
 
  private:

@@ -53,7 +53,7 @@ enum class ResNetBlock {
 // has the same blocks with biases on conv1, conv3 and shortcuts, and its strides in the
 // last block of a stage.)
 struct ResNetOptions {
-  std::vector<int64_t> depths = {3, 4, 6, 3};  // blocks a stage; 18: {2, 2, 2, 2}
+  std::vector<int64_t> depths = {3, 4, 6, 3};  // blocks per stage; 18: {2, 2, 2, 2}
   int64_t width = 64;                          // of the first stage
   int64_t classes = 1000;
   ResNetBlock block = ResNetBlock::kBottleneck;

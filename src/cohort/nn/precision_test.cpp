@@ -132,7 +132,7 @@ TEST_P(PrecisionTest, LayersRoundOnlyAFewTimes) {
   }
 }
 
-// Of values around 100, whose squares have no digit left for the variance in 8 bits.
+// Squares of values around 100 have no digit left for the variance in 8 bits.
 TEST_P(PrecisionTest, StatisticsAreThoseOfFloat32) {
   TensorLists tensors;
   const BatchNorm2d norm(tensors, "n", 4);

@@ -17,7 +17,7 @@ std::vector<int64_t> all_but_channels(const Tensor& input) {
   return dims;
 }
 
-// A number a channel, in the form of the input.
+// One number per channel, in the form of the input.
 Tensor along_channels(const Tensor& values, const Tensor& input) {
   std::vector<int64_t> shape(input.dim(), 1);
   shape[1] = values.numel();

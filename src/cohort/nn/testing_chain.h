@@ -18,7 +18,7 @@ inline Tensor run(const Chain& chain, const Tensor& x, Context context = {}) {
   return values[0];
 }
 
-// Of the mean loss, by name.
+// Gradients of the mean loss, by name.
 inline std::map<std::string, Tensor> gradients(const Chain& chain,
                                                const WeightedLoss& loss) {
   std::vector<Tensor> parameters;

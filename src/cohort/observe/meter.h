@@ -36,7 +36,7 @@ class EmaMeter {
   bool empty_ = true;
 };
 
-// Items a second. The first `warmup` calls are left out of total(): they compile,
+// Items per second. total() leaves out the first `warmup` calls: they compile,
 // allocate and fill caches.
 class RateMeter {
  public:
@@ -45,7 +45,7 @@ class RateMeter {
   void add(double items, double seconds);
   // Over everything after the warm-up; during it, over what there is.
   double total() const;
-  // Of the last few calls, for a progress line.
+  // Over the last few calls, for a progress line.
   double recent() const;
 
  private:

@@ -13,7 +13,7 @@
 namespace cohort {
 namespace {
 
-// Dots in cells of text: one a cell in ASCII, two by four in braille.
+// Dots in cells of text: one per cell in ASCII, two by four in braille.
 class Canvas {
  public:
   Canvas(int columns, int rows, bool ascii)

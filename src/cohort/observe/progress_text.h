@@ -32,7 +32,7 @@ struct ProgressState {
 //   epoch 2/10:  42%|####      | 394/938 [00:12<00:17, 857 samples/s, loss 0.532]
 std::string progress_line(const ProgressState& state, const TextStyle& style = {});
 
-// For a file, one line an interval:
+// For a file, one line per interval:
 //   2026-01-31T12:00:00Z epoch 2/10 step 394/938 (42%) loss 0.532 857 samples/s
 //   00:12<00:17
 std::string plain_line(const ProgressState& state,

@@ -22,7 +22,7 @@ double mean_scale(double count);
 // gradients with 1 / value() in the update; a step whose gradients are not finite is
 // skipped and the scale falls, after many good ones it grows.
 //
-// Its state is two numbers, changed by commit() alone (law 1).
+// Its state is two numbers, changed by commit() alone (law 1, docs/design.md).
 class LossScale {
  public:
   // ConfigError unless initial > 0, growth_steps >= 1, growth >= 1, 0 < backoff < 1.

@@ -43,7 +43,7 @@ struct BlockCost {
 // Seconds for bytes: latency + bytes / bytes_per_second.
 struct LinkCost {
   double latency = 0;
-  // Of a group: the rate nccl-tests calls busbw, what each rank must move over time.
+  // For a group, what nccl-tests calls busbw: the bytes each rank must move over time.
   double bytes_per_second = std::numeric_limits<double>::infinity();
   // Whether it works beside computation. If not, as where no thread but the rank's own
   // moves the bytes, the work is done by the rank when it waits for it.
@@ -85,8 +85,8 @@ struct CostTable {
 // Assumptions about a machine on which nothing was measured: a rank is a CPU core, and
 // ranks share its memory.
 struct MachineGuess {
-  double flops = 20e9;         // a second: forward of a block takes 2 a parameter and
-  double memory_bytes = 10e9;  // sample, and moves its activations; backward twice that
+  double flops = 20e9;         // per second; a forward: 2 per parameter and sample
+  double memory_bytes = 10e9;  // moved per second, activations; a backward: twice both
   double link_bytes = 10e9;
   double link_latency = 5e-6;
   double action_latency = 5e-6;

@@ -44,8 +44,8 @@ class GradSink {
 class DeviceRandom {
  public:
   virtual ~DeviceRandom() = default;
-  // random_bits(RandomKey::of_sample(...), i) for `count` numbers i from `first` on, a
-  // row a sample, int64.
+  // random_bits(RandomKey::of_sample(...), i) for `count` numbers i from `first` on,
+  // one row per sample, int64.
   virtual Tensor bits(const std::string& operation, int64_t first, int64_t count) = 0;
 };
 

@@ -103,7 +103,7 @@ inline constexpr int kBufferPlaces = 2;
 std::string_view name_of(Buffer::Holds holds);
 std::string_view name_of(Buffer::Place place);
 
-// Ranks with equal lists share a role (law 6).
+// Ranks with equal lists share a role (law 6, docs/design.md).
 struct Role {
   std::vector<int> ranks;
   int slices = 1;  // each of these ranks computes a step
@@ -129,8 +129,8 @@ struct Schedule {
   // All that a commit depends on is exchanged before the Vote: who was cut off behind
   // it can finish the step alone.
   bool elastic = false;
-  // Of shares of the gradient. Not where ranks reach each other's memory, and an update
-  // uses a sum as it is made.
+  // Sums of shares of the gradient stay in memory. Not where ranks reach each other's
+  // memory, and an update uses a sum as it is made.
   bool keeps_sums = true;
   // A step may begin before the one before it has ended: its actions wait for those
   // that they need (Action::waits_before). Else for all.
@@ -158,7 +158,7 @@ struct Schedule {
   // Where along the pipeline a block is computed, or a bucket's blocks are.
   int place_of_block(int block) const;
   int place_of(const Bucket& bucket) const { return place_of_block(bucket.blocks[0]); }
-  // One line an action: stable, so that ranks can compare the hash of it.
+  // One line per action: stable, so that ranks can compare its hash.
   std::string text() const;
   uint64_t hash() const;
 };

@@ -14,7 +14,7 @@ struct ScheduleFile {
   StepTimes times;    // empty: the file has none
 };
 
-// A header, a row an action, and comments for people. docs/step.md has the columns.
+// A header, one row per action, and comments for people. docs/step.md has the columns.
 // Roles, actions and groups survive the way there and back; `times` may be empty.
 std::string to_csv(const Schedule& schedule, const StepTimes& times = {});
 

@@ -28,7 +28,7 @@ TEST(StepRecord, ARoleForEachRankIsTheSameStep) {
   }
 }
 
-// Of four steps the shortest and the longest are left out.
+// The shortest and the longest of four steps are left out.
 TEST(StepRecord, UsualTimesAreMeansOfTheMiddleHalf) {
   const StepRecord record = {
       {{{0, 2}, {2, 5}}, {{0, 9}, {9, 30}}, {{0, 4}, {6, 7}}, {{0, 1}, {1, 2}}}};

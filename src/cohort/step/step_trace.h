@@ -11,8 +11,8 @@
 
 namespace cohort {
 
-// A step for write_trace(): a process a rank (a role, in a world of more than 64), a
-// thread a lane. Spans point into `names`.
+// A step for write_trace(): one process per rank (per role, in a world of more than
+// 64), one thread per lane. Spans point into `names`.
 struct StepTrace {
   std::deque<std::string> names;
   std::vector<RankSpans> ranks;

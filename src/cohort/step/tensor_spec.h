@@ -12,8 +12,8 @@
 
 namespace cohort {
 
-// What a state tensor is, whoever holds it (law 7): checkpoints, hashes, shards and
-// optimizers all read this one description.
+// What a state tensor is, whoever holds it (law 7, docs/design.md). Checkpoints,
+// hashes, shards and optimizers all read this one description.
 struct TensorSpec {
   std::string name;            // as PyTorch's state_dict has it
   std::vector<int64_t> shape;  // of the whole tensor

@@ -14,7 +14,7 @@
 namespace cohort {
 
 struct MutantOptions {
-  // Of the pairs of a role, so many are exchanged, drawn with `seed`; 0: all pairs.
+  // How many pairs of a role are exchanged, drawn with `seed`; 0: all pairs.
   int64_t most_exchanges = 0;
   uint64_t seed = 0;
 };

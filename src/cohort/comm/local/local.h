@@ -15,7 +15,7 @@ class FaultPlan;
 struct LocalOptions {
   std::chrono::milliseconds timeout{60'000};  // a rank later than this is lost
   int generation = 0;
-  // Of all deadlines, and it must outlive the world. Null: the machine's.
+  // All deadlines use it, and it must outlive the world. Null: the machine's clock.
   Clock* clock = nullptr;
   // Reached as "comm.message", with the rank in the world and the number of the call,
   // before a rank shows its peers that it has come to a collective or a transfer. One

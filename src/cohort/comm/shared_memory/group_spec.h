@@ -29,7 +29,7 @@ struct GroupSpec {
   Clock* clock = nullptr;       // of deadlines; null: now() and coarse_now()
   FaultPlan* faults = nullptr;  // null: nothing is tried
 
-  // Of this rank, which counts as sent: its peers do not see it.
+  // Whether this rank's message gets lost: it counts as sent, but peers do not see it.
   bool loses_message(uint64_t number) const {
     return faults &&
            FaultPlan::Ask::kDrop == faults->reach("comm.message", world_ranks[rank],

@@ -70,7 +70,7 @@ using device_comm::DeviceGroupOptions;
 // have done so, or have ended.
 class WindowGroup final : public device_comm::DeviceGroup {
  public:
-  // Collective, as WindowMemory. Of one rank: it needs no memory.
+  // Collective, as WindowMemory. A group of one rank needs no memory.
   WindowGroup(std::shared_ptr<WindowDriver> driver, std::shared_ptr<Communicator> host,
               const WindowSizes& sizes, const DeviceGroupOptions& options);
   // In bounded time, whoever of its peers is left.

@@ -14,9 +14,9 @@ struct PictureOptions {
   int most_ranks = 8;  // with more, rows stand for a role
 };
 
-// A step as a picture (SVG 1.1, no scripts, nothing from elsewhere): rows for each
-// rank, in it a row a lane, time from left to right, and under it the memory the rank
-// holds. Colours are slices, shades are kinds. Light and dark pages both do.
+// A step as a picture (SVG 1.1, no scripts, nothing from elsewhere): for each rank one
+// row per lane, time from left to right, and under them the memory the rank holds.
+// Colours are slices, shades are kinds. Light and dark pages both do.
 //
 // Rows of a pipeline are its roles, from the first stage to the last. Their cells are
 // numbered by slice, and each says how long its ranks compute nothing.
