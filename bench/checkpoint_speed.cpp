@@ -157,7 +157,7 @@ int main(int argc, char** argv) {
     read.push_back(seconds_of([&] { load(root, back, readers); }));
     if (!at::equal(back, whole)) return 1;
     forget_all(folder);
-    // Disks have a burst to give: who comes first takes turns.
+    // A disk is fast at first: so both sides take turns to begin.
     if (turn % 2 == 0)
       plain_cold.push_back(seconds_of([&] { read_plain(plain, back); }));
     cold.push_back(seconds_of([&] { load(root, back, readers); }));

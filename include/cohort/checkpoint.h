@@ -62,7 +62,7 @@ class Checkpoints {
                     std::function<void(const std::string&)> load);
 
   // Collective: returns its path when it is there. ConfigError if the folder has states
-  // of another run: who goes on with one calls resume() first.
+  // of another run: to go on with one, call resume() first.
   std::string save(int64_t step);
   // Collective: loads the newest that can be used, and returns its step. Nothing if the
   // folder has none; CheckpointError if it has some, and none can be used.

@@ -17,9 +17,9 @@ class Optimizer;
 
 namespace [[gnu::visibility("default")]] cohort {
 
-// A training loop of one's own that outlives its ranks: whoever dies or freezes is
-// replaced, the others keep their processes and their state, and who is new is given
-// it.
+// A training loop of one's own that outlives its ranks: a rank that dies or freezes is
+// replaced. The others keep their processes and their state, and give it to the new
+// one.
 //
 //   cohort::ElasticRun run(*model, optimizer);
 //   run.train([&](cohort::Communicator& comm) {
@@ -42,8 +42,8 @@ namespace [[gnu::visibility("default")]] cohort {
 // the last ones. Then a run that was disturbed, with as many ranks, ends with the
 // weights of one that was not.
 //
-// Buffers (running statistics) are of the samples that each rank has seen: who is new
-// has those of a rank that lives. State that is cut over the ranks (Sharded) is not
+// Buffers (running statistics) are of the samples that each rank has seen: a new rank
+// has those of one that lives. State that is cut over the ranks (Sharded) is not
 // kept: use DataParallel here. If all ranks are lost at once, the run begins again, at
 // step 0 or, with Checkpoints (checkpoint.h), where it was saved: then call resumed()
 // behind Checkpoints::resume(). A rank's number is comm.rank(), not a variable of the

@@ -28,7 +28,7 @@ TEST_P(FailureTest, AbortReachesAllWithItsReason) {
     auto x = at::ones({100});
     store.set(text("connected/", comm.rank()), "");
     if (comm.rank() == last) {
-      // Who is still connecting would hear of it there.
+      // A rank that is still connecting would hear of it there.
       for (int r = 0; r < last; ++r) store.get(text("connected/", r), 20s);
       comm.abort("out of luck");
     } else {

@@ -139,7 +139,7 @@ TEST_F(SaveCheckpoint, RangesAreReadInAnotherOrderOfMemory) {
       at::equal(out, state[0].logical.t().contiguous().view({-1}).narrow(0, 9, 20)));
 }
 
-// Who computes with another byte in a bool does what nobody knows.
+// What code does with any other byte in a bool is undefined.
 TEST_F(SaveCheckpoint, ABoolThatIsNeitherTrueNorFalseIsRefused) {
   const Tensor odd = at::tensor({1, 2, 0}, at::kByte).view(at::kBool);
   const auto report = save(root_, 1, {item("mask", odd, TensorKind::kBuffer)});

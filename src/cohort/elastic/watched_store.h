@@ -6,8 +6,8 @@
 
 namespace cohort {
 
-// A rank's store, for as long as its world lasts: who waits in it for a peer that is
-// lost learns from the agent that the world is over, long before its deadline.
+// A rank's store, for as long as its world lasts: a rank that waits in it for a lost
+// peer learns from the agent that the world is over, long before its deadline.
 class WatchedStore final : public Store {
  public:
   WatchedStore(Store& store, const Membership& membership)

@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(EveryModel, BlockCountOfModels,
                          testing::ValuesIn(counted_models()),
                          [](const auto& info) { return info.param.name; });
 
-// Who has a part of a model counts it alone, whatever it says to the others.
+// A rank with a part of a model counts it alone, whatever it says to the others.
 TEST(BlockCount, PartsOfAModelAreCountedWithoutTheOthers) {
   for (const bool sequence : {true, false}) {
     const auto make = [&](const TensorPart& part) {

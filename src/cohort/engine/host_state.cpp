@@ -128,8 +128,8 @@ void HostState::commit() {
   vote_state_ = {.phase = VoteState::Phase::kCommitted, .against = step_.skipped};
 }
 
-// Who does not know the outcome of a vote looks at everything: whoever looked at the
-// rest may be gone.
+// A rank that does not know the outcome of a vote looks at everything: the ranks that
+// looked at the rest may be gone.
 VoteState HostState::vote_state() {
   VoteState now = vote_state_;
   if (now.phase == VoteState::Phase::kVoted && !now.against)
@@ -179,7 +179,7 @@ void HostState::require_sound_gradients() const {
                          " sees it; the step is made again"));
 }
 
-// Who has voted owes the step, and cannot make it of sums that have changed.
+// A rank that has voted owes the step, and cannot make it of sums that have changed.
 std::string HostState::damage() const {
   const bool owes = vote_state_.phase == VoteState::Phase::kVoted ||
                     vote_state_.phase == VoteState::Phase::kDecided;

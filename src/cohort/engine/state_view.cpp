@@ -152,7 +152,7 @@ void StateView::refresh_own(int bucket) {
   }
 }
 
-// Who has a bucket hands it on to the next along the axis of mirrors.
+// A rank that has a bucket hands it on to the next along the axis of mirrors.
 void StateView::refresh_mirror(int bucket) {
   const BucketState& state = state_.buckets()[bucket];
   const auto beside = [&](int distance) {

@@ -17,7 +17,7 @@ struct ElasticOptions {
   int spares = 1;  // processes forked ahead: they run the body, and wait
   // A rank that is stopped, or leaves the others waiting, for so long is killed.
   std::chrono::milliseconds detect{5'000};
-  // Who is lost has a successor: a spare, or a new process. Else only spares that are
+  // A lost rank has a successor: a spare, or a new process. Else only spares that are
   // there take places, and without one the run goes on with fewer ranks.
   bool replace = true;
   Team team = {};     // ranks that make no whole one wait, as spares

@@ -15,13 +15,13 @@ struct Team {
   int ranks() const { return stages * parts; }
 };
 
-// Who takes which place in a world of `teams` teams: by place, the one that it has in
-// the world before, or -1: nobody who lives. `lives`: by place before, of whole teams.
+// Which rank takes which place in a world of `teams` teams: by place, its place in the
+// world before, or -1: none that lives. `lives`: by place before, of whole teams.
 //
 // Teams that have lost nobody stay as they are, in their order, as far as there is room
 // for them. So whatever else is lost, it was in teams that are broken up, and each
-// share of their state has its second copy in another team. Who is left of those fills
-// what places there are.
+// share of their state has its second copy in another team. The ranks that are left of
+// those fill what places there are.
 std::vector<int> seat(const std::vector<bool>& lives, int teams, const Team& team);
 
 }  // namespace cohort

@@ -24,7 +24,7 @@ class CopiedRole {
       Action& action = role_.actions[i];
       Waits waits;
       for (const int wait : action.waits) add(waits, wait);
-      // A lane is in order: who came behind a copy came behind what that waited for.
+      // A lane is in order: what came behind a copy came behind what that waited for.
       const auto before = last.find(action.lane);
       if (before != last.end() && (is_dropped(i) || is_dropped(before->second)))
         add(waits, before->second);

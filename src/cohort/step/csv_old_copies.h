@@ -21,8 +21,8 @@ struct OldCopy {
   bool fetches = false;
 };
 
-// Takes these actions, which are in the order of the file, out of it. Who waited for
-// one waits for what it waited for; what a Fetch made its Update makes.
+// Takes these actions, which are in the order of the file, out of it. Actions that
+// waited for one wait for what it waited for; its Update makes what a Fetch made.
 void drop_copies(ScheduleFile& file, std::vector<std::vector<OldMemory>>& memory,
                  const std::vector<OldCopy>& copies);
 

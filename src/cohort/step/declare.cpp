@@ -148,7 +148,7 @@ void Declarer::sum(Action& action) {
   make_or_change(action, What::kSum, bucket);
 }
 
-// Who has no such slice gives nothing, from the same memory.
+// A rank without such a slice gives nothing, from the same memory.
 void Declarer::read_addends(Action& action) {
   const int bucket = only_bucket(action);
   if (!facts_.turns.contains(bucket))

@@ -126,8 +126,8 @@ struct Schedule {
   int slices = 1;  // of the global batch
   int shard = 0;   // level
   bool exact = false;
-  // All that a commit depends on is exchanged before the Vote: who was cut off behind
-  // it can finish the step alone.
+  // All that a commit depends on is exchanged before the Vote: a rank that is cut off
+  // behind it can finish the step alone.
   bool elastic = false;
   // Sums of shares of the gradient stay in memory. Not where ranks reach each other's
   // memory, and an update uses a sum as it is made.

@@ -15,8 +15,8 @@ namespace cohort::device_comm {
 
 class DeviceGroup;
 
-// All groups that were made of one world: who of them is aborted, all hear that the
-// work of their GPUs means nothing from then on; and all end with their world.
+// All groups that were made of one world. When one of them is aborted, all hear that
+// the work of their GPUs means nothing from then on; and all end with their world.
 //
 // The first of them to end its work tells the others on its node before: a kernel whose
 // peer was made to end early goes on with whatever it finds.

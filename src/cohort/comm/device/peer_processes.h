@@ -8,9 +8,9 @@
 
 namespace cohort::device_comm {
 
-// Who of a world still lives. A GPU that waits for a rank does not say that it is gone,
-// or only much later. Ranks are watched where they share memory, which those of one
-// node do; of others the host's group tells.
+// Which ranks of a world still live. A GPU that waits for a rank does not say that it
+// is gone, or only much later. Ranks are watched where they share memory, which those
+// of one node do; the host's group tells of the others.
 class PeerProcesses {
  public:
   // Collective over the ranks of `host`.

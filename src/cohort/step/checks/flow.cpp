@@ -120,7 +120,7 @@ class Flow {
               text(what, " to buffer ", access.buffer));
   }
 
-  // Who has used what was there is done with it.
+  // All actions that used what was there must be done with it.
   void replace(Held& held, const Access& access, const char* rule,
                const std::string& what) {
     for (const int reader : held.readers) require_after(reader, rule, what);
