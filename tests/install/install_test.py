@@ -127,6 +127,15 @@ class Install(unittest.TestCase):
             program)
         self.assertIn("epoch 3", self.launch(program))
 
+    def test_results_in_a_program_of_its_own(self):
+        flags = run("pkg-config", "--cflags", "--libs", "cohort", env=self.pkg_config()).split()
+        program = self.scratch / "own_training"
+        run(*as_ordinary_user(), "g++", "-O1", ROOT / "examples/own_training.cpp", *flags, "-o",
+            program)
+        said = self.launch(program)
+        self.assertIn("as on one; trained 320 steps to a loss of 0.0", said)
+        self.assertLess(float(re.findall(r"distance ([\d.]+)", said)[-1]), 0.2)
+
     def test_a_program_with_a_recipe_of_its_own(self):
         program = [*as_ordinary_user(), self.build("my_cohort") / "my_cohort"]
         help_text = run(*program, "train", "--help")
