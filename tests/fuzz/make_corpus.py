@@ -205,6 +205,45 @@ def tokens_seeds():
 
 
 # ---- Runs --------------------------------------------------------------------------
+def number(n):
+    """A whole number in a record (src/cohort/core/record_fields.h)."""
+    out = bytearray()
+    while n >= 128:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out) + bytes([n])
+
+
+def record(*fields):
+    """Fields of a record without its mark, which the targets add. An int has a sign."""
+    out = b""
+    for field in fields:
+        if isinstance(field, list):
+            out += number(len(field)) + record(*field)
+        elif isinstance(field, tuple):
+            out += record(*field)
+        elif isinstance(field, bytes):
+            out += number(len(field)) + field
+        elif isinstance(field, float):
+            out += struct.pack("<d", field)
+        else:
+            out += number(field << 1 if field >= 0 else ~field << 1 | 1)
+    return out
+
+
+def record_seeds():
+    some = b"\1" + record(-7) + number(2**64 - 1) + record(0.1, -1)
+    end = number(300) + number(7) + record([(1, b"one", [1, -2]), (2, b"", [])],
+                                           [(b"a", 1), (b"b", -2**63)])
+    yield "whole", some + b"\1" + record(b"a\0\n\xff") + end
+    yield "nothing", bytes(20)
+    yield "absent", some + b"\0" + end
+    yield "short", (some + b"\0" + end)[:-3]
+    yield "giant-string", some + b"\1" + number(2**63)
+    yield "giant-list", some + b"\0" + number(300) + number(7) + number(2**40)
+    yield "long-number", b"\1" + b"\xff" * 12
+
+
 def history_seeds():
     # [kind, length, body]: the target adds the hashes.
     def record(kind, body):

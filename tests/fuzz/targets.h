@@ -5,5 +5,6 @@
 // the same list.
 #define COHORT_FUZZ_TARGETS(each)                                                      \
   each(cifar10) each(costs) each(events) each(gzip) each(history) each(idx) each(link) \
-      each(manifest) each(notes) each(pickle) each(safetensors) each(schedule)         \
-          each(snapshot) each(tokens) each(torch_file) each(weight_map) each(yaml)
+      each(manifest) each(notes) each(pickle) each(record) each(safetensors)           \
+          each(schedule) each(snapshot) each(tokens) each(torch_file) each(weight_map) \
+              each(yaml)
