@@ -11,12 +11,12 @@
 #include <cerrno>
 #include <cstring>
 #include <numeric>
-#include <optional>
-#include <sstream>
+#include <tuple>
 
 #include "cohort/comm/shared_memory/communicator.h"
 #include "cohort/comm/shm/heap.h"
 #include "cohort/core/error.h"
+#include "cohort/core/record.h"
 
 namespace cohort {
 namespace {
@@ -31,23 +31,10 @@ struct Invitation {
   shm::HeapHeader header{};
   Address control = 0;  // rank 0's
   shared_memory::Cores cores;
-
-  std::string print() const {
-    std::ostringstream out;
-    out << pid << ' ' << fd << ' ' << bytes << ' ' << header.cookie[0] << ' '
-        << header.cookie[1] << ' ' << control;
-    for (const uint64_t word : cores.bits) out << ' ' << word;
-    return out.str();
-  }
-  static std::optional<Invitation> parse(const std::string& value) {
-    Invitation it;
-    std::istringstream in(value);
-    in >> it.pid >> it.fd >> it.bytes >> it.header.cookie[0] >> it.header.cookie[1] >>
-        it.control;
-    for (uint64_t& word : it.cores.bits) in >> word;
-    return in ? std::optional(it) : std::nullopt;
-  }
 };
+auto record_fields(Alike<Invitation> auto& it) {
+  return std::tie(it.pid, it.fd, it.bytes, it.header.cookie, it.control, it.cores.bits);
+}
 
 // A peer's process and its heap, seen from here.
 struct Peer {
@@ -217,20 +204,19 @@ std::unique_ptr<Communicator> make_shm(const World& world, Store& store,
     control = memory->address_of(memory->allocate(control_bytes), control_bytes);
   }
   const Invitation own = memory->invite(control);
-  if (world.size > 1) store.set(key_of(world, world.rank), own.print());
+  if (world.size > 1) store.set(key_of(world, world.rank), to_record(own));
   shared_memory::Cores cores;
   for (int rank = 0; rank < world.size; ++rank) {
-    auto invitation =
+    const auto invitation =
         rank == world.rank
-            ? std::optional(own)
-            : Invitation::parse(store.get(key_of(world, rank), options.join_timeout));
-    if (!invitation) {
-      throw CommError(
-          text("[comm.shm] rank ", rank, " published something unreadable"));
-    }
-    memory->open(rank, *invitation);
-    cores.add(invitation->cores);
-    if (rank == 0) control = invitation->control;
+            ? own
+            : read_record<Invitation>(
+                  store.get(key_of(world, rank), options.join_timeout),
+                  ErrorKind::kComm,
+                  text("[comm.shm] rank ", rank, " published no invitation"));
+    memory->open(rank, invitation);
+    cores.add(invitation.cores);
+    if (rank == 0) control = invitation.control;
   }
   std::vector<int> ranks(world.size);
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -61,5 +61,18 @@ TEST(Shm, ARankThatNeverBeganHasNoLastProgress) {
   store.set("all is over", "");
 }
 
+TEST(Shm, AnInvitationThatIsNoneIsRefused) {
+  for (const char* garbage : {"", "x", "1 2 3 4 5 6 7 8 9", "words\nand more words"}) {
+    test::SharedStore store;
+    store.set("shm/0/0", garbage);
+    World world;
+    world.rank = world.local_rank = 1;
+    world.size = world.local_size = 2;
+    const auto connect = [&] { (void)make_shm(world, store, ConnectOptions{}); };
+    EXPECT_THAT(test::comm_error(connect),
+                HasSubstr("[comm.shm] rank 0 published no invitation: at byte"));
+  }
+}
+
 }  // namespace
 }  // namespace cohort
