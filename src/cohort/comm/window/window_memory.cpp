@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/comm/window/window_memory.h"
 
-#include <ATen/ops/zeros.h>
-
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <thread>
+#include <tuple>
 
 #include "cohort/comm/device/device_group.h"
+#include "cohort/comm/gather_records.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 
@@ -38,17 +37,15 @@ int place_of(int size, Word kind, int peer, int half) {
   return (static_cast<int>(kind) * kHalves + half) * size + peer;
 }
 
-void put_text(const std::string& from, char* to, size_t bytes) {
-  std::memcpy(to, from.data(), std::min(from.size(), bytes));
-}
-
 }  // namespace
 
 // What a rank tells its peers while windows are made.
 struct WindowMemory::Card {
-  char trouble[160] = {};
-  char identity[32] = {};
-  char invitation[64] = {};
+  std::string trouble, identity, invitation;
+
+  friend auto record_fields(Alike<Card> auto& card) {
+    return std::tie(card.trouble, card.identity, card.invitation);
+  }
 };
 
 WindowMemory::WindowMemory(std::shared_ptr<WindowDriver> driver,
@@ -64,11 +61,11 @@ WindowMemory::WindowMemory(std::shared_ptr<WindowDriver> driver,
   pages_ = dynamic_cast<PeerMemory&>(*host_).map_peers(page_);
   free_halves();
   Card card;
-  put_text(prepare(card), card.trouble, sizeof(card.trouble) - 1);
+  card.trouble = prepare(card);
   const auto cards = exchange(card);
   try {
     agree(cards);
-    put_text(open_all(cards), card.trouble, sizeof(card.trouble) - 1);
+    card.trouble = open_all(cards);
     agree(exchange(card));
   } catch (const ConfigError&) {
     close_all();
@@ -85,10 +82,9 @@ WindowMemory::~WindowMemory() {
 
 std::string WindowMemory::prepare(Card& card) {
   return trouble_of([&] {
-    put_text(driver_->identity(), card.identity, sizeof(card.identity));
+    card.identity = driver_->identity();
     windows_[rank_] = static_cast<std::byte*>(driver_->allocate(window_bytes()));
-    put_text(driver_->invitation_to(windows_[rank_]), card.invitation,
-             sizeof(card.invitation));
+    card.invitation = driver_->invitation_to(windows_[rank_]);
     for (int r = 0; r < size_; ++r) {
       auto* const page = static_cast<uint64_t*>(pages_[r].mutable_data_ptr());
       words_[r] = driver_->map(page, page_bytes());
@@ -120,28 +116,25 @@ std::string WindowMemory::open_all(const std::vector<Card>& cards) {
   return trouble_of([&] {
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
-      const std::string invitation(cards[r].invitation, sizeof(Card::invitation));
-      windows_[r] = static_cast<std::byte*>(driver_->open(invitation));
+      if (cards[r].invitation.size() != cards[rank_].invitation.size())
+        throw ConfigError(text("rank ", r, " sent no invitation to its window"));
+      windows_[r] = static_cast<std::byte*>(driver_->open(cards[r].invitation));
     }
   });
 }
 
 std::vector<WindowMemory::Card> WindowMemory::exchange(const Card& card) {
-  Tensor mine = at::zeros({static_cast<int64_t>(sizeof(Card))}, at::kByte);
-  std::memcpy(mine.mutable_data_ptr(), &card, sizeof(Card));
-  Tensor all = at::zeros({size_ * static_cast<int64_t>(sizeof(Card))}, at::kByte);
-  host_->all_gather(all, mine).wait();
-  std::vector<Card> cards(static_cast<size_t>(size_));
-  std::memcpy(cards.data(), all.const_data_ptr(), cards.size() * sizeof(Card));
-  return cards;
+  return gather_records(
+      text_exchange(*host_), card,
+      text("[comm.", host_->backend(), "] windows on the GPU: a peer's card"));
 }
 
 void WindowMemory::agree(const std::vector<Card>& cards) {
   for (int r = 0; r < size_; ++r) {
-    if (cards[r].trouble[0])
+    if (!cards[r].trouble.empty())
       throw ConfigError(text("[comm.", host_->backend(), "] windows on the GPU: rank ",
                              r, ": ", cards[r].trouble));
-    if (std::memcmp(cards[r].identity, cards[0].identity, sizeof(Card::identity)) != 0)
+    if (cards[r].identity != cards[0].identity)
       throw ConfigError(text("[comm.", host_->backend(), "] windows on the GPU: rank ",
                              r, " is on another GPU than rank 0; legal: one for all"));
   }
