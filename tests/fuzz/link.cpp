@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/socket.h>
 
+#include "cohort/core/record.h"
 #include "cohort/elastic/agent_link.h"
-#include "cohort/launch/wire.h"
 #include "fuzz/target.h"
 
 namespace cohort::fuzz {
@@ -31,14 +31,10 @@ void round_trip(std::string_view bytes) {
 COHORT_FUZZ_TARGET(link) {
   receive_raw(bytes);
   round_trip(bytes);
-  const std::string input(bytes);
+  const std::string input =
+      encode(World{}).substr(0, kRecordMarkBytes) + std::string(bytes);
   allow<CommError>([&] {
-    const World world = decode_world(input);
-    const std::string once = encode(world);
-    demand(encode(decode_world(once)) == once, "a world that does not come back");
+    demand(encode(decode_world(input)) == input, "a world that does not come back");
   });
-  const auto spawn = process::decode_spawn(input);
-  const std::string once = process::encode(spawn);
-  demand(process::encode(process::decode_spawn(once)) == once,
-         "a request that does not come back");
+  allow<CommError>([&] { (void)decode_world(std::string(bytes)); });
 }

@@ -303,25 +303,25 @@ def link_seeds():
     yield "board", message(1, b"")
     yield "lost", message(11, b"rank 3 is gone")
     yield "wrong-size", message(2, b"abc", 2**31)
-    yield "world", b"0 2 0 2 0 1 3 2222\n127.0.0.1\ntoken\nagent\n"
-    yield "giant-world", b"0 99999999999999 0 1 0 1 0 1\na\nb\nc\n"
-    yield "spawn", b"0 1 \0A=b\0LD_PRELOAD=x"
-    yield "spawn-cores", b"99999999999999999999 x "
+    yield "world", record(0, 2, 0, 2, 0, 1, 3, 2222, b"127.0.0.1", b"token", b"agent")
+    yield "giant-world", record(0, 99999999999999, 0, 1, 0, 1, 0, 1, b"a", b"b", b"c")
 
 
 def notes_seeds():
-    yield "node", b"2 1:3 5 host"
-    yield "world", b"00ff 12ab 2\n2 host1\n4 host2\n"
-    yield "giant-world", b"t r 2000000000\n1 h\n"
-    yield "event", b"0 3 77 1 9\nhost\nkilled by SIGKILL"
-    yield "stop", b"1 -1 0 0 15\n\n"
+    yield "node", record(2, b"1:3", 5, b"host")
+    yield "world", record(b"00ff", b"12ab", 2222, [(0, 2, b"host1"), (5, 4, b"host2")])
+    yield "giant-world", record(b"t", b"r", 1) + number(2000000000) + record((0, 1, b"h"))
+    yield "event", record(0, 3, b"host", 77, 1, 9, b"killed by\nSIGKILL")
+    yield "stop", record(1, -1, b"", 0, 0, 15, b"")
     yield "port", b"29500"
     yield "endpoint", b"[::1]:29500"
-    yield "card", b"1 2 77\n0.1.0+abc\nhost"
-    yield "listing", (b"1\nfc.weight\n0 10 4 0\n2\nfc.weight\n0 5 4 0\n"
-                      b"fc.bias\n0 3 4 2 3 4 0 1 3 2\n")
-    yield "giant-listing", b"999999999999\na\n0 1 4 0\n"
-    yield "giant-box", b"1\na\n0 1 4 2 4294967296 4294967296 0 0 1 1\n0\n"
+    yield "card", record(1, 2, b"0.1.0+abc", b"host", 77)
+    whole = ([], [], [])
+    yield "listing", record([(b"fc.weight", whole, 0, 10, 4)],
+                            [(b"fc.weight", whole, 0, 5, 4),
+                             (b"fc.bias", ([3, 4], [0, 1], [3, 2]), 0, 3, 4)])
+    yield "giant-listing", number(999999999999) + record((b"a", whole, 0, 1, 4))
+    yield "giant-box", record([(b"a", ([2**32, 2**32], [0, 0], [1, 1]), 0, 1, 4)], [])
     yield "error-file", json.dumps({"message": {"message": "a\nb", "extraInfo": {
         "timestamp": "1700000000", "timestamp_ns": 1e300}}}).encode()
 

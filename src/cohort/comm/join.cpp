@@ -104,8 +104,8 @@ void arrive(const JoinCard& card, Store& store, Verdict& verdict) {
     Verdict::enforce(verdict.read(kVerdictWait));
     throw ConfigError(fault);  // the world was whole already, without this one
   }
-  store.set(rank_key(card.rank), to_text(card));
-  if (store.add("join/arrived", 1) == 1) store.set("join/first", to_text(card));
+  store.set(rank_key(card.rank), to_record(card));
+  if (store.add("join/arrived", 1) == 1) store.set("join/first", to_record(card));
 }
 
 }  // namespace

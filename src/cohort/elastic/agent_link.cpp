@@ -7,11 +7,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <sstream>
+#include <tuple>
 #include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/core/message.h"
+#include "cohort/core/record.h"
 
 namespace cohort {
 namespace {
@@ -80,25 +81,21 @@ std::optional<LinkMessage> AgentLink::receive() {
   return message;
 }
 
-std::string encode(const World& w) {
-  return text(w.rank, " ", w.size, " ", w.local_rank, " ", w.local_size, " ",
-              w.node_rank, " ", w.num_nodes, " ", w.generation, " ", w.master_port,
-              "\n", w.master_addr, "\n", w.token, "\n", w.launcher, "\n");
+auto record_fields(Alike<World> auto& w) {
+  return std::tie(w.rank, w.size, w.local_rank, w.local_size, w.node_rank, w.num_nodes,
+                  w.generation, w.master_port, w.master_addr, w.token, w.launcher);
 }
 
-World decode_world(const std::string& encoded) {
-  World w;
-  std::istringstream in(encoded);
-  in >> w.rank >> w.size >> w.local_rank >> w.local_size >> w.node_rank >>
-      w.num_nodes >> w.generation >> w.master_port;
-  in.ignore(1);
-  std::getline(in, w.master_addr);
-  std::getline(in, w.token);
-  std::getline(in, w.launcher);
-  if (!in || !is_world(w)) {
-    throw CommError(text("[elastic.link] the agent sent no world: '", encoded, "'"));
-  }
-  return w;
+std::string encode(const World& world) { return to_record(world); }
+
+World decode_world(const std::string& record) {
+  constexpr const char* kNoWorld = "[elastic.link] the agent sent no world";
+  auto world = read_record<World>(record, ErrorKind::kComm, kNoWorld);
+  if (!is_world(world))
+    throw CommError(text(kNoWorld, ": rank ", world.rank, " of ", world.size,
+                         ", on its node ", world.local_rank, " of ", world.local_size,
+                         ", port ", world.master_port));
+  return world;
 }
 
 }  // namespace cohort

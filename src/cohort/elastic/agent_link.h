@@ -66,8 +66,8 @@ class AgentLink {
   bool open_ = true;
 };
 
-// The text of kWorld. decode_world() throws CommError for what is no world.
+// The text of kWorld, a record. decode_world() throws CommError for what is no world.
 std::string encode(const World& world);
-World decode_world(const std::string& text);
+World decode_world(const std::string& record);
 
 }  // namespace cohort

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
-#include "cohort/comm/text_exchange.h"
+#include "cohort/comm/gather_records.h"
 #include "cohort/core/error.h"
 #include "cohort/elastic/state_listing.h"
 
@@ -47,9 +47,9 @@ struct Move {
 // What all ranks have and want, and so, alike on all, who sends what to whom.
 class Plan {
  public:
-  explicit Plan(std::span<const std::string> texts) {
-    for (size_t r = 0; r < texts.size(); ++r) {
-      auto [have, want] = to_listing(texts[r]);
+  explicit Plan(std::span<const std::string> records) {
+    for (size_t r = 0; r < records.size(); ++r) {
+      auto [have, want] = read_listing(records[r]);
       for (size_t i = 0; i < have.size(); ++i) {
         const BoxMap map = have[i].map();
         holders_[have[i].name].push_back(
@@ -57,7 +57,7 @@ class Plan {
       }
       wanted_.push_back(std::move(want));
     }
-    ranks_ = static_cast<int>(texts.size());
+    ranks_ = static_cast<int>(records.size());
     for (int r = 0; r < ranks_; ++r)
       for (size_t i = 0; i < wanted_[r].size(); ++i) serve(r, static_cast<int>(i));
   }
@@ -216,7 +216,7 @@ class Mail {
 
 std::string exchange_state(Communicator& comm, std::span<const StatePiece> have,
                            std::span<const StatePiece> want) {
-  const Plan plan(text_exchange(comm).gather(to_text(have, want)));
+  const Plan plan(text_exchange(comm).gather(to_record(list_state(have, want))));
   if (!plan.missing().empty()) return plan.missing();
   Mail mail(comm, have, want);
   const std::span<const Move> moves = plan.moves();
@@ -231,23 +231,19 @@ std::string exchange_state(Communicator& comm, std::span<const StatePiece> have,
 }
 
 ReplicaReport compare_held(Communicator& comm, std::span<const StatePiece> have) {
-  std::ostringstream mine;
+  using Range = std::tuple<std::string, int64_t, int64_t>;  // name, begin, end
+  std::map<Range, uint64_t> mine;
   for (const auto& [tensor, data] : have)
-    mine << tensor.spec.begin << ' ' << tensor.spec.end << ' ' << tensor_hash(data)
-         << ' ' << tensor.spec.name << box_text(tensor.spec.box) << '\n';
-  const auto all = text_exchange(comm).gather(mine.str());
-  std::map<std::string, std::map<int, uint64_t>> holders;  // by range and name
-  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
-    std::istringstream in(all[rank]);
-    int64_t begin = 0, end = 0;
-    uint64_t hash = 0;
-    std::string name;
-    while (in >> begin >> end >> hash && std::getline(in >> std::ws, name))
-      holders[text(name, '\n', begin, ' ', end)][rank] = hash;
-  }
+    mine[{tensor.spec.name + box_text(tensor.spec.box), tensor.spec.begin,
+          tensor.spec.end}] = tensor_hash(data);
+  const auto all = gather_records(text_exchange(comm), mine,
+                                  "[elastic.state] a peer's hashes cannot be read");
+  std::map<Range, std::map<int, uint64_t>> holders;  // by rank
+  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank)
+    for (const auto& [range, hash] : all[rank]) holders[range][rank] = hash;
   ReplicaComparison comparison;
-  for (const auto& [key, hashes] : holders)
-    comparison.add(key.substr(0, key.find('\n')), hashes);
+  for (const auto& [range, hashes] : holders)
+    comparison.add(std::get<0>(range), hashes);
   return comparison.report();
 }
 

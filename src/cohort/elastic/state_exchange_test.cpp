@@ -146,17 +146,32 @@ INSTANTIATE_TEST_SUITE_P(Worlds, StateExchange,
                          test::world_name);
 
 TEST(StateListing, OfAPeerThatMakesNoSenseIsRefused) {
-  const auto mine = to_text(std::vector{piece("a", 0, 10, true)}, {});
-  ASSERT_EQ(to_listing(mine).have.size(), 1u);
-  EXPECT_EQ(to_listing(mine).have[0].end, 10);
-  EXPECT_EQ(to_listing("1\na\n0 2 4 1 9 0 2\n0\n").have[0].box.to[0], 2);
-  for (const char* list :
-       {"", "x", "99999999999999\na\n0 1 4 0\n", "1\na\n5 1 4 0\n0\n",
-        "1\na\n0 1 0 0\n0\n", "1\na\n0 9000000000000000000 8 0\n0\n",
-        "1\na\n-1 1 4 0\n0\n", "1\na\n0 1 4 65\n0\n", "1\na\n0 1 4 1 9 0\n0\n",
-        "1\na\n0 1 4 1 9 0 10\n0\n", "1\na\n0 3 4 1 9 0 2\n0\n",
-        "1\na\n0 1 4 2 4294967296 4294967296 0 0 1 1\n0\n"})
-    EXPECT_THROW(to_listing(list), CommError) << list;
+  const auto mine = to_record(list_state(std::vector{piece("a", 0, 10, true)}, {}));
+  ASSERT_EQ(read_listing(mine).have.size(), 1u);
+  EXPECT_EQ(read_listing(mine).have[0].end, 10);
+  const auto record_of = [](const Listing& one) {
+    return to_record(StateListing{.have = {one}, .want = {}});
+  };
+  const TensorBox box{{9}, {0}, {2}};
+  EXPECT_EQ(read_listing(record_of({"a", box, 0, 2, 4})).have[0].box, box);
+  const std::string no_more = mine.substr(0, mine.size() - 1);
+  for (const auto& list : {std::string(), std::string("x"), no_more})
+    EXPECT_THROW(read_listing(list), CommError) << list;
+  const std::vector<int64_t> long_cut(65, 1), zeros(65, 0), giant(2, int64_t{1} << 32);
+  const Listing wrong[] = {{"a", {}, 5, 1, 4},
+                           {"a", {}, 0, 1, 0},
+                           {"a", {}, 0, 9'000'000'000'000'000'000, 8},
+                           {"a", {}, -1, 1, 4},
+                           {"a", {long_cut, zeros, long_cut}, 0, 1, 4},
+                           {"a", {{9}, {0}, {}}, 0, 1, 4},
+                           {"a", {{9}, {0}, {10}}, 0, 1, 4},
+                           {"a", box, 0, 3, 4},
+                           {"a", {giant, {0, 0}, {1, 1}}, 0, 1, 4}};
+  for (const auto& one : wrong) {
+    EXPECT_THROW(read_listing(record_of(one)), CommError);
+    const auto wanted = to_record(StateListing{.have = {}, .want = {one}});
+    EXPECT_THROW(read_listing(wanted), CommError);
+  }
 }
 
 }  // namespace

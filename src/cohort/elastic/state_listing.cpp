@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/elastic/state_listing.h"
 
-#include <algorithm>
-#include <sstream>
-
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -11,30 +8,6 @@ namespace {
 
 constexpr int64_t kWidest = 16;                      // bytes an element
 constexpr int64_t kMostElements = int64_t{1} << 58;  // times the widest: in range
-
-void write_box(std::ostream& out, const TensorBox& box) {
-  out << box.cut.size();
-  for (const auto* list : {&box.cut, &box.from, &box.to})
-    for (const int64_t n : *list) out << ' ' << n;
-  out << '\n';
-}
-
-void read_box(std::istream& in, TensorBox& box) {
-  size_t dims = 0;
-  in >> dims;
-  if (dims > kMostDims) in.setstate(std::ios::failbit);
-  for (auto* list : {&box.cut, &box.from, &box.to})
-    for (size_t d = 0; in && d < dims; ++d) in >> list->emplace_back();
-}
-
-void write_list(std::ostringstream& out, std::span<const StatePiece> pieces) {
-  out << pieces.size() << '\n';
-  for (const auto& [tensor, data] : pieces)
-    write_box(out << tensor.spec.name << '\n'
-                  << tensor.spec.begin << ' ' << tensor.spec.end << ' '
-                  << data.element_size() << ' ',
-              tensor.spec.box);
-}
 
 bool is_legal(const Listing& one) {
   const int64_t most = one.box.is_whole()
@@ -45,21 +18,14 @@ bool is_legal(const Listing& one) {
          one.end <= (one.box.is_whole() ? most : one.map().numel());
 }
 
-// One after another: a number in front is no reason to believe that so many follow.
-std::vector<Listing> read_list(std::istringstream& in) {
+std::vector<Listing> listings_of(std::span<const StatePiece> pieces) {
   std::vector<Listing> list;
-  size_t count = 0;
-  in >> count;
-  for (size_t i = 0; in && i < count; ++i) {
-    Listing one;
-    in >> std::ws;
-    std::getline(in, one.name);
-    in >> one.begin >> one.end >> one.width;
-    read_box(in, one.box);
-    if (!in || !is_legal(one)) in.setstate(std::ios::failbit);
-    list.push_back(std::move(one));
-  }
-  if (!in) throw CommError("[elastic.state] a peer's list of its state cannot be read");
+  for (const auto& [tensor, data] : pieces)
+    list.push_back({.name = tensor.spec.name,
+                    .box = tensor.spec.box,
+                    .begin = tensor.spec.begin,
+                    .end = tensor.spec.end,
+                    .width = static_cast<int64_t>(data.element_size())});
   return list;
 }
 
@@ -70,19 +36,20 @@ BoxMap Listing::map() const {
       box, box.is_whole() ? end : numel_within(box.cut, kMostElements).value_or(-1));
 }
 
-std::string to_text(std::span<const StatePiece> have,
-                    std::span<const StatePiece> want) {
-  std::ostringstream out;
-  write_list(out, have);
-  write_list(out, want);
-  return out.str();
+StateListing list_state(std::span<const StatePiece> have,
+                        std::span<const StatePiece> want) {
+  return {.have = listings_of(have), .want = listings_of(want)};
 }
 
-StateListing to_listing(const std::string& text) {
-  std::istringstream in(text);
-  StateListing listing;
-  listing.have = read_list(in);
-  listing.want = read_list(in);
+StateListing read_listing(const std::string& record) {
+  constexpr const char* kUnread =
+      "[elastic.state] a peer's list of its state cannot be read";
+  auto listing = read_record<StateListing>(record, ErrorKind::kComm, kUnread);
+  for (const auto* list : {&listing.have, &listing.want})
+    for (const auto& one : *list)
+      if (!is_legal(one))
+        throw CommError(text(kUnread, ": elements ", one.begin, " to ", one.end, " of ",
+                             one.name, ", ", one.width, " bytes each"));
   return listing;
 }
 

@@ -3,28 +3,48 @@
 
 #include <algorithm>
 #include <charconv>
-#include <sstream>
+#include <tuple>
 
 #include "cohort/core/error.h"
 #include "cohort/core/parse.h"
+#include "cohort/core/record.h"
 
 namespace cohort::process {
 namespace {
 
-constexpr int kMostNodes = 1 << 16;
 constexpr int64_t kMostRanks = 1 << 20;  // of a world
 
-[[noreturn]] void refuse_note(const char* what, const std::string& found) {
-  throw CommError(text("[launch.rdzv] the agents' store holds no ", what, ": '",
-                       found.substr(0, 200), "'"));
+std::string no_note(const char* what) {
+  return text("[launch.rdzv] the agents' store holds no ", what);
 }
 
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
+template <typename Note>
+Note read_note(const std::string& record, const char* what) {
+  return read_record<Note>(record, ErrorKind::kComm, no_note(what));
 }
+
+bool is_port(int64_t port) { return port >= 1 && port <= 65'535; }
+bool is_ranks(int64_t ranks) { return ranks >= 1 && ranks <= kMostRanks; }
 
 }  // namespace
+
+auto record_fields(Alike<NodeNote> auto& n) {
+  return std::tie(n.ranks, n.nodes, n.max_restarts, n.host);
+}
+auto record_fields(Alike<WorldNote::Node> auto& n) {
+  return std::tie(n.id, n.ranks, n.host);
+}
+auto record_fields(Alike<WorldNote> auto& n) {
+  return std::tie(n.token, n.run_id, n.port, n.nodes);
+}
+auto record_fields(Alike<Event> auto& e) {
+  auto& f = e.failure;
+  return std::tie(e.kind, f.rank, f.host, f.pid, f.exit_code, f.signal, f.message);
+}
+
+std::string encode(const NodeNote& note) { return to_record(note); }
+std::string encode(const WorldNote& note) { return to_record(note); }
+std::string encode(const Event& event) { return to_record(event); }
 
 Endpoint parse_endpoint(const std::string& given) {
   const size_t colon = given.rfind(':');
@@ -44,70 +64,41 @@ Endpoint parse_endpoint(const std::string& given) {
   return endpoint;
 }
 
-std::string encode(const NodeNote& note) {
-  return text(note.ranks, ' ', note.nodes, ' ', note.max_restarts, ' ', note.host);
-}
-
-NodeNote decode_node(const std::string& encoded) {
-  NodeNote note;
-  std::istringstream in(encoded);
-  in >> note.ranks >> note.nodes >> note.max_restarts >> note.host;
-  if (!in || note.ranks < 1 || note.ranks > kMostRanks || note.max_restarts < 0)
-    refuse_note("node", encoded);
+NodeNote decode_node(const std::string& record) {
+  auto note = read_note<NodeNote>(record, "node");
+  if (!is_ranks(note.ranks) || note.max_restarts < 0)
+    throw CommError(text(no_note("node"), ": ", note.ranks, " ranks, ",
+                         note.max_restarts, " restarts"));
   return note;
 }
 
-std::string encode(const WorldNote& note) {
-  std::string out =
-      text(note.token, ' ', note.run_id, ' ', note.nodes.size(), ' ', note.port, '\n');
-  for (const auto& node : note.nodes)
-    out += text(node.id, ' ', node.ranks, ' ', node.host, '\n');
-  return out;
-}
-
-WorldNote decode_world(const std::string& encoded) {
-  WorldNote note;
-  std::istringstream in(encoded);
-  int count = 0;
-  in >> note.token >> note.run_id >> count >> note.port;
-  if (!in || count < 1 || count > kMostNodes || note.port < 1 || note.port > 65'535)
-    refuse_note("world", encoded);
+WorldNote decode_world(const std::string& record) {
+  auto note = read_note<WorldNote>(record, "world");
   int64_t ranks = 0;
-  for (int i = 0; i < count; ++i) {
-    WorldNote::Node node;
-    in >> node.id >> node.ranks >> node.host;
-    if (!in || node.ranks < 1 || node.ranks > kMostRanks) refuse_note("world", encoded);
+  bool legal = is_port(note.port);
+  for (const auto& node : note.nodes) {
+    legal = legal && is_ranks(node.ranks);
     ranks += node.ranks;
-    note.nodes.push_back(std::move(node));
   }
-  if (ranks > kMostRanks) refuse_note("world", encoded);
+  if (!legal || !is_ranks(ranks))
+    throw CommError(text(no_note("world"), ": ", ranks, " ranks on ", note.nodes.size(),
+                         " nodes, port ", note.port));
   return note;
 }
 
-std::string encode(const Event& event) {
-  const Failure& f = event.failure;
-  return text(static_cast<int>(event.kind), ' ', f.rank, ' ', f.pid, ' ', f.exit_code,
-              ' ', f.signal, '\n', one_line(f.host), '\n', one_line(f.message));
-}
-
-Event decode_event(const std::string& encoded) {
-  std::istringstream in(encoded);
-  Event event;
-  int kind = 0;
-  Failure& f = event.failure;
-  in >> kind >> f.rank >> f.pid >> f.exit_code >> f.signal;
-  if (!in || (kind != Event::kFault && kind != Event::kStop))
-    refuse_note("event", encoded);
-  in.ignore();
-  std::getline(in, f.host);
-  std::getline(in, f.message);
-  event.kind = static_cast<Event::Kind>(kind);
+Event decode_event(const std::string& record) {
+  auto event = read_note<Event>(record, "event");
+  if (event.kind != Event::kFault && event.kind != Event::kStop)
+    throw CommError(text(no_note("event"), ": kind ", static_cast<int>(event.kind)));
+  for (auto* line : {&event.failure.host, &event.failure.message})
+    std::replace(line->begin(), line->end(), '\n', ' ');
   return event;
 }
 
 int decode_port(const std::string& encoded) {
   const auto port = try_parse_int(encoded);
-  if (!port || *port < 1 || *port > 65'535) refuse_note("port", encoded);
+  if (!port || !is_port(*port))
+    throw CommError(text(no_note("port"), ": '", encoded.substr(0, 200), "'"));
   return static_cast<int>(*port);
 }
 

@@ -7,8 +7,9 @@
 
 #include "cohort/launch/agent.h"
 
-// What agents of several nodes leave for one another in their store. Nothing in a note
-// is trusted: decoding throws CommError, in one line, for what is none.
+// What agents of several nodes leave for one another in their store, as records.
+// Nothing in a note is trusted: decoding throws CommError, in one line, for what is
+// none.
 namespace cohort::process {
 
 // HOST:PORT or [V6]:PORT. ConfigError for anything else.
@@ -26,7 +27,7 @@ struct NodeNote {
   std::string host;
 };
 std::string encode(const NodeNote& note);
-NodeNote decode_node(const std::string& text);
+NodeNote decode_node(const std::string& record);
 
 // The world that node 0 has decided on.
 struct WorldNote {
@@ -41,17 +42,17 @@ struct WorldNote {
   std::vector<Node> nodes;
 };
 std::string encode(const WorldNote& note);
-WorldNote decode_world(const std::string& text);
+WorldNote decode_world(const std::string& record);
 
 // What one agent tells the others about a generation; the first one to speak wins.
 struct Event {
-  enum Kind { kFault, kStop } kind = kFault;
+  enum Kind : int { kFault, kStop } kind = kFault;
   Failure failure;  // kFault; kStop has only its signal
 };
 std::string encode(const Event& event);
-Event decode_event(const std::string& text);
+Event decode_event(const std::string& record);  // host and message: a line each
 
-// A port, 1 to 65535.
+// A port as text, 1 to 65535.
 int decode_port(const std::string& text);
 
 }  // namespace cohort::process

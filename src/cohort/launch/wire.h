@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cohort/core/message.h"
+#include "cohort/core/record.h"
 #include "cohort/launch/process_tree.h"
 
 // What agent and zygote say to one another over a SOCK_SEQPACKET pair: a fixed
@@ -35,12 +37,13 @@ struct Report {
   int64_t time_ns = 0;  // wall clock
 };
 
-// The text of a kSpawn request.
+// The text of a kSpawn request, a record.
 struct SpawnText {
   std::vector<int> cores;              // empty: as the agent
   std::vector<std::string> variables;  // NAME=VALUE
 };
-std::string encode(const SpawnText& spawn);
-SpawnText decode_spawn(const std::string& text);
+auto record_fields(Alike<SpawnText> auto& spawn) {
+  return std::tie(spawn.cores, spawn.variables);
+}
 
 }  // namespace cohort::process

@@ -55,7 +55,7 @@ bool Zygote::spawn(int index, const SpawnText& spawn, int in, int out, int err,
                    int link) {
   const Request request{Request::kSpawn, index, 0};
   const int fds[] = {in, out, err, link};
-  return send(request, encode(spawn), {fds, link >= 0 ? 4u : 3u});
+  return send(request, to_record(spawn), {fds, link >= 0 ? 4u : 3u});
 }
 
 bool Zygote::signal(int index, int signal) {

@@ -168,8 +168,10 @@ class ZygoteProcess {
   }
 
   void spawn(int index, const std::string& text, std::vector<UniqueFd>& fds) {
+    const auto wanted = try_read_record<SpawnText>(text);
+    if (!wanted) return report(Report::kNotSpawned, index, 0, EBADMSG);
     const pid_t pid = ::fork();
-    if (pid == 0) become_rank(decode_spawn(text), fds);
+    if (pid == 0) become_rank(*wanted, fds);
     if (pid < 0) {
       report(Report::kNotSpawned, index, 0, errno);
       return;
