@@ -11,11 +11,11 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/load.h"
 #include "cohort/checkpoint/save.h"
+#include "cohort/comm/gather_records.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/core/first_line.h"
 #include "cohort/core/folder_lock.h"
-#include "cohort/core/parse.h"
 #include "cohort/engine/optimizer_bytes.h"
 
 namespace cohort {
@@ -119,20 +119,19 @@ class Checkpoints::Impl {
  private:
   // Rank 0's, so that all try the same: the newest first. The others are passed over.
   std::vector<std::string> usable() {
-    std::string mine;
+    std::pair<std::vector<std::string>, std::vector<std::string>> mine;
     agree([&] {
       if (comm_.rank() != 0) return;
       const auto all = list_checkpoints(folder_);
       for (auto info = all.rbegin(); info != all.rend(); ++info)
-        mine += info->trouble.empty() ? text("+", info->path, "\n")
-                                      : text("-", info->trouble, "\n");
+        if (info->trouble.empty())
+          mine.first.push_back(info->path);
+        else
+          mine.second.push_back(info->trouble);
     });
-    std::vector<std::string> paths;
-    for (const auto& line : split(exchange_.gather(mine)[0], '\n')) {
-      if (line.empty()) continue;
-      (line[0] == '+' ? paths : passed_over_).push_back(line.substr(1));
-    }
-    return paths;
+    mine = gather_records(exchange_, mine, "[checkpoint] rank 0's list of them")[0];
+    passed_over_ = mine.second;
+    return mine.first;
   }
 
   void require_fresh() const {

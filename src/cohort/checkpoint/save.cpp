@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "cohort/checkpoint/save_plan.h"
@@ -17,6 +18,7 @@
 #include "cohort/core/file.h"
 #include "cohort/core/hash.h"
 #include "cohort/core/parse.h"
+#include "cohort/core/record.h"
 #include "cohort/version.h"
 
 namespace cohort {
@@ -33,22 +35,6 @@ struct Offer {
   int64_t free = 0;
   int64_t total = 0;
   std::map<std::string, int64_t> shared;  // by file of the base
-
-  std::string text() const {
-    std::string out = cohort::text(free, "\n", total);
-    for (const auto& [file, bytes] : shared)
-      out += cohort::text("\n", file, "\n", bytes);
-    return out;
-  }
-  static Offer parse(const std::string& text) {
-    const auto lines = split(text, '\n');
-    Offer offer{.free = parse_int(lines[0], "free"),
-                .total = parse_int(lines[1], "total"),
-                .shared = {}};
-    for (size_t i = 2; i + 1 < lines.size(); i += 2)
-      offer.shared[lines[i]] = parse_int(lines[i + 1], "shared");
-    return offer;
-  }
   // Left to write if these files are shared.
   int64_t fresh(const std::set<std::string>& files) const {
     int64_t bytes = total;
@@ -57,6 +43,9 @@ struct Offer {
     return bytes;
   }
 };
+auto record_fields(Alike<Offer> auto& offer) {
+  return std::tie(offer.free, offer.total, offer.shared);
+}
 
 // One save by one rank. Its tasks share it: one that is left behind on a slow disk,
 // when a peer is lost, may outlive the call; what it still writes nobody will ever see.
@@ -165,12 +154,13 @@ class Save : public std::enable_shared_from_this<Save> {
         throw CheckpointError(text("[checkpoint.save] chunks of ", options_.chunk_bytes,
                                    " bytes; legal: from 1 on"));
       plan_ = make_plan(pieces_, options_.chunk_bytes, earlier_ ? &*earlier_ : nullptr);
-      return Offer{.free = disk_.free_bytes(root_),
-                   .total = total_bytes(plan_),
-                   .shared = shared_bytes(plan_, base_)}
-          .text();
+      return to_record(Offer{.free = disk_.free_bytes(root_),
+                             .total = total_bytes(plan_),
+                             .shared = shared_bytes(plan_, base_)});
     });
-    for (const auto& one : all) offers_.push_back(Offer::parse(one));
+    for (const auto& one : all)
+      offers_.push_back(read_record<Offer>(one, ErrorKind::kCheckpoint,
+                                           "[checkpoint.save] a peer's offer"));
     decide();
     if (report_.written_bytes > free_) throw DiskFull(full_text());
     share_only(plan_, base_, shared_);
