@@ -128,7 +128,8 @@ class Backup {
   void note(const std::string& line);
 
   struct Source;
-  std::string list_sources(const SnapshotSet& snapshots, int64_t at_most);
+  struct SourceList;
+  SourceList list_sources(const SnapshotSet& snapshots, int64_t at_most);
   std::string refusal(const CheckpointInfo& saved) const;
   static RunState load(const Source& source, const SnapshotSet& snapshots,
                        std::vector<StatePiece> pieces);

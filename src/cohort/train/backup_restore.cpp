@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a run goes on from, when no rank has its state any more.
 #include <algorithm>
-#include <sstream>
+#include <tuple>
+#include <utility>
 
 #include "cohort/checkpoint/load.h"
+#include "cohort/comm/gather_records.h"
 #include "cohort/core/error.h"
 #include "cohort/core/parse.h"
 #include "cohort/train/backup.h"
@@ -11,10 +13,6 @@
 
 namespace cohort {
 namespace {
-
-// How a list of sources begins that is none.
-constexpr char kRefused = '!';
-constexpr char kDamaged = '-';
 
 std::string state_or_empty(const RunState& run, const char* key) {
   const auto found = run.state.find(key);
@@ -28,29 +26,30 @@ struct Backup::Source {
   SnapshotTitle title;
   std::string path;  // empty: the snapshot
 
-  std::string text() const {
-    if (!path.empty()) return cohort::text(title.step, " 0 0 ", path);
-    return cohort::text(title.step, ' ', title.generation, ' ', title.world);
-  }
-  static Source parse(const std::string& line) {
-    Source source;
-    std::istringstream in(line);
-    in >> source.title.step >> source.title.generation >> source.title.world >> std::ws;
-    std::getline(in, source.path);
-    return source;
+  friend auto record_fields(Alike<Source> auto& source) {
+    auto& title = source.title;
+    return std::tie(title.step, title.generation, title.world, source.path);
   }
 };
 
-// Rank 0's: one line each, furthest first, at equal steps the snapshot; or, behind a
-// mark, why the run cannot go on.
-std::string Backup::list_sources(const SnapshotSet& snapshots, int64_t at_most) {
+// Rank 0's: furthest first, at equal steps the snapshot; or why the run cannot go on.
+struct Backup::SourceList {
+  std::string refused, damaged;
+  std::vector<Source> sources;
+
+  friend auto record_fields(Alike<SourceList> auto& list) {
+    return std::tie(list.refused, list.damaged, list.sources);
+  }
+};
+
+Backup::SourceList Backup::list_sources(const SnapshotSet& snapshots, int64_t at_most) {
   std::vector<Source> sources;
   for (const auto& title : snapshots.whole()) sources.push_back({title, ""});
   const auto found =
       saves() ? list_checkpoints(options_.dir) : std::vector<CheckpointInfo>{};
   const bool goes_back = at_most != kNoLimit;  // its own, then
   const bool may_resume = options_.resume || goes_back || world_.comm->generation() > 0;
-  if (!may_resume && !found.empty()) return kRefused + why_not_fresh(options_.dir);
+  if (!may_resume && !found.empty()) return {.refused = why_not_fresh(options_.dir)};
   std::string trouble;
   for (auto info = found.rbegin(); info != found.rend(); ++info) {
     if (!info->trouble.empty()) {
@@ -58,17 +57,15 @@ std::string Backup::list_sources(const SnapshotSet& snapshots, int64_t at_most) 
       if (trouble.empty()) trouble = info->trouble;
       continue;
     }
-    if (const auto why = refusal(*info); !why.empty()) return kRefused + why;
+    if (const auto why = refusal(*info); !why.empty()) return {.refused = why};
     sources.push_back({{.step = info->step}, info->path});
   }
-  if (sources.empty() && !trouble.empty()) return kDamaged + trouble;
+  if (sources.empty() && !trouble.empty()) return {.damaged = trouble};
   std::erase_if(sources, [&](const auto& one) { return one.title.step > at_most; });
   std::stable_sort(sources.begin(), sources.end(), [](const auto& a, const auto& b) {
     return a.title.step > b.title.step;
   });
-  std::string lines;
-  for (const auto& source : sources) lines += source.text() + '\n';
-  return lines;
+  return {.sources = std::move(sources)};
 }
 
 // Weights of other plans (imported ones) have no batch and fit any run.
@@ -143,15 +140,14 @@ void Backup::go_on_from(const Source& source, const RunState& run) {
 std::optional<RunState> Backup::restore(int64_t at_most) {
   const SnapshotSet snapshots = snapshots_->found();
   const bool leads = world_.comm->rank() == 0;
-  const std::string listed =
-      text_exchange(*world_.comm)
-          .gather(leads ? list_sources(snapshots, at_most) : "")[0];
-  if (listed.starts_with(kRefused)) throw ConfigError(listed.substr(1));
-  if (listed.starts_with(kDamaged)) throw CheckpointError(listed.substr(1));
+  const auto listed = gather_records(
+      text_exchange(*world_.comm),
+      leads ? list_sources(snapshots, at_most) : SourceList{},
+      "[train.checkpoint] rank 0's list of what is saved cannot be read")[0];
+  if (!listed.refused.empty()) throw ConfigError(listed.refused);
+  if (!listed.damaged.empty()) throw CheckpointError(listed.damaged);
   std::string first_trouble;
-  std::istringstream lines(listed);
-  for (std::string line; std::getline(lines, line);) {
-    const Source source = Source::parse(line);
+  for (const Source& source : listed.sources) {
     RunState run;
     const std::string trouble = try_source(source, snapshots, run);
     if (trouble.empty()) {

@@ -3,8 +3,9 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
-#include "cohort/comm/text_exchange.h"
+#include "cohort/comm/gather_records.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 
 namespace cohort {
@@ -35,13 +36,10 @@ std::optional<double> peak_flops(std::string_view gpu, at::ScalarType dtype) {
 }
 
 std::optional<double> peak_of_gpus(Communicator& comm, int gpu, at::ScalarType dtype) {
+  const std::pair mine(cuda_device_id(gpu), cuda_device_name(gpu));
   const auto said =
-      text_exchange(comm).gather(cuda_device_id(gpu) + " " + cuda_device_name(gpu));
-  std::map<std::string, std::string> names;
-  for (const auto& one : said) {
-    const size_t blank = one.find(' ');
-    names[one.substr(0, blank)] = one.substr(blank + 1);
-  }
+      gather_records(text_exchange(comm), mine, "[train] a peer's GPU cannot be read");
+  const std::map<std::string, std::string> names(said.begin(), said.end());
   double sum = 0;
   for (const auto& [id, name] : names) {
     const auto peak = peak_flops(name, dtype);

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <tuple>
 
+#include "cohort/core/record.h"
 #include "cohort/data/sample_sum.h"
 #include "cohort/engine/step_sums.h"
 
@@ -18,10 +19,9 @@ struct LastStep {
   DrawnSamples samples;  // if they are listed
 
   bool operator==(const LastStep&) const = default;
-
-  std::string bytes() const;
-  // COHORT_CHECK: a peer is of another program.
-  static LastStep of(const std::string& bytes);
 };
+auto record_fields(Alike<LastStep> auto& last) {
+  return std::tie(last.step, last.loss, last.drawn.sum, last.drawn.count, last.samples);
+}
 
 }  // namespace cohort

@@ -3,18 +3,18 @@
 
 #include <gtest/gtest.h>
 
-#include "cohort/core/error.h"
-
 namespace cohort {
 namespace {
 
 TEST(LastStep, OfAPeerIsReadWholeOrNotAtAll) {
-  const LastStep step{
-      .step = 7, .loss = 0.5, .drawn = {.sum = 11, .count = 4}, .samples = {}};
-  const std::string bytes = step.bytes();
-  EXPECT_EQ(LastStep::of(bytes), step);
-  EXPECT_THROW(LastStep::of(bytes.substr(0, 24)), BugError);
-  EXPECT_THROW(LastStep::of(""), BugError);
+  const LastStep step{.step = 7,
+                      .loss = 0.5,
+                      .drawn = {.sum = 11, .count = 4},
+                      .samples = {{3, 1}, {}, {2}}};
+  const std::string bytes = to_record(step);
+  EXPECT_EQ(try_read_record<LastStep>(bytes), step);
+  for (size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_FALSE(try_read_record<LastStep>(bytes.substr(0, size))) << size;
 }
 
 }  // namespace

@@ -3,12 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <optional>
-#include <string>
-#include <type_traits>
+#include <tuple>
 
-#include "cohort/core/error.h"
+#include "cohort/core/record.h"
 
 namespace cohort {
 
@@ -23,20 +21,10 @@ struct RunFacts {
   std::optional<double> accuracy;      // of the last validation
   std::optional<double> first_step_s;  // from the start of the command
   std::optional<std::chrono::steady_clock::time_point> lost;  // the world before
-
-  // It travels as it is: the ranks of a run are one program.
-  std::string bytes() const {
-    return {reinterpret_cast<const char*>(this), sizeof(*this)};
-  }
-  static RunFacts of(const std::string& bytes);
 };
-static_assert(std::is_trivially_copyable_v<RunFacts>);
-
-inline RunFacts RunFacts::of(const std::string& bytes) {
-  COHORT_CHECK(bytes.size() >= sizeof(RunFacts), "a peer's facts are cut short");
-  RunFacts facts;
-  std::memcpy(&facts, bytes.data(), sizeof(facts));
-  return facts;
+auto record_fields(Alike<RunFacts> auto& f) {
+  return std::tie(f.known_good, f.validated, f.skipped, f.stopping, f.loss, f.accuracy,
+                  f.first_step_s, f.lost);
 }
 
 }  // namespace cohort

@@ -2,10 +2,9 @@
 #include "cohort/train/run_recorder.h"
 
 #include <chrono>
-#include <cstring>
 #include <utility>
 
-#include "cohort/comm/text_exchange.h"
+#include "cohort/comm/gather_records.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -72,18 +71,15 @@ void RunRecorder::learn_last_step(int64_t committed) {
     if (membership && reporter_) membership->validated(epochs);
     return;
   }
-  const int64_t told = membership ? membership->validated_before() : 0;
-  const LastStep mine = last_.step == committed ? last_ : LastStep{};
-  const auto said = text_exchange(*comm_).gather(
-      std::string(reinterpret_cast<const char*>(&told), sizeof told) + mine.bytes());
+  const std::pair mine(membership ? membership->validated_before() : int64_t{0},
+                       last_.step == committed ? last_ : LastStep{});
+  const auto said = gather_records(text_exchange(*comm_), mine,
+                                   "[train] a peer's last step cannot be read");
   last_ = {};
-  for (const auto& one : said) {
-    const LastStep theirs = LastStep::of(one.substr(sizeof told));
+  for (const auto& [told, theirs] : said) {
     if (last_.step == 0 && theirs.step > 0) last_ = theirs;
   }
-  if (!membership) return;
-  validation_told_.emplace();
-  std::memcpy(&*validation_told_, said.front().data(), sizeof(int64_t));
+  if (membership) validation_told_ = said.front().first;
 }
 
 KnownStep RunRecorder::known(int64_t step) const {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "cohort/comm/text_exchange.h"
+#include "cohort/comm/gather_records.h"
 #include "cohort/core/error.h"
 #include "cohort/elastic/state_exchange.h"
 #include "cohort/train/trainer.h"
@@ -130,13 +130,16 @@ void Trainer::adopt(StepRunner& fresh, std::span<const StateReport> reports,
                     const std::vector<int>& odd) {
   int first = 0;
   while (!decide(reports, first).holds || is_one_of(odd, first)) ++first;
-  const auto said = text_exchange(*comm_).gather(
-      first == comm_->rank() ? facts_.bytes() + runner_->small_state() : "");
+  using Said = std::pair<RunFacts, std::string>;  // and the small state
+  const auto said = gather_records(
+      text_exchange(*comm_),
+      first == comm_->rank() ? Said(facts_, runner_->small_state()) : Said(),
+      "[train] a peer's facts cannot be read");
   const auto lost = facts_.lost;
-  facts_ = RunFacts::of(said[first]);
+  facts_ = said[first].first;
   if (lost && facts_.lost) facts_.lost = std::min(*lost, *facts_.lost);
   backup_.pin(facts_.known_good);
-  fresh.set_small_state(said[first].substr(sizeof(RunFacts)));
+  fresh.set_small_state(said[first].second);
 }
 
 }  // namespace cohort
