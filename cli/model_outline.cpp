@@ -2,69 +2,52 @@
 #include "cli/model_outline.h"
 
 #include <chrono>
-#include <sstream>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "cli/child_answer.h"
 #include "cli/step_options.h"
 #include "cohort/core/error.h"
+#include "cohort/core/record.h"
 #include "cohort/nn/without_memory.h"
 #include "cohort/step/pipeline.h"
 #include "cohort/train/checked_recipe.h"
 
-namespace cohort::cli {
+namespace cohort {
+
+auto record_fields(Alike<TensorSpec> auto& whole) {
+  return std::tie(whole.name, whole.shape, whole.dtype, whole.end);
+}
+
+namespace cli {
+
+auto record_fields(Alike<ModelOutline> auto& outline) {
+  return std::tie(outline.blocks, outline.trained, outline.frozen, outline.buffers);
+}
+
 namespace {
 
-constexpr char kTrained = 't', kFrozen = 'f', kBuffer = 'b';
+// Why the recipe refuses, or else its outline.
+using OutlineAnswer = std::pair<std::string, ModelOutline>;
 
-void add_line(std::ostream& out, char kind, const NamedTensor& named) {
-  const auto& [name, tensor] = named;
-  out << kind << ' ' << static_cast<int>(tensor.scalar_type()) << ' ' << tensor.dim();
-  for (const int64_t size : tensor.sizes()) out << ' ' << size;
-  out << ' ' << name << '\n';
-}
-
-// The number of blocks, and one line per tensor.
-std::string to_text(const Chain& chain) {
-  std::ostringstream out;
-  out << chain.blocks.size() << '\n';
-  for (const auto& named : chain.parameters())
-    add_line(out, named.tensor.requires_grad() ? kTrained : kFrozen, named);
-  for (const auto& named : chain.buffers()) add_line(out, kBuffer, named);
-  return out.str();
-}
-
-ModelOutline from_text(const std::string& text) {
-  std::istringstream in(text);
-  ModelOutline outline;
-  in >> outline.blocks;
-  for (char kind = 0; in >> kind;) {
-    TensorSpec spec;
-    int dtype = 0;
-    size_t dims = 0;
-    in >> dtype >> dims;
-    spec.dtype = static_cast<at::ScalarType>(dtype);
-    spec.shape.resize(dims);
-    for (auto& size : spec.shape) in >> size;
-    std::getline(in >> std::ws, spec.name);
-    spec.end = spec.numel();
-    auto& home = kind == kTrained  ? outline.trained
-                 : kind == kFrozen ? outline.frozen
-                                   : outline.buffers;
-    home.push_back(std::move(spec));
+ModelOutline outline_from(const Chain& chain) {
+  ModelOutline outline{.blocks = static_cast<int>(chain.blocks.size())};
+  for (const auto& [name, tensor] : chain.parameters()) {
+    auto& home = tensor.requires_grad() ? outline.trained : outline.frozen;
+    home.push_back(spec_of(name, tensor));
   }
+  for (const auto& [name, tensor] : chain.buffers())
+    outline.buffers.push_back(spec_of(name, tensor));
   return outline;
 }
 
-// What kept a chain from being made, where the answer should be.
-constexpr char kRefused = '!';
-
-std::string tell(const Recipe& recipe, const Config& config, const TensorPart& part) {
+OutlineAnswer tell(const Recipe& recipe, const Config& config, const TensorPart& part) {
   try {
     const ModelsWithoutMemory guard;
-    return to_text(checked_chain(recipe, config, part));
+    return {"", outline_from(checked_chain(recipe, config, part))};
   } catch (const ConfigError& error) {
-    return kRefused + std::string(error.what());
+    return {error.what(), {}};
   }
 }
 
@@ -76,10 +59,12 @@ constexpr std::chrono::seconds kOutlineTime{60};
 std::optional<ModelOutline> outline_of(const Recipe& recipe, const Config& config,
                                        const TensorPart& part) {
   const ChildAnswer answer =
-      ask_child([&] { return tell(recipe, config, part); }, kOutlineTime);
+      ask_child([&] { return to_record(tell(recipe, config, part)); }, kOutlineTime);
   if (!answer.worked) return std::nullopt;
-  if (answer.text.starts_with(kRefused)) throw ConfigError(answer.text.substr(1));
-  return from_text(answer.text);
+  const auto told = try_read_record<OutlineAnswer>(answer.text);
+  if (!told) return std::nullopt;
+  if (!told->first.empty()) throw ConfigError(told->first);
+  return told->second;
 }
 
 // Only a choice that names blocks, or a model in parts, needs to know what there is.
@@ -93,4 +78,5 @@ void require_blocks(const Recipe& recipe, const Config& config, const Layout& la
   require_stages(outline->blocks, layout.pp, step.pipeline);
 }
 
-}  // namespace cohort::cli
+}  // namespace cli
+}  // namespace cohort
