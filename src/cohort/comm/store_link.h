@@ -12,7 +12,9 @@
 
 namespace cohort {
 
-// What is asked of a guarded store, and what it answers: one frame each.
+// What is asked of a guarded store, and what it answers: one frame each. The layout is
+// fixed, unlike that of a record (core/record.h): programs of two versions must
+// understand one another here for long enough to learn that they differ.
 struct StoreRequest {
   enum Kind : uint8_t {
     kSet = 1,
