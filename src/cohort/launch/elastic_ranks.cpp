@@ -75,7 +75,7 @@ void ElasticRanks::add_polls(std::vector<pollfd>& polls) const {
 
 Clock::time_point ElasticRanks::next_deadline() const {
   Clock::time_point next = std::min(RankGroup::next_deadline(), spares_at_);
-  if (lost_since_) next = std::min(next, *lost_since_ + elastic_.detect);
+  if (broken_) next = std::min(next, broken_->since + elastic_.detect);
   if (goal_) next = std::min(next, Clock::now() + kLookAtProgress);
   for (const auto& [index, member] : members_) next = std::min(next, member.leave_by);
   return next;
@@ -105,33 +105,42 @@ void ElasticRanks::on_end(RankProcess& process) {
   if (process.is_spare()) return on_spare_end(process, member.mapped());
   Seat& place = places_[process.local_rank()];
   place = Seat{-1, process.status(), ended_well(process)};
-  if (process.local_rank() == 0 && !is_last_word(process)) finished_ = false;
+  life_.on(event_of(process));
   if (place.ended_well) {
-    finishing_ = true;
     dismiss_spares();
-  } else if (ending_ || ended_by_request(process)) {
-    if (!ending_ && WIFEXITED(process.status()))
+  } else if (life_.is_ending() || ended_by_request(process)) {
+    if (!life_.is_ending() && WIFEXITED(process.status()))
       note(text(process.name(), " failed: ", describe_cause(process.failure())));
-    ending_ = true;
+    life_.on(ElasticEvent::kDiedOfStop);
     tell_end("a rank was lost while the run was being stopped");
     close_store();  // someone may wait in it for the one that is lost
-  } else if (finished() && (process.killed_from_outside() || process.given_up())) {
+  } else if (life_.is_finished() &&
+             (process.killed_from_outside() || process.given_up())) {
     note(text(process.name(), " failed: ", describe_cause(process.failure()),
               "; the run was done"));
-    if (!lost_since_) break_world(process.name() + " died");
+    if (!broken_) break_world(process.name() + " died");
   } else {
     dead_.push_back(process.failure());
   }
 }
 
+ElasticEvent ElasticRanks::event_of(const RankProcess& process) const {
+  const bool first = process.local_rank() == 0;
+  if (ended_well(process))
+    return first ? ElasticEvent::kRank0EndedWell : ElasticEvent::kRankEndedWell;
+  if (!first) return ElasticEvent::kRankDied;
+  return is_last_word(process) ? ElasticEvent::kRank0LastWord
+                               : ElasticEvent::kRank0Died;
+}
+
 bool ElasticRanks::ended_well(const RankProcess& process) const {
-  return process.is_fine() || (stopping() && WIFEXITED(process.status()) &&
+  return process.is_fine() || (life_.is_stopping() && WIFEXITED(process.status()) &&
                                process.code() == 128 + stop_signal_);
 }
 
 // It had nothing to save yet, or could not: another one would do no better.
 bool ElasticRanks::ended_by_request(const RankProcess& process) const {
-  if (!stopping() || process.given_up()) return false;
+  if (!life_.is_stopping() || process.given_up()) return false;
   return WIFSIGNALED(process.status()) ? !process.killed_by_others()
                                        : process.code() == kExitCheckpoint;
 }
@@ -144,13 +153,13 @@ bool ElasticRanks::hears(const RankProcess& process) const {
 
 // It has said that the run is done, and then what of it could not be written or saved.
 bool ElasticRanks::is_last_word(const RankProcess& process) const {
-  return finished_ && WIFEXITED(process.status()) &&
+  return life_.is_finished() && WIFEXITED(process.status()) &&
          (process.code() == kExitData || process.code() == kExitCheckpoint);
 }
 
 // Nothing is lost with it but time.
 void ElasticRanks::on_spare_end(RankProcess& process, const Member& member) {
-  if (stopping() || finishing_) return;
+  if (!life_.allows(ElasticEvent::kSpareWanted)) return;
   Failure failure = process.failure();
   failure.rank = 0;  // or there would be no cause
   note(text(process.name(), " failed: ", describe_cause(failure)));
@@ -162,42 +171,42 @@ void ElasticRanks::on_spare_end(RankProcess& process, const Member& member) {
 
 // What the deaths and complaints since the last call come to.
 void ElasticRanks::settle() {
-  if (ending_) dead_.clear();
-  if (lost_since_ && finished()) {
+  if (life_.is_ending()) dead_.clear();
+  if (broken_ && life_.is_finished()) {
     for (Seat& place : places_) {  // there is nobody to go on with
       if (place.index < 0 || !members_.at(place.index).reported) continue;
       dismiss(place.index, plan_.options.grace);
       place = Seat{-1, 0, true};
     }
-    lost_since_.reset();
+    broken_.reset();
   }
   if (!dead_.empty()) {
     recover(std::exchange(dead_, {}));
-  } else if (!ending_ && lost_since_ && all_reported()) {
+  } else if (!life_.is_ending() && broken_ && all_reported()) {
     Failure group;
     group.exit_code = kExitLostPeer;
     group.host = host_name();
-    group.message = "all ranks lost one another: " + lost_why_;
+    group.message = "all ranks lost one another: " + broken_->why;
     recover({group});
   }
-  if (stopping() && running() == 0) dismiss_spares();
+  if (life_.is_stopping() && running() == 0) dismiss_spares();
 }
 
 void ElasticRanks::recover(const std::vector<Failure>& dead) {
-  if (finished()) return give_up(dead.front(), "");
+  if (life_.is_finished()) return give_up({dead.front()}, "");
   RestartBudget::Steps made{.highest = progress_page_.highest()};
   for (size_t rank = 0; rank < places_.size(); ++rank)
     made.now = std::max(made.now, progress_page_.committed(static_cast<int>(rank)));
   if (const auto refusal = budget_.spend(dead, made)) {
-    return give_up(refusal->cause, refusal->why);
+    return give_up({refusal->cause}, refusal->why);
   }
   const size_t before = places_.size();
   const auto seats = seats_after_loss();
-  too_few_ = seats.empty();
-  if (too_few_) {
-    return give_up(dead.front(), text(left(), left() == 1 ? " rank is" : " ranks are",
-                                      " left, and a model is held by ",
-                                      elastic_.team.ranks(), " together"));
+  if (seats.empty()) {
+    return give_up(
+        {dead.front(), true},
+        text(left(), left() == 1 ? " rank is" : " ranks are",
+             " left, and a model is held by ", elastic_.team.ranks(), " together"));
   }
   faults_.insert(faults_.end(), dead.begin(), dead.end());
   keep_the_rest_waiting(seats);
@@ -211,14 +220,15 @@ void ElasticRanks::recover(const std::vector<Failure>& dead) {
             plan_.options.max_restarts, ")"));
 }
 
-void ElasticRanks::give_up(const Failure& cause, const std::string& why) {
-  cause_ = cause;
+void ElasticRanks::give_up(const GivenUp& end, const std::string& why) {
+  given_up_ = end;
+  const Failure& cause = given_up_->cause;
   faults_.push_back(cause);
   if (!why.empty()) {
     note(cause.rank < 0 ? text("no recovery: ", why)
                         : text("no recovery of rank ", cause.rank, ": ", why));
   }
-  ending_ = true;
+  life_.on(ElasticEvent::kGaveUp);
   tell_end(describe_cause(cause));
   dismiss_spares();
   stop(SIGTERM);
@@ -226,16 +236,16 @@ void ElasticRanks::give_up(const Failure& cause, const std::string& why) {
 
 // A rank waits for another one that shows no sign of life, though it is not dead.
 void ElasticRanks::end_the_silent(Clock::time_point now) {
-  if (!lost_since_ || ending_ || now < *lost_since_ + elastic_.detect) return;
+  if (!broken_ || life_.is_ending() || now < broken_->since + elastic_.detect) return;
   if (all_reported()) return;
   for (const Seat& place : places_) {
     if (place.index < 0 || members_.at(place.index).reported) continue;
     processes_.at(place.index)
         ->give_up(text("it kept the others waiting for ",
                        elastic_.detect.count() / 1000.0, " s, so it was killed (",
-                       lost_why_, ")"));
+                       broken_->why, ")"));
   }
-  lost_since_.reset();
+  broken_.reset();
 }
 
 bool ElasticRanks::all_reported() const {
@@ -244,8 +254,19 @@ bool ElasticRanks::all_reported() const {
   });
 }
 
+void ElasticRanks::lost() {
+  life_.on(ElasticEvent::kKilled);
+  RankGroup::lost();
+}
+
+void ElasticRanks::kill() {
+  life_.on(ElasticEvent::kKilled);
+  RankGroup::kill();
+}
+
 // Spares stay: until the ranks are done, one may be needed.
 void ElasticRanks::stop(int signal) {
+  life_.on(ElasticEvent::kStopAsked);
   if (stop_signal_ == 0) stop_signal_ = signal;
   for (const auto& [index, member] : members_) tell_stop(member);
   RankGroup::stop(signal);

@@ -11,6 +11,7 @@
 #include "cohort/comm/tcp_store.h"
 #include "cohort/elastic/agent_link.h"
 #include "cohort/elastic/progress_page.h"
+#include "cohort/launch/elastic_state.h"
 #include "cohort/launch/rank_group.h"
 #include "cohort/launch/restart_budget.h"
 
@@ -33,7 +34,9 @@ class ElasticRanks : public RankGroup {
   void add_polls(std::vector<pollfd>& polls) const override;
   Clock::time_point next_deadline() const override;
   void advance() override;
+  void lost() override;
   void stop(int signal) override;
+  void kill() override;
   bool done() const override { return dead_.empty() && RankGroup::done(); }
 
   // Opens a generation of so many ranks; returns a line that says so. ConfigError if
@@ -43,10 +46,10 @@ class ElasticRanks : public RankGroup {
   // Deaths since the last call, to be told to the user.
   std::vector<Failure> faults() { return std::exchange(faults_, {}); }
   // What the run was given up for, if it was.
-  const std::optional<Failure>& cause() const { return cause_; }
+  const Failure* cause() const { return given_up_ ? &given_up_->cause : nullptr; }
   int restarts() const { return budget_.used(); }
   // Those who were left made no team.
-  bool has_too_few() const { return too_few_; }
+  bool has_too_few() const { return given_up_ && given_up_->too_few; }
   // After done(), as those of FixedRanks.
   std::optional<int> common_code() const;
   bool stopped_on_request() const;
@@ -67,6 +70,16 @@ class ElasticRanks : public RankGroup {
     int index = -1;             // of its process; -1: none lives
     std::optional<int> status;  // of the last one that ended
     bool ended_well = false;
+  };
+  // A rank has reported that its world is broken. Who does not report as well in time
+  // is the one that the others wait for.
+  struct WorldBreak {
+    Clock::time_point since;
+    std::string why;
+  };
+  struct GivenUp {
+    Failure cause;
+    bool too_few = false;
   };
 
   int fork(int local_rank);
@@ -94,16 +107,15 @@ class ElasticRanks : public RankGroup {
   bool hears(const RankProcess& process) const override;
   void on_end(RankProcess& process) override;
   void on_spare_end(RankProcess& process, const Member& member);
+  ElasticEvent event_of(const RankProcess& process) const;  // that has ended
   bool ended_well(const RankProcess& process) const;
   bool is_last_word(const RankProcess& process) const;
   bool ended_by_request(const RankProcess& process) const;
   void settle();
   void recover(const std::vector<Failure>& dead);
-  void give_up(const Failure& cause, const std::string& why);
+  void give_up(const GivenUp& end, const std::string& why);
   void end_the_silent(Clock::time_point now);
   bool all_reported() const;
-  // Rank 0 has said, or is about to say, that the run is done.
-  bool finished() const { return finished_ || places_[0].ended_well; }
 
   void move_towards_goal(Clock::time_point now);
   void pin_all();
@@ -130,11 +142,9 @@ class ElasticRanks : public RankGroup {
 
   std::vector<Failure> dead_;    // not recovered from yet
   std::vector<Failure> faults_;  // not told yet
-  std::optional<Failure> cause_;
-  bool finishing_ = false;  // a rank has ended well
-  bool finished_ = false;   // rank 0 was promised that there is no other world
-  std::optional<Clock::time_point> lost_since_;  // a rank reported its world broken
-  std::string lost_why_;
+  ElasticLife life_;
+  std::optional<WorldBreak> broken_;
+  std::optional<GivenUp> given_up_;
   Clock::time_point spares_at_ = Clock::time_point::max();
   std::optional<int> goal_;                      // of a resize that is under way: ranks
   std::optional<Clock::time_point> last_leave_;  // in that resize
@@ -142,7 +152,6 @@ class ElasticRanks : public RankGroup {
   int spare_deaths_ = 0;  // on the way to where they could wait, one after another
   int wanted_spares_ = 0;
   int waiting_ = 0;  // spares beside those: ranks that make no team
-  bool too_few_ = false;
 };
 
 }  // namespace cohort::process

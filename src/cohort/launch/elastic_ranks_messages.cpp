@@ -26,7 +26,7 @@ void ElasticRanks::handle(int index, Member& member, LinkMessage& message) {
         break;
       }
       member.reported = true;
-      if (!lost_since_) {
+      if (!broken_) {
         break_world(
             text("rank ", processes_.at(index)->local_rank(), ": ", message.text));
       }
@@ -44,16 +44,15 @@ void ElasticRanks::handle(int index, Member& member, LinkMessage& message) {
 
 // Not while this world is being given up: the next one is on its way then.
 void ElasticRanks::promise_no_world(const Member& member) {
-  if (lost_since_ || !dead_.empty()) return;
-  finished_ = finishing_ = true;
+  if (broken_ || !dead_.empty()) return;
+  life_.on(ElasticEvent::kEndPromised);
   dismiss_spares();
   member.link.send(LinkMessage::kFinished, generation_);
 }
 
 // The others give it up as well: who does not is the one they wait for.
 void ElasticRanks::break_world(const std::string& why) {
-  lost_since_ = Clock::now();
-  lost_why_ = why;
+  broken_ = WorldBreak{Clock::now(), why};
   for (const Seat& place : places_) {
     if (place.index < 0 || members_.at(place.index).reported) continue;
     members_.at(place.index).link.send(LinkMessage::kBroken, generation_, why);

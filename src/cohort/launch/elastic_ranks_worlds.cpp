@@ -52,8 +52,8 @@ void ElasticRanks::open(const std::vector<int>& seats) {
     tell_stop(member);
     member.link.send(LinkMessage::kWorld, generation_, encode(world_of(r)));
   }
-  lost_since_.reset();
-  finishing_ = false;
+  broken_.reset();
+  life_.on(ElasticEvent::kWorldOpened);
   spares_at_ = Clock::now() + kSpareDelay;
 }
 
@@ -91,7 +91,8 @@ int ElasticRanks::spares() const {
 void ElasticRanks::fork_spares() {
   spares_at_ = Clock::time_point::max();
   if (!next_store_) next_store_ = std::make_unique<StoreServer>();
-  if (stopping() || finishing_ || spare_deaths_ >= kMostSpareDeaths) return;
+  if (!life_.allows(ElasticEvent::kSpareWanted) || spare_deaths_ >= kMostSpareDeaths)
+    return;
   for (int n = spares(); n < wanted_spares_ + waiting_; ++n) fork(-1);
 }
 
@@ -141,7 +142,7 @@ std::string ElasticRanks::resize(int ranks) {
     throw ConfigError(text("[resize] ", ranks, " ranks; legal for this run: ",
                            elastic_.min_ranks, " to ", most));
   }
-  if (stopping() || finishing_ || !dead_.empty()) {
+  if (!life_.allows(ElasticEvent::kResizeAsked) || !dead_.empty()) {
     throw ConfigError("[resize] the run is ending; legal: a run that goes on");
   }
   const int rest = ranks % elastic_.team.ranks(), next = ranks - rest;
@@ -162,7 +163,7 @@ std::string ElasticRanks::resize(int ranks) {
 // One team leaves at a time, after a step that was committed in the world without the
 // one before it: what each held has found another holder by then.
 void ElasticRanks::move_towards_goal(Clock::time_point now) {
-  if (!goal_ || stopping() || finishing_ || !dead_.empty()) return;
+  if (!goal_ || !life_.allows(ElasticEvent::kResizeAsked) || !dead_.empty()) return;
   const int before = static_cast<int>(places_.size());
   const bool shrinks = *goal_ < before;
   const bool waits = shrinks && last_leave_ &&

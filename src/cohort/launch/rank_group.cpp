@@ -97,7 +97,7 @@ void RankGroup::handle(const Report& report) {
 }
 
 void RankGroup::lost() {
-  stopping_ = ending_ = true;
+  stopping_ = true;
   for (const auto& [index, process] : processes_) {
     if (process->ended()) continue;
     process->ask_to_end();
@@ -124,7 +124,7 @@ void RankGroup::stop(int signal) {
 }
 
 void RankGroup::kill() {
-  stopping_ = ending_ = true;
+  stopping_ = true;
   kill_at_ = Clock::time_point::max();
   abandon_at_ = std::min(abandon_at_, Clock::now() + kKillLimit);
   for (const auto& [index, process] : processes_) process->ask_to_end();

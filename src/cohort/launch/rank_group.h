@@ -25,12 +25,12 @@ class RankGroup {
   virtual void advance();
   void handle(const Report& report);
   // The zygote died, and every rank with it.
-  void lost();
+  virtual void lost();
 
   void forward(int signal) { signal_running(signal); }
   // Asks the ranks to end: `signal` now, SIGKILL after the grace.
   virtual void stop(int signal);
-  void kill();
+  virtual void kill();
   bool stopping() const { return stopping_; }
   // The agent itself is being stopped or has been woken: no rank's fault.
   void suspend(bool suspended);
@@ -57,8 +57,6 @@ class RankGroup {
 
   using Processes = std::map<int, std::unique_ptr<RankProcess>>;
   Processes processes_;  // by index
-  // No rank is worth another one: they were killed, lost, or given up.
-  bool ending_ = false;
 
  private:
   void signal_running(int signal);
