@@ -24,13 +24,13 @@ ElasticRanks::ElasticRanks(RankPlan& plan, Zygote& zygote, AgentStream& out,
       plan_(plan),
       elastic_(plan.options.elastic),
       budget_(plan.options.max_restarts),
-      store_(std::move(store)),
+      stores_(std::move(store)),
       wanted_spares_(elastic_.spares) {}
 
 void ElasticRanks::start() {
   places_.resize(plan_.options.ranks);
   for (int r = 0; r < plan_.options.ranks; ++r) places_[r].index = fork(r);
-  next_store_ = std::make_unique<StoreServer>();
+  stores_.prepare();
   spares_at_ = Clock::now() + kSpareDelay;
 }
 
@@ -113,7 +113,7 @@ void ElasticRanks::on_end(RankProcess& process) {
       note(text(process.name(), " failed: ", describe_cause(process.failure())));
     life_.on(ElasticEvent::kDiedOfStop);
     tell_end("a rank was lost while the run was being stopped");
-    close_store();  // someone may wait in it for the one that is lost
+    stores_.close(world_of(0));  // someone may wait there for the one that is lost
   } else if (life_.is_finished() &&
              (process.killed_from_outside() || process.given_up())) {
     note(text(process.name(), " failed: ", describe_cause(process.failure()),

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "cohort/comm/tcp_store.h"
 #include "cohort/elastic/agent_link.h"
 #include "cohort/elastic/progress_page.h"
 #include "cohort/launch/elastic_state.h"
 #include "cohort/launch/rank_group.h"
 #include "cohort/launch/restart_budget.h"
+#include "cohort/launch/world_stores.h"
 
 namespace cohort::process {
 
@@ -96,7 +95,6 @@ class ElasticRanks : public RankGroup {
   void keep_the_rest_waiting(const std::vector<int>& seats);
   std::string words_of_waiting() const;  // ", 2 wait"
   World world_of(int local_rank) const;
-  void close_store();
 
   void read_link(int index, Member& member);
   void handle(int index, Member& member, LinkMessage& message);
@@ -129,11 +127,7 @@ class ElasticRanks : public RankGroup {
   const ElasticOptions& elastic_;
   ProgressPage progress_page_;
   RestartBudget budget_;
-  std::unique_ptr<StoreServer> store_;       // of this world; none once it is broken
-  std::unique_ptr<StoreServer> next_store_;  // made ahead: a recovery is a race
-  // Of worlds that ended before all had joined them: those who still come hear it
-  // there.
-  std::deque<std::unique_ptr<StoreServer>> closed_stores_;
+  WorldStores stores_;
   int generation_ = 0;
   int next_index_ = 0;
   std::map<int, Member> members_;  // by index, while they live

@@ -57,7 +57,7 @@ void ElasticRanks::break_world(const std::string& why) {
     if (place.index < 0 || members_.at(place.index).reported) continue;
     members_.at(place.index).link.send(LinkMessage::kBroken, generation_, why);
   }
-  close_store();
+  stores_.close(world_of(0));
 }
 
 void ElasticRanks::answer_held(const Member& member, const std::string& name) const {

@@ -4,38 +4,21 @@
 #include <algorithm>
 #include <tuple>
 
-#include "cohort/comm/join.h"
 #include "cohort/core/error.h"
 #include "cohort/launch/cores.h"
 #include "cohort/launch/elastic_ranks.h"
 #include "cohort/launch/launch_setup.h"
 
 namespace cohort::process {
-namespace {
-
-constexpr size_t kMostClosedStores = 8;
-
-}  // namespace
-
-// Frees those who wait in the store of a world that is over: by its end, or, where
-// someone may still come to it, by a word in it.
-void ElasticRanks::close_store() {
-  if (store_ && close_world(world_of(0), *store_, "[elastic] this world is over")) {
-    closed_stores_.push_back(std::move(store_));
-    if (closed_stores_.size() > kMostClosedStores) closed_stores_.pop_front();
-  }
-  store_.reset();
-}
 
 // The next world. Who has no place in it leaves: what waits in its stead is a spare,
 // without the state of a world that is over.
 void ElasticRanks::open(const std::vector<int>& seats) {
-  close_store();
+  stores_.close(world_of(0));
   ++generation_;
-  store_ = next_store_ ? std::move(next_store_) : std::make_unique<StoreServer>();
   const int size = static_cast<int>(seats.size());
   plan_.world.local_size = plan_.world.world_size = size;
-  plan_.world.master_port = store_->port();
+  plan_.world.master_port = stores_.open();
   auto before = std::exchange(places_, std::vector<Seat>(size));
   for (int r = 0; r < size; ++r) {
     if (seats[r] < 0) continue;
@@ -90,7 +73,7 @@ int ElasticRanks::spares() const {
 
 void ElasticRanks::fork_spares() {
   spares_at_ = Clock::time_point::max();
-  if (!next_store_) next_store_ = std::make_unique<StoreServer>();
+  stores_.prepare();
   if (!life_.allows(ElasticEvent::kSpareWanted) || spare_deaths_ >= kMostSpareDeaths)
     return;
   for (int n = spares(); n < wanted_spares_ + waiting_; ++n) fork(-1);
