@@ -25,13 +25,13 @@ ElasticRanks::ElasticRanks(RankPlan& plan, Zygote& zygote, AgentStream& out,
       elastic_(plan.options.elastic),
       budget_(plan.options.max_restarts),
       stores_(std::move(store)),
-      wanted_spares_(elastic_.spares) {}
+      spare_plan_(elastic_.spares, elastic_.replace) {}
 
 void ElasticRanks::start() {
   places_.resize(plan_.options.ranks);
   for (int r = 0; r < plan_.options.ranks; ++r) places_[r].index = fork(r);
   stores_.prepare();
-  spares_at_ = Clock::now() + kSpareDelay;
+  spare_plan_.start_later(Clock::now());
 }
 
 // A rank of the first generation finds its world in the environment, as that of any
@@ -74,7 +74,7 @@ void ElasticRanks::add_polls(std::vector<pollfd>& polls) const {
 }
 
 Clock::time_point ElasticRanks::next_deadline() const {
-  Clock::time_point next = std::min(RankGroup::next_deadline(), spares_at_);
+  Clock::time_point next = std::min(RankGroup::next_deadline(), spare_plan_.start_at());
   if (broken_) next = std::min(next, broken_->since + elastic_.detect);
   if (goal_) next = std::min(next, Clock::now() + kLookAtProgress);
   for (const auto& [index, member] : members_) next = std::min(next, member.leave_by);
@@ -93,7 +93,7 @@ void ElasticRanks::advance() {
   end_the_silent(now);
   settle();
   move_towards_goal(now);
-  if (now >= spares_at_) fork_spares();
+  if (now >= spare_plan_.start_at()) fork_spares();
   forget_ended();
 }
 
@@ -163,10 +163,9 @@ void ElasticRanks::on_spare_end(RankProcess& process, const Member& member) {
   Failure failure = process.failure();
   failure.rank = 0;  // or there would be no cause
   note(text(process.name(), " failed: ", describe_cause(failure)));
-  lose_a_spare();
-  if (!member.ready && ++spare_deaths_ == kMostSpareDeaths)
-    note("there are no more spares");
-  spares_at_ = Clock::now() + kSpareDelay;
+  spare_plan_.lose_one();
+  if (!member.ready && spare_plan_.died_on_its_way()) note("there are no more spares");
+  spare_plan_.start_later(Clock::now());
 }
 
 // What the deaths and complaints since the last call come to.

@@ -12,6 +12,7 @@
 #include "cohort/launch/elastic_state.h"
 #include "cohort/launch/rank_group.h"
 #include "cohort/launch/restart_budget.h"
+#include "cohort/launch/spare_plan.h"
 #include "cohort/launch/world_stores.h"
 
 namespace cohort::process {
@@ -54,10 +55,6 @@ class ElasticRanks : public RankGroup {
   bool stopped_on_request() const;
 
  private:
-  // A spare loads what a rank does. It starts when the ranks have had time for that.
-  static constexpr std::chrono::milliseconds kSpareDelay{500};
-  static constexpr int kMostSpareDeaths = 3;
-
   struct Member {
     AgentLink link;
     bool ready = false;     // of the first world, or it has come to where spares wait
@@ -88,7 +85,6 @@ class ElasticRanks : public RankGroup {
   int take_spare();
   int spares() const;
   void fork_spares();
-  void lose_a_spare();
   std::vector<bool> living() const;
   int left() const;
   std::vector<int> seats_after_loss() const;
@@ -139,13 +135,10 @@ class ElasticRanks : public RankGroup {
   ElasticLife life_;
   std::optional<WorldBreak> broken_;
   std::optional<GivenUp> given_up_;
-  Clock::time_point spares_at_ = Clock::time_point::max();
+  SparePlan spare_plan_;
   std::optional<int> goal_;                      // of a resize that is under way: ranks
   std::optional<Clock::time_point> last_leave_;  // in that resize
   int stop_signal_ = 0;                          // that the run was asked to stop by
-  int spare_deaths_ = 0;  // on the way to where they could wait, one after another
-  int wanted_spares_ = 0;
-  int waiting_ = 0;  // spares beside those: ranks that make no team
 };
 
 }  // namespace cohort::process

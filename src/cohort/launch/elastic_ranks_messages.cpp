@@ -13,7 +13,7 @@ void ElasticRanks::handle(int index, Member& member, LinkMessage& message) {
   switch (message.kind) {
     case LinkMessage::kWaiting:
       member.ready = true;
-      spare_deaths_ = 0;
+      spare_plan_.arrived();
       break;
     case LinkMessage::kFinish:
       if (message.generation == generation_ && !processes_.at(index)->ended()) {

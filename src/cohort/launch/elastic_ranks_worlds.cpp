@@ -2,7 +2,6 @@
 // Who is in the next world of an elastic run: after a loss, and when a run grows or
 // shrinks.
 #include <algorithm>
-#include <tuple>
 
 #include "cohort/core/error.h"
 #include "cohort/launch/cores.h"
@@ -37,7 +36,7 @@ void ElasticRanks::open(const std::vector<int>& seats) {
   }
   broken_.reset();
   life_.on(ElasticEvent::kWorldOpened);
-  spares_at_ = Clock::now() + kSpareDelay;
+  spare_plan_.start_later(Clock::now());
 }
 
 void ElasticRanks::fill(int local_rank) {
@@ -48,7 +47,7 @@ void ElasticRanks::fill(int local_rank) {
   } else {
     processes_.at(place.index)->become(local_rank);
   }
-  lose_a_spare();
+  spare_plan_.lose_one();
 }
 
 // One that waits already, else one that will: it has a start over a new one.
@@ -72,18 +71,10 @@ int ElasticRanks::spares() const {
 }
 
 void ElasticRanks::fork_spares() {
-  spares_at_ = Clock::time_point::max();
+  spare_plan_.started();
   stores_.prepare();
-  if (!life_.allows(ElasticEvent::kSpareWanted) || spare_deaths_ >= kMostSpareDeaths)
-    return;
-  for (int n = spares(); n < wanted_spares_ + waiting_; ++n) fork(-1);
-}
-
-// Where nobody is replaced, there is one fewer from here on.
-void ElasticRanks::lose_a_spare() {
-  if (elastic_.replace) return;
-  int& those = waiting_ > 0 ? waiting_ : wanted_spares_;
-  those = std::max(0, those - 1);
+  if (!life_.allows(ElasticEvent::kSpareWanted) || spare_plan_.is_given_up()) return;
+  for (int n = spares(); n < spare_plan_.count(); ++n) fork(-1);
 }
 
 std::vector<bool> ElasticRanks::living() const {
@@ -94,8 +85,7 @@ std::vector<bool> ElasticRanks::living() const {
 
 // Those who live, and spares that wait or are about to be started.
 int ElasticRanks::left() const {
-  return static_cast<int>(std::ranges::count(living(), true)) + wanted_spares_ +
-         waiting_;
+  return static_cast<int>(std::ranges::count(living(), true)) + spare_plan_.count();
 }
 
 // Empty: there is not even one team.
@@ -110,12 +100,14 @@ std::vector<int> ElasticRanks::seats_after_loss() const {
 void ElasticRanks::keep_the_rest_waiting(const std::vector<int>& seats) {
   const auto seated =
       std::ranges::count_if(seats, [](int place) { return place >= 0; });
-  waiting_ += static_cast<int>(std::ranges::count(living(), true) - seated);
+  const auto rest = std::ranges::count(living(), true) - seated;
+  spare_plan_.set_waiting(spare_plan_.counts().waiting + static_cast<int>(rest));
 }
 
 std::string ElasticRanks::words_of_waiting() const {
-  if (waiting_ == 0) return "";
-  return text(", ", waiting_, waiting_ == 1 ? " waits" : " wait");
+  const int waiting = spare_plan_.counts().waiting;
+  if (waiting == 0) return "";
+  return text(", ", waiting, waiting == 1 ? " waits" : " wait");
 }
 
 std::string ElasticRanks::resize(int ranks) {
@@ -135,8 +127,8 @@ std::string ElasticRanks::resize(int ranks) {
     last_leave_.reset();
     move_towards_goal(Clock::now());
   }
-  waiting_ = rest;
-  spares_at_ = std::min(spares_at_, Clock::now() + kSpareDelay);
+  spare_plan_.set_waiting(rest);
+  spare_plan_.start_soon(Clock::now());
   if (next == before)
     return text("the run has ", next, " ranks already", words_of_waiting());
   return text("from ", before, " to ", next, " ranks, in generation ", generation_,
@@ -157,9 +149,9 @@ void ElasticRanks::move_towards_goal(Clock::time_point now) {
   const int ranks = shrinks ? before - elastic_.team.ranks() : *goal_;
   if (ranks == *goal_) goal_.reset();
   prepare_resize(plan_, ranks);
-  const auto asked = std::pair(wanted_spares_, waiting_);
+  const SparePlan::Counts asked = spare_plan_.counts();
   open(seat(living(), ranks / elastic_.team.ranks(), elastic_.team));
-  std::tie(wanted_spares_, waiting_) = asked;  // nobody is lost
+  spare_plan_.set_counts(asked);  // nobody is lost
   pin_all();
   note(text("opened generation ", generation_, " with ", ranks, " ranks, not ", before,
             ", on request"));
