@@ -25,7 +25,8 @@ ElasticRanks::ElasticRanks(RankPlan& plan, Zygote& zygote, AgentStream& out,
       elastic_(plan.options.elastic),
       budget_(plan.options.max_restarts),
       stores_(std::move(store)),
-      spare_plan_(elastic_.spares, elastic_.replace) {}
+      spare_plan_(elastic_.spares, elastic_.replace),
+      goal_(elastic_.team.ranks(), elastic_.detect) {}
 
 void ElasticRanks::start() {
   places_.resize(plan_.options.ranks);
@@ -76,7 +77,7 @@ void ElasticRanks::add_polls(std::vector<pollfd>& polls) const {
 Clock::time_point ElasticRanks::next_deadline() const {
   Clock::time_point next = std::min(RankGroup::next_deadline(), spare_plan_.start_at());
   if (broken_) next = std::min(next, broken_->since + elastic_.detect);
-  if (goal_) next = std::min(next, Clock::now() + kLookAtProgress);
+  if (goal_.is_set()) next = std::min(next, Clock::now() + kLookAtProgress);
   for (const auto& [index, member] : members_) next = std::min(next, member.leave_by);
   return next;
 }
@@ -212,8 +213,7 @@ void ElasticRanks::recover(const std::vector<Failure>& dead) {
   if (seats.size() != before) prepare_resize(plan_, static_cast<int>(seats.size()));
   open(seats);
   if (seats.size() != before) pin_all();
-  // A loss may have done what a shrink was asked for.
-  if (goal_ && static_cast<int>(seats.size()) <= *goal_) goal_.reset();
+  goal_.lost_to(static_cast<int>(seats.size()));
   note(text("opened generation ", generation_, " with ", places_.size(), " ranks",
             words_of_waiting(), " (restart ", budget_.used(), " of ",
             plan_.options.max_restarts, ")"));

@@ -11,6 +11,7 @@
 #include "cohort/elastic/progress_page.h"
 #include "cohort/launch/elastic_state.h"
 #include "cohort/launch/rank_group.h"
+#include "cohort/launch/resize_goal.h"
 #include "cohort/launch/restart_budget.h"
 #include "cohort/launch/spare_plan.h"
 #include "cohort/launch/world_stores.h"
@@ -136,9 +137,8 @@ class ElasticRanks : public RankGroup {
   std::optional<WorldBreak> broken_;
   std::optional<GivenUp> given_up_;
   SparePlan spare_plan_;
-  std::optional<int> goal_;                      // of a resize that is under way: ranks
-  std::optional<Clock::time_point> last_leave_;  // in that resize
-  int stop_signal_ = 0;                          // that the run was asked to stop by
+  ResizeGoal goal_;      // of a resize that is under way
+  int stop_signal_ = 0;  // that the run was asked to stop by
 };
 
 }  // namespace cohort::process

@@ -121,10 +121,9 @@ std::string ElasticRanks::resize(int ranks) {
     throw ConfigError("[resize] the run is ending; legal: a run that goes on");
   }
   const int rest = ranks % elastic_.team.ranks(), next = ranks - rest;
-  goal_.reset();
+  goal_.drop();
   if (next != before) {
-    goal_ = next;
-    last_leave_.reset();
+    goal_.set(next);
     move_towards_goal(Clock::now());
   }
   spare_plan_.set_waiting(rest);
@@ -135,25 +134,18 @@ std::string ElasticRanks::resize(int ranks) {
               words_of_waiting());
 }
 
-// One team leaves at a time, after a step that was committed in the world without the
-// one before it: what each held has found another holder by then.
 void ElasticRanks::move_towards_goal(Clock::time_point now) {
-  if (!goal_ || !life_.allows(ElasticEvent::kResizeAsked) || !dead_.empty()) return;
+  if (!life_.allows(ElasticEvent::kResizeAsked) || !dead_.empty()) return;
   const int before = static_cast<int>(places_.size());
-  const bool shrinks = *goal_ < before;
-  const bool waits = shrinks && last_leave_ &&
-                     progress_page_.generation() < generation_ &&
-                     now < *last_leave_ + elastic_.detect;
-  if (waits) return;
-  last_leave_ = now;
-  const int ranks = shrinks ? before - elastic_.team.ranks() : *goal_;
-  if (ranks == *goal_) goal_.reset();
-  prepare_resize(plan_, ranks);
+  const bool committed = progress_page_.generation() >= generation_;
+  const auto ranks = goal_.next(before, committed, now);
+  if (!ranks) return;
+  prepare_resize(plan_, *ranks);
   const SparePlan::Counts asked = spare_plan_.counts();
-  open(seat(living(), ranks / elastic_.team.ranks(), elastic_.team));
+  open(seat(living(), *ranks / elastic_.team.ranks(), elastic_.team));
   spare_plan_.set_counts(asked);  // nobody is lost
   pin_all();
-  note(text("opened generation ", generation_, " with ", ranks, " ranks, not ", before,
+  note(text("opened generation ", generation_, " with ", *ranks, " ranks, not ", before,
             ", on request"));
 }
 
