@@ -24,7 +24,7 @@ PendingWork GradientSums::reduce(int bucket, int slice, const Visitor* visitor) 
   for (size_t use = 1; use < uses_[bucket].size(); ++use)
     reduce_use(uses_[bucket][use], slice, visitor).finish();
   PendingWork work = reduce_use(bucket, slice, visitor);
-  const bool last = slice == kNone || slice + 1 == rounds_;
+  const bool last = slice == kNone || slice + 1 == slices_.rounds();
   if (!keeps_apart(bucket) || !last || replicate_) return work;
   return {std::move(work.work), [this, bucket, then = std::move(work.then)] {
             if (then) then();
@@ -56,7 +56,7 @@ void GradientSums::work_on_share(int bucket, int slice, const Visitor* visitor) 
   const int64_t share = share_count(bucket);
   const int64_t first = share * shard_->rank();
   scratch_.resize(static_cast<size_t>(std::min(kStretch, share)));
-  const bool last = slice == kNone || slice + 1 == rounds_;
+  const bool last = slice == kNone || slice + 1 == slices_.rounds();
   for (int64_t at = 0; at < share; at += kStretch) {
     const int64_t count = std::min(kStretch, share - at);
     const int64_t begin = first + at;
@@ -64,7 +64,7 @@ void GradientSums::work_on_share(int bucket, int slice, const Visitor* visitor) 
       add_round(bucket, slice, at, count, scratch_.data());
     } else if (exact_) {
       for (int m = 0; seals_ && m < shard_->size(); ++m)
-        for (size_t i = 0; i < partials_[m]; ++i)
+        for (size_t i = 0; i < slices_.partials(m); ++i)
           look(sums.peer_seals[m][i].holds(share, begin, count), m);
       fold_group(sums, pointers(sums.peers, begin), at, count, scratch_.data());
     } else {
@@ -89,11 +89,11 @@ void GradientSums::add_round(int bucket, int round, int64_t at, int64_t count,
   const int64_t begin = share * shard_->rank() + at;
   std::vector<const void*> leaves(shard_->size(), nullptr);
   for (int m = 0; m < shard_->size(); ++m) {
-    if (!has_slice(m, round)) continue;
+    if (!slices_.has_slice(m, round)) continue;
     leaves[m] = element(ring_.peers[sums.slot][m], begin);
     if (seals_) look(ring_.peer_seals[sums.slot][m].holds(share, begin, count), m);
   }
-  const bool last = round + 1 == rounds_;
+  const bool last = round + 1 == slices_.rounds();
   if (exact_) {
     push_round(bucket, round, at, count, leaves);
     if (last) fold_stacks(bucket, at, count, out);
@@ -101,7 +101,7 @@ void GradientSums::add_round(int bucket, int round, int64_t at, int64_t count,
   }
   std::erase(leaves, nullptr);
   sum_in_order(precision_.compute, leaves, count, out);
-  if (rounds_ == 1) return;
+  if (slices_.rounds() == 1) return;
   float* const kept = sums.share.data_ptr<float>() + at;
   if (round > 0) widen_add(at::kFloat, kept, count, out);
   if (!last) std::copy_n(out, count, kept);
@@ -113,7 +113,7 @@ void GradientSums::push_round(int bucket, int round, int64_t at, int64_t count,
   const int64_t share = share_count(bucket);
   for (int m = 0; m < shard_->size(); ++m) {
     if (!leaves[m]) continue;
-    const auto [top, merges] = push_of(m, round);
+    const auto [top, merges] = slices_.push_of(m, round);
     for (int i = top - merges; seals_ && i < top; ++i)
       look(sums.stack_seals[m][i].holds(share, at, count), shard_->rank());
     const auto sum = [&](int i) { return sums.stacks[m][i].data_ptr<float>() + at; };
@@ -129,7 +129,7 @@ void GradientSums::push_round(int bucket, int round, int64_t at, int64_t count,
 void GradientSums::fold_stacks(int bucket, int64_t at, int64_t count, float* out) {
   BucketSums& sums = buckets_[bucket];
   for (int m = 0; seals_ && m < shard_->size(); ++m)
-    for (size_t i = 0; i < partials_[m]; ++i)
+    for (size_t i = 0; i < slices_.partials(m); ++i)
       look(sums.stack_seals[m][i].holds(share_count(bucket), at, count),
            shard_->rank());
   fold_group(sums, pointers(sums.stacks, at), at, count, out);
@@ -140,7 +140,7 @@ GradientSums::Pointers GradientSums::pointers(const Buffers& buffers,
                                               int64_t at) const {
   Pointers pointers;
   for (int m = 0; m < shard_->size(); ++m)
-    for (size_t i = 0; i < partials_[m]; ++i)
+    for (size_t i = 0; i < slices_.partials(m); ++i)
       pointers.push_back(floats(buffers[m][i]) + at);
   return pointers;
 }
@@ -209,7 +209,7 @@ PendingWork GradientSums::reduce_scatter(int bucket, int slice) {
   BucketSums& sums = buckets_[bucket];
   const int64_t numel = state_of(bucket).numel;
   Tensor in = in_rounds() ? ring_.slots[sums.slot].narrow(0, 0, numel) : own_sum(sums);
-  if (in_rounds() && !has_slice(shard_->rank(), slice)) in.zero_();
+  if (in_rounds() && !slices_.has_slice(shard_->rank(), slice)) in.zero_();
   in = in.to(precision_.reduce);
   const bool first = slice == kNone || slice == 0;
   Tensor share = sums.share;
@@ -231,14 +231,14 @@ void GradientSums::exchange_leaves(int bucket, int round) {
   BucketSums& sums = buckets_[bucket];
   const int64_t share = share_count(bucket);
   const int64_t numel = state_of(bucket).numel;
-  const bool mine = has_slice(shard_->rank(), round);
+  const bool mine = slices_.has_slice(shard_->rank(), round);
   if (mine && seals_)
     look(ring_.seals[sums.slot].all_hold(share, shard_->size()), shard_->rank());
   const Tensor in = ring_.slots[sums.slot].narrow(0, 0, mine ? numel : 0);
   std::vector<int64_t> out_rows, in_rows(shard_->size(), mine ? share : 0);
   int64_t rows = 0;
   for (int m = 0; m < shard_->size(); ++m) {
-    out_rows.push_back(has_slice(m, round) ? share : 0);
+    out_rows.push_back(slices_.has_slice(m, round) ? share : 0);
     rows += out_rows.back();
   }
   Tensor out = at::empty({rows}, in.options());
@@ -250,10 +250,10 @@ void GradientSums::exchange_leaves(int bucket, int round) {
     at += out_rows[m];
   }
   push_received(bucket, round, leaves);
-  if (round + 1 < rounds_) return;
+  if (round + 1 < slices_.rounds()) return;
   std::vector<Tensor> stacked;
   for (int m = 0; m < shard_->size(); ++m)
-    for (size_t i = 0; i < partials_[m]; ++i) {
+    for (size_t i = 0; i < slices_.partials(m); ++i) {
       if (seals_) look(sums.stack_seals[m][i].all_hold(share, 1), shard_->rank());
       stacked.push_back(sums.stacks[m][i]);
     }
@@ -269,7 +269,7 @@ void GradientSums::push_received(int bucket, int round,
   for (int m = 0; m < shard_->size(); ++m) {
     if (!leaves[m].defined()) continue;
     const auto& stack = sums.stacks[m];
-    const auto [top, merges] = push_of(m, round);
+    const auto [top, merges] = slices_.push_of(m, round);
     for (int i = top - merges; seals_ && i < top; ++i)
       look(sums.stack_seals[m][i].all_hold(share, 1), shard_->rank());
     push_on_stack(true, top, merges,
@@ -280,21 +280,12 @@ void GradientSums::push_received(int bucket, int round,
   }
 }
 
-// Where a member's stack of sums is when its slice of that round comes.
-GradientSums::Push GradientSums::push_of(int member, int round) const {
-  const SliceRange range = slices_of_member(member);
-  SliceTree tree(slices_);
-  for (int s = 0; s < round; ++s) tree.push({0, range.begin + s});
-  const int top = static_cast<int>(tree.nodes().size());
-  return {top, tree.push({0, range.begin + round})};
-}
-
 // The partial sums of all ranks, each at the owner of its share; then, at level 0, the
 // sums of all shares everywhere.
 void GradientSums::exchange_partials(int bucket) {
   BucketSums& sums = buckets_[bucket];
   const int64_t share = share_count(bucket);
-  const auto own = static_cast<int64_t>(partials_[shard_->rank()]);
+  const auto own = static_cast<int64_t>(slices_.partials(shard_->rank()));
   const auto floats = at::TensorOptions(at::kFloat).device(home_.device());
   Tensor in = at::empty({shard_->size(), own, share}, floats);
   for (int64_t i = 0; i < own; ++i) {
@@ -304,7 +295,7 @@ void GradientSums::exchange_partials(int bucket) {
   std::vector<int64_t> in_rows(shard_->size(), own * share), out_rows;
   int64_t rows = 0;
   for (int m = 0; m < shard_->size(); ++m) {
-    out_rows.push_back(static_cast<int64_t>(partials_[m]) * share);
+    out_rows.push_back(static_cast<int64_t>(slices_.partials(m)) * share);
     rows += out_rows.back();
   }
   Tensor out = at::empty({rows}, floats);
@@ -356,13 +347,14 @@ void GradientSums::reduce_tied(int bucket, Communicator& places,
 }
 
 PendingWork GradientSums::mirror(int bucket, Communicator& world) {
-  const bool shares = mesh_.size(Axis::kCut) > 1;
+  const Mesh& mesh = slices_.mesh();
+  const bool shares = mesh.size(Axis::kCut) > 1;
   const Axis axis = shares ? Axis::kCut : Axis::kTensor;
   Communicator& group = shares ? *shard_ : world;
   const Tensor& mirrored = buckets_[bucket].mirrored;
-  const Transfer send{mesh_.coordinate_beside(rank_, axis, 1),
+  const Transfer send{mesh.coordinate_beside(slices_.rank(), axis, 1),
                       sum(bucket).to(mirrored.scalar_type())};
-  const Transfer receive{mesh_.coordinate_beside(rank_, axis, -1), mirrored};
+  const Transfer receive{mesh.coordinate_beside(slices_.rank(), axis, -1), mirrored};
   return {group.exchange(std::span(&send, 1), std::span(&receive, 1)),
           [this, bucket, kept = send.tensor] { take_mirrored(bucket); }};
 }
@@ -375,8 +367,7 @@ std::optional<int> GradientSums::blame(int bucket, int64_t index) const {
   for (int m = 0; peers_ && m < shard_->size(); ++m) {
     std::vector<Tensor> buffers =
         in_rounds() ? std::vector{ring_.peers[sums.slot][m]} : sums.peers[m];
-    if (std::any_of(buffers.begin(), buffers.end(), is_bad))
-      return mesh_.with(rank_, Axis::kCut, m);
+    if (std::any_of(buffers.begin(), buffers.end(), is_bad)) return slices_.rank_of(m);
   }
   return {};
 }

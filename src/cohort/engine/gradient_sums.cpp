@@ -25,10 +25,8 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
       level_(meets_ ? schedule.shard : 0),
       seals_(options.seals && schedule.exact && schedule.elastic),
       exact_(schedule.exact),
-      slices_(schedule.slices),
-      mesh_(schedule.mesh),
-      rank_(groups.world->rank()),
-      rounds_(mesh_.rounds(slices_)),
+      slices_(schedule.mesh, groups.world->rank(), groups.shard->size(),
+              schedule.slices),
       precision_(schedule.precision),
       state_(state),
       home_(state.home()),
@@ -41,8 +39,6 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
   if (shard_->size() > 1 && home_.on_host() && precision_.compute != at::kDouble)
     peers_ = dynamic_cast<PeerMemory*>(shard_);
   if (exact_) make_folds();
-  for (int m = 0; m < shard_->size(); ++m)
-    partials_.push_back(partials_of(slices_of_member(m), slices_).size());
   // Nobody but its owner reads a share of the partial sums, so the owner may put the
   // sum in the place of the first of them, on every rank.
   write_everywhere_ = [this](int bucket, int64_t begin, int64_t count, float* sum) {
@@ -57,12 +53,12 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
   };
   for (const Buffer* slot : planned(schedule, Buffer::Holds::kSlot, kNone, home_.place))
     ring_.slots.push_back(home_.allocate(*shard_, *slot));
-  make_uses(schedule, mesh_.coordinate(groups.world->rank(), Axis::kPipe));
+  make_uses(schedule, schedule.mesh.coordinate(groups.world->rank(), Axis::kPipe));
   for (int i = 0; i < static_cast<int>(uses_.size()); ++i) {
     if (!state.buckets()[i].trained) continue;
     for (int use = 0; use < static_cast<int>(uses_[i].size()); ++use) {
       BucketSums& sums = buckets_[uses_[i][use]];
-      sums.tree = SliceTree(slices_);
+      sums.tree = SliceTree(slices_.slices());
       sums.slot = schedule.buckets[i].slot;
       if (state.buckets()[i].own)
         allocate(schedule, uses_[i][use], use, options.visits);
@@ -102,20 +98,20 @@ int GradientSums::use_of(int bucket, int block) const {
 
 // One for the shard group, and one for what the groups of a hybrid run are left with.
 void GradientSums::make_folds() {
-  const auto mine = nodes_of_group(mesh_.coordinate(rank_, Axis::kReplicate));
+  const auto mine = slices_.nodes();
   if (!home_.on_host() && mine.size() > kernels::kMostNodes)
     throw ConfigError(text("[engine] --exact on GPUs with ", mine.size(),
                            " partial sums of slices in a group; legal: at most ",
                            kernels::kMostNodes, ", as with fewer slices"));
-  fold_ = std::make_unique<TreeFold>(slices_, mine);
+  fold_ = std::make_unique<TreeFold>(slices_.slices(), mine);
   if (!replicate_) return;
   std::vector<TreeNode> nodes;
   for (int g = 0; g < replicate_->size(); ++g) {
-    const TreeFold group(slices_, nodes_of_group(g));
+    const TreeFold group(slices_.slices(), slices_.nodes_of_group(g));
     nodes.insert(nodes.end(), group.left().begin(), group.left().end());
     group_partials_.push_back(group.left().size());
   }
-  fold_replicas_ = std::make_unique<TreeFold>(slices_, nodes);
+  fold_replicas_ = std::make_unique<TreeFold>(slices_.slices(), nodes);
 }
 
 // Each use has an equal part of what is planned; but leaves that take turns are planned
@@ -150,7 +146,7 @@ void GradientSums::allocate(const Schedule& schedule, int bucket, int use,
     const int member = static_cast<int>(m);
     const bool last = member + 1 == shard_->size();
     auto& stack = sums.stacks.emplace_back();
-    for (int i = stack_height(slices_of_member(member), slices_);
+    for (int i = stack_height(slices_.of_member(member), slices_.slices());
          next < stacks.size() && (last || i > 0); --i, ++next)
       stack.push_back(home_.allocate(*shard_, *stacks[next]));
   }
@@ -251,7 +247,7 @@ void GradientSums::open_born(int place, int slice, int use) {
 
 void GradientSums::look(bool holds, int member) {
   if (!holds && broken_.empty())
-    broken_ = text("a gradient on rank ", mesh_.with(rank_, Axis::kCut, member));
+    broken_ = text("a gradient on rank ", slices_.rank_of(member));
 }
 
 std::string GradientSums::broken_sum(int bucket) const {
@@ -305,26 +301,8 @@ int64_t GradientSums::share_count(int bucket) const {
   return state_of(bucket).numel / shard_->size();
 }
 
-SliceRange GradientSums::slices_of_member(int member) const {
-  return mesh_.slices(mesh_.with(rank_, Axis::kCut, member), slices_);
-}
-
-bool GradientSums::has_slice(int member, int round) const {
-  return round < slices_of_member(member).count();
-}
-
-// What the ranks of one shard group are left with when each has added up its slices.
-std::vector<TreeNode> GradientSums::nodes_of_group(int group) const {
-  std::vector<TreeNode> nodes;
-  const int first = mesh_.with(rank_, Axis::kReplicate, group);
-  for (const int rank : mesh_.members(first, {Axis::kCut}))
-    for (const TreeNode& node : partials_of(mesh_.slices(rank, slices_), slices_))
-      nodes.push_back(node);
-  return nodes;
-}
-
 void GradientSums::begin_step() {
-  for (auto& sums : buckets_) sums.tree = SliceTree(slices_);
+  for (auto& sums : buckets_) sums.tree = SliceTree(slices_.slices());
   born_.clear();
   broken_.clear();
 }
@@ -346,13 +324,13 @@ void GradientSums::finish_slice(int bucket, int slice, int use) {
   // As one sum, or one after another as the tree says.
   if (!exact_) return push_slice(sums, slice > 0 ? 1 : 0, slice > 0 ? 1 : 0);
   const int top = static_cast<int>(sums.tree.nodes().size());
-  const int merges = sums.tree.push({0, mesh_.slices(rank_, slices_).begin + slice});
+  const int merges = sums.tree.push({0, slices_.own().begin + slice});
   for (int i = top - merges; seals_ && i < top; ++i)
     look(sums.sum_seals[i].all_hold(share, shares), shard_->rank());
   push_slice(sums, top, merges);
   if (seals_) sums.sum_seals[top - merges].close_all(share, shares);
   // A rank without others to sum with. The first block is the last to come.
-  if (!meets_ && use == 0 && slice + 1 == rounds_) add_uses(bucket);
+  if (!meets_ && use == 0 && slice + 1 == slices_.rounds()) add_uses(bucket);
 }
 
 // In the order of blocks.

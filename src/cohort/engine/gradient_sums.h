@@ -13,6 +13,7 @@
 #include "cohort/comm/peer_memory.h"
 #include "cohort/communicator.h"
 #include "cohort/engine/flat_state.h"
+#include "cohort/engine/group_slices.h"
 #include "cohort/engine/pending_work.h"
 #include "cohort/engine/rank_groups.h"
 #include "cohort/engine/stretch_seal.h"
@@ -138,9 +139,6 @@ class GradientSums {
   void fold_replicas(int number);
   int64_t share_count(int bucket) const;
   bool in_rounds() const { return level_ >= 2; }
-  SliceRange slices_of_member(int member) const;
-  bool has_slice(int member, int round) const;
-  std::vector<TreeNode> nodes_of_group(int group) const;
 
   PendingWork work_jointly(int bucket, int slice, const Visitor* visitor);
   void work_on_share(int bucket, int slice, const Visitor* visitor);
@@ -154,10 +152,6 @@ class GradientSums {
                   float* out);
   void fold_group(BucketSums& sums, const std::vector<Tensor>& inputs,
                   const Tensor& out);
-  struct Push {
-    int top = 0, merges = 0;
-  };
-  Push push_of(int member, int round) const;
   void push_received(int bucket, int round, const std::vector<Tensor>& leaves);
   void keep(BucketSums& sums, int64_t at, int64_t count, const float* sum);
   const Tensor& own_sum(const BucketSums& sums) const;
@@ -171,10 +165,7 @@ class GradientSums {
   int level_;
   bool seals_;
   bool exact_;
-  int slices_;
-  const Mesh mesh_;
-  const int rank_;  // of the world
-  int rounds_;
+  const GroupSlices slices_;  // of the members of the shard group
   Precision precision_;
   const FlatState& state_;
   const StateHome& home_;
@@ -187,7 +178,6 @@ class GradientSums {
   std::vector<std::vector<int>> uses_;    // by bucket: numbers, itself first
   std::vector<std::vector<int>> blocks_;  // by bucket that has several: of each
   Ring ring_;
-  std::vector<size_t> partials_;  // by member: sums it is left with
   std::unique_ptr<TreeFold> fold_;
   std::vector<size_t> group_partials_;  // by shard group (exact hybrid)
   std::unique_ptr<TreeFold> fold_replicas_;
