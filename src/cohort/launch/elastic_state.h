@@ -23,7 +23,8 @@ enum class ElasticState {
 };
 inline constexpr int kNumElasticStates = 7;
 
-// What happens to them.
+// What happens to them. kResizeAsked and kSpareWanted change nothing: whether they are
+// allowed is the question.
 enum class ElasticEvent {
   kRankEndedWell,   // another one than rank 0
   kRankDied,        // the same, in any other way
