@@ -91,15 +91,18 @@ void add_launch(CLI::App& app, LaunchArgs& args, Command& command) {
   auto* sub =
       app.add_subcommand("launch", "Run any program as ranks, as torchrun does");
   add_world_flags(*sub, args);
-  sub->add_flag("--elastic", args.elastic,
-                "Replace lost ranks of a program that uses cohort::ElasticRun");
+  auto* const elastic =
+      sub->add_flag("--elastic", args.elastic,
+                    "Replace lost ranks of a program that uses cohort::ElasticRun");
   sub->add_option("--spares", args.spares,
                   "With --elastic: processes that wait to take a lost rank's place")
+      ->needs(elastic)
       ->check(at_least(0, 64))
       ->capture_default_str();
   sub->add_option(
          "--detect", args.detect_s,
          "With --elastic: seconds after which a rank that does nothing is lost")
+      ->needs(elastic)
       ->check(at_least(0.1, 1e6))
       ->capture_default_str();
   sub->add_option("--join-timeout", args.join_timeout_s,

@@ -106,6 +106,12 @@ class ElasticProgram(unittest.TestCase):
         self.assertEqual(run.code, 2)
         self.assertIn("several nodes", run.err)
 
+    def test_flags_of_elastic_runs_alone_need_it(self):
+        for flag in ("--spares", "--detect"):
+            run = train_run.cohort("launch", flag, 2, "--", PROGRAM)
+            self.assertEqual(run.code, 2)
+            self.assertIn(f"{flag} requires --elastic", run.err)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <vector>
 
 namespace cohort {
 
@@ -55,24 +53,6 @@ class RateMeter {
   double seconds_ = 0;
   EmaMeter recent_seconds_;
   EmaMeter recent_items_;
-};
-
-// Quantiles of positive values (seconds, bytes) in constant memory: buckets grow by
-// 1 %, so that a quantile is within 0.5 % of a value that was seen.
-class QuantileMeter {
- public:
-  void add(double value);
-  double quantile(double q) const;  // q in [0, 1]; 0 and 1 are exact
-  double p50() const { return quantile(0.5); }
-  double p99() const { return quantile(0.99); }
-  int64_t count() const { return count_; }
-  double max() const { return quantile(1); }
-
- private:
-  std::vector<int64_t> buckets_;
-  int64_t count_ = 0;
-  double min_ = 0;
-  double max_ = 0;
 };
 
 // Where the seconds of a step went.

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "cohort/core/error.h"
-#include "cohort/core/file.h"
 #include "cohort/core/json.h"
 
 namespace cohort {
@@ -92,10 +91,6 @@ std::string trace_json(std::span<const RankSpans> ranks) {
              .add("traceEvents", RawJson{text("[", events, "\n]")})
              .text() +
          "\n";
-}
-
-void write_trace(const std::filesystem::path& path, std::span<const RankSpans> ranks) {
-  write_file_atomically(path, trace_json(ranks));
 }
 
 }  // namespace cohort

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,9 +19,5 @@ struct RankSpans {
 // lane a thread. Times are microseconds since the earliest span, so ranks must share
 // a clock, as those of one node do.
 std::string trace_json(std::span<const RankSpans> ranks);
-
-// Written aside and renamed: a reader never sees half a trace. DataError with the
-// path where that fails.
-void write_trace(const std::filesystem::path& path, std::span<const RankSpans> ranks);
 
 }  // namespace cohort

@@ -6,10 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cohort/core/error.h"
-#include "cohort/core/file.h"
-#include "cohort/core/testing_folder.h"
-
 namespace cohort {
 namespace {
 
@@ -59,14 +55,6 @@ TEST(Trace, RanksAndLanesAreNamed) {
 
 TEST(Trace, AnEmptyTraceIsLegal) {
   EXPECT_TRUE(json::parse(trace_json({})).at("traceEvents").empty());
-}
-
-TEST(Trace, IsWrittenWhole) {
-  const test::TempFolder folder;
-  const std::string path = folder / "trace";
-  write_trace(path, two_ranks());
-  EXPECT_EQ(read_file(path), trace_json(two_ranks()));
-  EXPECT_THROW(write_trace("/nonexistent/folder/t.json", {}), DataError);
 }
 
 }  // namespace
