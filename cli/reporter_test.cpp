@@ -47,7 +47,7 @@ TEST(Reporters, OfAClassifierTellAccuracy) {
   TextReporter plain({.recipe = "r", .quiet = true});
   EXPECT_EQ(lines_of(plain, kStep, valid, done),
             "epoch 1: validation loss 2.0000, accuracy 25.00 %\n"
-            "done: 2 steps, loss 0.5000, accuracy 25.00 %, 10.0 samples/s, 4.00 ms a "
+            "done: 2 steps, loss 0.5000, accuracy 25.00 %, 10.0 samples/s, 4.00 ms per "
             "step\n"
             "first step after 3.00 s, peak memory 7 B per rank, weights 00\n");
 }

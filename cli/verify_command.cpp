@@ -31,10 +31,12 @@ Config config_of(const Recipe& recipe, const VerifyArgs& args) {
   return config;
 }
 
-// A rule that keeps a moment of the gradient shows it.
+// A rule that keeps a moment of the gradient shows it; where the run has none that
+// does, gradients are compared under sgd.
 UpdateOptions rule_of(const Recipe& recipe, const Config& config) {
   UpdateOptions update = update_options(recipe, config);
-  if (make_update_rule(update)->states().empty()) update.momentum = 0.9;
+  if (make_update_rule(update)->states().empty())
+    return {.name = "sgd", .momentum = 0.9, .nesterov = update.nesterov};
   return update;
 }
 

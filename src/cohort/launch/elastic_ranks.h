@@ -133,7 +133,7 @@ class ElasticRanks : public RankGroup {
 
   std::vector<Failure> dead_;    // not recovered from yet
   std::vector<Failure> faults_;  // not told yet
-  ElasticLife life_;  // is stopping when stopping(), which the agent asks
+  ElasticLife life_;             // is stopping when stopping(), which the agent asks
   std::optional<WorldBreak> broken_;
   std::optional<GivenUp> given_up_;
   SparePlan spare_plan_;

@@ -23,8 +23,8 @@ class ResizeGoal {
   bool is_set() const { return ranks_.has_value(); }
 
   // From a world of so many ranks, the size of the next one on the way there; none
-  // while it is to wait. The caller opens that world: with the last the goal is dropped.
-  // `committed`: a step was, in this world.
+  // while it is to wait. The caller opens that world: with the last the goal is
+  // dropped. `committed`: a step was, in this world.
   std::optional<int> next(int ranks, bool committed, Clock::time_point now);
   // The run has so many ranks after a loss, which may be what a shrink was asked for.
   void lost_to(int ranks);

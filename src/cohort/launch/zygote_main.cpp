@@ -194,9 +194,8 @@ class ZygoteProcess {
     fds.clear();
     socket_.reset();
     child_events_.reset();
-    for (const char* outer :
-         {"COHORT_AGENT_FD", "COHORT_BEGAN", "COHORT_ELASTIC", "COHORT_SPARE",
-          kRdzvTokenVariable}) {
+    for (const char* outer : {"COHORT_AGENT_FD", "COHORT_BEGAN", "COHORT_ELASTIC",
+                              "COHORT_SPARE", kRdzvTokenVariable}) {
       ::unsetenv(outer);
     }
     for (const std::string& variable : spawn.variables) {

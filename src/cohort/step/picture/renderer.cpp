@@ -259,7 +259,7 @@ class Picture {
     if (has_stages_) words += text(schedule_.mesh.size(Axis::kPipe), " stages, ");
     words += text(schedule_.world(), schedule_.world() == 1 ? " rank, " : " ranks, ",
                   schedule_.slices, schedule_.slices == 1 ? " slice, " : " slices, ",
-                  actions, " actions per rank");
+                  actions, " actions each");
     if (sum.communication > 0)
       words += text("  |  ", format_fixed(100 * sum.hidden / sum.communication, 0),
                     " % of communication under computation");
