@@ -65,7 +65,8 @@ def masked(text: str) -> str:
                   code, flags=re.MULTILINE)
     for match in list(re.finditer(
             r"\b(?:text|note|static_assert|fail_check|\w*Error|COHORT_CHECK)(\()", code)):
-        end = closing(code, match.start(1))
+        # Inside another one it is blank already.
+        end = closing(code, match.start(1)) if code[match.start(1)] == "(" else -1
         if end < 0:
             continue
         begin = match.start(1) + 1

@@ -83,6 +83,11 @@ class Operators(unittest.TestCase):
             with self.subTest(line=line):
                 self.assertEqual(list(made(line)), [])
 
+    def test_what_stands_behind_a_message_within_a_message_is_changed(self):
+        text = 'bool h() {\n  note(text("a"));\n  f(g(a < b));\n}\n'
+        changed = [m.apply(text) for m in cpp_mutants.mutants(text, "comm", "x.cpp")]
+        self.assertIn(text.replace("a < b", "a <= b"), changed)
+
     def test_lines_stay_where_they_are(self):
         text = "bool h() {\n  if (a)\n    return b;\n  f(__LINE__);\n}\n"
         for mutant in cpp_mutants.mutants(text, "comm", "x.cpp"):
