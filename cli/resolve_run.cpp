@@ -17,7 +17,7 @@
 #include "cohort/core/parse.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/step/generator.h"
-#include "cohort/train/step_memory.h"
+#include "cohort/train/memory_limit.h"
 #include "cohort/update_rule.h"
 #include "recipes/saved_model.h"
 #include "recipes/text_data.h"

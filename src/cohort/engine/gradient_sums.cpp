@@ -58,7 +58,7 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
     if (!state.buckets()[i].trained) continue;
     for (int use = 0; use < static_cast<int>(uses_[i].size()); ++use) {
       BucketSums& sums = buckets_[uses_[i][use]];
-      sums.tree = SliceTree(slices_.slices());
+      sums.tree = ExactTree(slices_.slices());
       sums.slot = schedule.buckets[i].slot;
       if (state.buckets()[i].own)
         allocate(schedule, uses_[i][use], use, options.visits);
@@ -302,7 +302,7 @@ int64_t GradientSums::share_count(int bucket) const {
 }
 
 void GradientSums::begin_step() {
-  for (auto& sums : buckets_) sums.tree = SliceTree(slices_.slices());
+  for (auto& sums : buckets_) sums.tree = ExactTree(slices_.slices());
   born_.clear();
   broken_.clear();
 }

@@ -102,7 +102,7 @@ class GradientSums {
     int bucket = 0;
     Tensor leaf;               // in the dtype of computation
     std::vector<Tensor> sums;  // of slices, up to level 1
-    SliceTree tree{1};
+    ExactTree tree{1};
     int slot = kNone;  // of the ring, from level 2 on
     Tensor share;      // the sum over ranks of this rank's share
     Tensor mirrored;   // that of the rank before, where shares are kept twice

@@ -24,7 +24,7 @@ std::vector<TreeNode> GroupSlices::nodes() const {
 
 GroupSlices::Push GroupSlices::push_of(int member, int round) const {
   const SliceRange range = of_member(member);
-  SliceTree tree(slices_);
+  ExactTree tree(slices_);
   for (int s = 0; s < round; ++s) tree.push({0, range.begin + s});
   const int top = static_cast<int>(tree.nodes().size());
   return {top, tree.push({0, range.begin + round})};

@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "cohort/step/exact_tree.h"
 #include "cohort/step/mesh.h"
-#include "cohort/step/slice_tree.h"
 
 namespace cohort {
 

@@ -108,7 +108,7 @@ void narrow(at::ScalarType dtype, const float* in, int64_t count, void* out) {
 }
 
 TreeFold::TreeFold(int slices, std::span<const TreeNode> nodes) {
-  SliceTree tree(slices);
+  ExactTree tree(slices);
   for (const TreeNode& node : nodes) {
     depth_ = std::max(depth_, static_cast<int>(tree.nodes().size()) + 1);
     merges_.push_back(tree.push(node));

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "cohort/step/slice_tree.h"
+#include "cohort/step/exact_tree.h"
 #include "cohort/tensor.h"
 
 namespace cohort {

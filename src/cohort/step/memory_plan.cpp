@@ -6,7 +6,7 @@
 #include <set>
 
 #include "cohort/step/buckets.h"
-#include "cohort/step/slice_tree.h"
+#include "cohort/step/exact_tree.h"
 
 namespace cohort {
 namespace {
@@ -109,7 +109,7 @@ class StatePlanner {
   int64_t most_nodes() const {
     size_t most = 0;
     for (int g = 0; g < schedule_.mesh.size(Axis::kReplicate); ++g) {
-      SliceTree tree(schedule_.slices);
+      ExactTree tree(schedule_.slices);
       for (int m = 0; m < cut_; ++m)
         for (const TreeNode& node :
              partials_of(slices_of_member(g, m), schedule_.slices))

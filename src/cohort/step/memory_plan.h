@@ -5,6 +5,8 @@
 
 #include "cohort/step/schedule.h"
 
+// How the memory of a step is foretold: checks/peak_memory.cpp adds up what is planned
+// here.
 namespace cohort {
 
 // What a rank keeps for each bucket of a data-parallel step, behind the buffers that

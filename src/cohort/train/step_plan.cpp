@@ -11,7 +11,7 @@
 #include "cohort/core/format.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
-#include "cohort/train/step_memory.h"
+#include "cohort/train/memory_limit.h"
 
 namespace cohort {
 namespace {

@@ -20,12 +20,13 @@
 
 namespace cohort::shared_memory {
 
-// The engine of a group whose ranks share memory.
+// The engine of a group whose ranks share memory: arrivals, which are its barrier, and
+// what ranks do behind them.
 //
-// There is no thread of its own: a call posts its arrival and returns, and all
-// work is done inside later calls, wait() and poll(), of this group or of one of its
-// siblings that the same thread uses. Once all ranks have arrived
-// at the oldest collective, each does its share of it by one of three paths:
+// There is no thread of its own: a call posts its arrival and returns, and all work is
+// done inside later calls, wait() and poll(), of this group or of a sibling that the
+// same thread uses. Once all ranks have arrived at the oldest collective, each does its
+// share of it by one of three paths:
 //   inline  small data ride behind the arrival, and every rank reads all of them;
 //   direct  all data lie in shared memory, and ranks work on each other's tensors;
 //   staged  data pass through buffers that stay in cache, in rounds.

@@ -17,14 +17,15 @@ struct TreeNode {
   bool operator==(const TreeNode&) const = default;
 };
 
-// In what order gradients of slices are added, so that the sum has the same bits
-// however many ranks share the work: one binary tree over all slices of the batch.
+// The order of --exact: in what order gradients of slices are added, so that the sum
+// has the same bits however many ranks share the work. One binary tree over all slices
+// of the batch; engine/gradient_sums adds along it.
 //
 // Nodes are pushed from left to right; two that are siblings become their parent at
 // once. What is left is a stack of sums that only others can complete.
-class SliceTree {
+class ExactTree {
  public:
-  explicit SliceTree(int slices) : slices_(slices) {}
+  explicit ExactTree(int slices) : slices_(slices) {}
 
   // Returns how often, after this push, the last sum of the stack is added to the one
   // before it and dropped.

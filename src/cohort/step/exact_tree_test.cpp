@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/slice_tree.h"
+#include "cohort/step/exact_tree.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ struct Adder {
       sums.back() += last;
     }
   }
-  SliceTree tree;
+  ExactTree tree;
   std::vector<float> sums;
 };
 
@@ -42,20 +42,20 @@ float sum_over(int ranks, int slices) {
   return all.sums.at(0);
 }
 
-TEST(SliceTree, TheSumHasTheSameBitsForEveryNumberOfRanks) {
+TEST(ExactTree, TheSumHasTheSameBitsForEveryNumberOfRanks) {
   for (int slices = 1; slices <= 33; ++slices)
     for (int ranks = 2; ranks <= slices; ++ranks)
       EXPECT_EQ(sum_over(ranks, slices), sum_over(1, slices))
           << ranks << " ranks, " << slices << " slices";
 }
 
-TEST(SliceTree, AnAlignedPowerOfTwoOfSlicesLeavesOneSum) {
+TEST(ExactTree, AnAlignedPowerOfTwoOfSlicesLeavesOneSum) {
   EXPECT_THAT(partials_of({4, 8}, 8), testing::ElementsAre(TreeNode{2, 1}));
   EXPECT_THAT(partials_of({2, 5}, 8),
               testing::ElementsAre(TreeNode{1, 1}, TreeNode{0, 4}));
 }
 
-TEST(SliceTree, OneRankNeedsLogarithmicallyManyBuffers) {
+TEST(ExactTree, OneRankNeedsLogarithmicallyManyBuffers) {
   EXPECT_EQ(buffers_for({0, 1}, 1), 1);
   EXPECT_EQ(buffers_for({0, 8}, 8), 4);
   EXPECT_EQ(buffers_for({0, 64}, 64), 7);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds up the plan: buffers, which a rank keeps, and values with memory of their own.
+// Foretells the most that a rank holds at once: adds up the plan (memory_plan.h),
+// buffers, which a rank keeps, and values with memory of their own.
 #include "cohort/core/error.h"
 #include "cohort/step/checks/checks.h"
 #include "cohort/step/memory_plan.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/step/slice_tree.h"
+#include "cohort/step/exact_tree.h"
 
 #include <algorithm>
 
@@ -16,14 +16,14 @@ bool are_siblings(TreeNode left, TreeNode right) {
 }  // namespace
 
 // A node whose right sibling would begin behind the last slice is its own parent.
-TreeNode SliceTree::lifted(TreeNode node) const {
+TreeNode ExactTree::lifted(TreeNode node) const {
   while ((1 << node.level) < slices_ && node.index % 2 == 0 &&
          (node.index + 1) << node.level >= slices_)
     node = {node.level + 1, node.index / 2};
   return node;
 }
 
-int SliceTree::push(TreeNode node) {
+int ExactTree::push(TreeNode node) {
   const TreeNode added = lifted(node);
   COHORT_CHECK(nodes_.empty() || (nodes_.back().index + 1) << nodes_.back().level <=
                                      added.index << added.level,
@@ -38,7 +38,7 @@ int SliceTree::push(TreeNode node) {
   return merges;
 }
 
-bool SliceTree::complete() const {
+bool ExactTree::complete() const {
   return nodes_.size() == 1 && nodes_[0].index == 0 && 1 << nodes_[0].level >= slices_;
 }
 
@@ -52,13 +52,13 @@ void push_on_stack(bool comes, int top, int merges, const StackSteps& steps) {
 }
 
 std::vector<TreeNode> partials_of(SliceRange range, int slices) {
-  SliceTree tree(slices);
+  ExactTree tree(slices);
   for (int s = range.begin; s < range.end; ++s) tree.push({0, s});
   return tree.nodes();
 }
 
 int stack_height(SliceRange range, int slices) {
-  SliceTree tree(slices);
+  ExactTree tree(slices);
   size_t most = 1;
   for (int s = range.begin; s < range.end; ++s) {
     tree.push({0, s});
@@ -68,7 +68,7 @@ int stack_height(SliceRange range, int slices) {
 }
 
 int buffers_for(SliceRange range, int slices) {
-  SliceTree tree(slices);
+  ExactTree tree(slices);
   int most = 1;
   for (int s = range.begin; s < range.end; ++s) {
     most = std::max(most, static_cast<int>(tree.nodes().size()) + 1);

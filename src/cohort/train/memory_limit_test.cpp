@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/train/step_memory.h"
+#include "cohort/train/memory_limit.h"
 
 #include <gtest/gtest.h>
 
