@@ -47,7 +47,7 @@ class Agent {
 
   const LaunchOptions& options_;
   SignalScope signals_;
-  Zygote zygote_;  // before the first thread, which is the store's
+  ZygoteHandle zygote_;  // before the first thread, which is the store's
   ResizeServer resize_socket_;
   AgentStream out_, err_;
   std::unique_ptr<StoreServer> store_;  // of one node; several meet in another

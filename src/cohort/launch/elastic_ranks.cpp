@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kLookAtProgress{20};
 
 }  // namespace
 
-ElasticRanks::ElasticRanks(RankPlan& plan, Zygote& zygote, AgentStream& out,
+ElasticRanks::ElasticRanks(RankPlan& plan, ZygoteHandle& zygote, AgentStream& out,
                            AgentStream& err, std::unique_ptr<StoreServer> store)
     : RankGroup(plan, zygote, out, err, plan.options.elastic.detect),
       plan_(plan),

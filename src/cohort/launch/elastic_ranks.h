@@ -28,7 +28,7 @@ namespace cohort::process {
 class ElasticRanks : public RankGroup {
  public:
   // `plan` belongs to them while they live, as does the store of its first world.
-  ElasticRanks(RankPlan& plan, Zygote& zygote, AgentStream& out, AgentStream& err,
+  ElasticRanks(RankPlan& plan, ZygoteHandle& zygote, AgentStream& out, AgentStream& err,
                std::unique_ptr<StoreServer> store);
 
   void start();

@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kEchoLimit{200};
 
 }  // namespace
 
-FixedRanks::FixedRanks(const RankPlan& plan, Zygote& zygote, AgentStream& out,
+FixedRanks::FixedRanks(const RankPlan& plan, ZygoteHandle& zygote, AgentStream& out,
                        AgentStream& err, int number)
     : RankGroup(plan, zygote, out, err, plan.options.stopped_limit),
       plan_(plan),

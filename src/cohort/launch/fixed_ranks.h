@@ -11,8 +11,8 @@ namespace cohort::process {
 // The ranks of this node, from their start to their end, once.
 class FixedRanks : public RankGroup {
  public:
-  FixedRanks(const RankPlan& plan, Zygote& zygote, AgentStream& out, AgentStream& err,
-             int number);
+  FixedRanks(const RankPlan& plan, ZygoteHandle& zygote, AgentStream& out,
+             AgentStream& err, int number);
 
   void start();
   Clock::time_point next_deadline() const override;

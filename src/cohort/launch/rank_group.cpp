@@ -20,7 +20,7 @@ bool is_for_all(int signal) {
 
 }  // namespace
 
-RankGroup::RankGroup(const RankPlan& plan, Zygote& zygote, AgentStream& out,
+RankGroup::RankGroup(const RankPlan& plan, ZygoteHandle& zygote, AgentStream& out,
                      AgentStream& err, std::chrono::milliseconds rest_limit)
     : plan_(plan), zygote_(zygote), out_(out), err_(err), rest_limit_(rest_limit) {}
 

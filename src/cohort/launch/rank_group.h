@@ -43,8 +43,8 @@ class RankGroup {
 
  protected:
   // A rank that is stopped for `rest_limit` is killed.
-  RankGroup(const RankPlan& plan, Zygote& zygote, AgentStream& out, AgentStream& err,
-            std::chrono::milliseconds rest_limit);
+  RankGroup(const RankPlan& plan, ZygoteHandle& zygote, AgentStream& out,
+            AgentStream& err, std::chrono::milliseconds rest_limit);
 
   // Whether a signal may reach it that ends a process which knows of nothing.
   virtual bool hears(const RankProcess& process) const { return !process.is_spare(); }
@@ -63,7 +63,7 @@ class RankGroup {
   void end_frozen(RankProcess& process, Clock::time_point now);
 
   const RankPlan& plan_;
-  Zygote& zygote_;
+  ZygoteHandle& zygote_;
   AgentStream& out_;
   AgentStream& err_;
   std::chrono::milliseconds rest_limit_;

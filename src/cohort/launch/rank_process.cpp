@@ -52,7 +52,7 @@ bool explains_itself(int signal) {
   return false;
 }
 
-RankProcess::RankProcess(const RankPlan& plan, Zygote& zygote, int index,
+RankProcess::RankProcess(const RankPlan& plan, ZygoteHandle& zygote, int index,
                          int local_rank)
     : plan_(plan),
       zygote_(zygote),

@@ -12,7 +12,7 @@
 #include "cohort/launch/environment.h"
 #include "cohort/launch/error_file.h"
 #include "cohort/launch/output.h"
-#include "cohort/launch/zygote.h"
+#include "cohort/launch/zygote_handle.h"
 
 namespace cohort::process {
 
@@ -33,7 +33,7 @@ bool explains_itself(int signal);
 class RankProcess {
  public:
   // `index`: its number at the zygote; `local_rank`: on this node, -1 for a spare.
-  RankProcess(const RankPlan& plan, Zygote& zygote, int index, int local_rank);
+  RankProcess(const RankPlan& plan, ZygoteHandle& zygote, int index, int local_rank);
 
   // Opens its streams and has it forked. `link`: the rank's end of its tie to the
   // agent.
@@ -91,7 +91,7 @@ class RankProcess {
   int log_fd(int stream) const;
 
   const RankPlan& plan_;
-  Zygote& zygote_;
+  ZygoteHandle& zygote_;
   int index_;
   int local_rank_;
   int pid_ = 0;

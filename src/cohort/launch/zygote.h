@@ -3,13 +3,11 @@
 
 #include <signal.h>
 
-#include <deque>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "cohort/launch/wire.h"
+#include "cohort/core/unique_fd.h"
 
 namespace cohort::process {
 
@@ -21,57 +19,9 @@ struct ZygoteOptions {
   struct sigaction on_pipe {};       // SIGPIPE's action of the caller, for the ranks
 };
 
-// The zygote as the agent sees it: a single-threaded copy of this process that forks
-// the ranks, reaps them and reports.
-//
-// Lifetimes: the zygote ends when its agent does, and then ends all ranks first; a
-// rank ends when the zygote does. Ranks have a process group of their own, which is
-// ended with them. Signals that the agent handles do not touch the zygote.
-//
-// Thread safety: one thread, the one that made it.
-class Zygote {
- public:
-  // Forks. Call it before the first thread of this process.
-  explicit Zygote(const ZygoteOptions& options);
-  // Ends everything that is left, within seconds.
-  ~Zygote();
-  Zygote(const Zygote&) = delete;
-  Zygote& operator=(const Zygote&) = delete;
-
-  pid_t pid() const { return pid_; }
-  int socket() const { return socket_.get(); }
-
-  // False when the zygote is dead; the same for signal().
-  bool spawn(int index, const SpawnText& spawn, int in, int out, int err,
-             int link = -1);
-  bool signal(int index, int signal);
-
-  // The next report, if there is one. After alive() has become false there is none.
-  std::optional<Report> next_report();
-  bool alive() const { return alive_; }
-
-  // To be called on SIGCHLD: wakes a zygote that was stopped, notes one that died.
-  void check();
-  // How a dead zygote ended, as waitpid() says it.
-  int status() const { return status_; }
-
- private:
-  bool send(const Request& request, std::string_view text = {},
-            std::span<const int> fds = {});
-  void receive();
-  void lost();
-
-  UniqueFd socket_;
-  pid_t pid_ = -1;
-  bool alive_ = true;
-  bool reaped_ = false;
-  int status_ = 0;
-  std::deque<Report> reports_;  // received and not yet asked for
-  std::set<pid_t> spare_;       // children of this process that are not ours
-};
-
-// The zygote's own life; never returns.
-[[noreturn]] void zygote_main(UniqueFd socket, pid_t agent,
-                              const ZygoteOptions& options);
+// The life of the process that forks the ranks, reaps those that ended, and reports
+// both to the agent through `socket`; never returns. The agent has a ZygoteHandle.
+[[noreturn]] void run_zygote(UniqueFd socket, pid_t agent,
+                             const ZygoteOptions& options);
 
 }  // namespace cohort::process

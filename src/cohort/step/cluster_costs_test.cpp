@@ -155,11 +155,11 @@ TEST(LinkCosts, AllWhoAreInACallHaveItsTime) {
       const Simulation simulation =
           run(schedule, text("link,*,1,,1,", hidden, "\nlink,pp,2,,0.5,", hidden,
                              "\nlink,pp/Send,3,,,", hidden, "\n"));
-      const RolesMet meetings = roles_met_in_lanes(schedule);
-      for (int r = 0; r < static_cast<int>(meetings.size()); ++r)
+      const RolesMet met = roles_met_in_lanes(schedule);
+      for (int r = 0; r < static_cast<int>(met.size()); ++r)
         for (int lane = 0; lane < schedule.lanes(); ++lane)
-          for (const int peer : meetings[r][lane]) {
-            if (peer <= r || meetings[peer][lane] != meetings[r][lane]) continue;
+          for (const int peer : met[r][lane]) {
+            if (peer <= r || met[peer][lane] != met[r][lane]) continue;
             EXPECT_EQ(times_in_lane(schedule, simulation, r, lane),
                       times_in_lane(schedule, simulation, peer, lane))
                 << one.name << ' ' << hidden << ' ' << schedule.name_of_lane(lane);

@@ -28,8 +28,8 @@ class Simulator {
   Simulator(const Schedule& schedule, const CostTable& costs)
       : schedule_(schedule), costs_(schedule, costs), roles_(schedule.roles.size()) {
     const size_t lanes = schedule.channels.size();
-    const auto meetings = roles_met_in_lanes(schedule);
-    const auto inner_meetings = roles_met_in_groups(schedule);
+    const auto met = roles_met_in_lanes(schedule);
+    const auto inner_met = roles_met_in_groups(schedule);
     for (int lane = 0; lane < schedule.lanes(); ++lane)
       hidden_.push_back(costs_.hidden(lane));
     for (size_t r = 0; r < roles_.size(); ++r) {
@@ -38,8 +38,8 @@ class Simulator {
       roles_[r].free.assign(lanes, 0);
       roles_[r].calls.resize(lanes);
       roles_[r].resolved.assign(lanes, 0);
-      roles_[r].peers = meetings[r];
-      roles_[r].inner_peers = inner_meetings[r];
+      roles_[r].peers = met[r];
+      roles_[r].inner_peers = inner_met[r];
       roles_[r].came.resize(schedule.groups.size());
       roles_[r].met.assign(schedule.groups.size(), 0);
     }

@@ -37,6 +37,11 @@ void SharedGroup::check_broken() {
   if (!broken_.empty()) throw CommError(broken_);
 }
 
+bool SharedGroup::is_aborted() const {
+  return control_->abort.load() != Control::kNone ||
+         world_control_->abort.load() != Control::kNone;
+}
+
 void SharedGroup::check_abort() {
   if (!is_aborted()) [[likely]] {
     return;

@@ -26,8 +26,13 @@ struct GroupSpec {
   std::vector<int> world_ranks;        // of the members, by their rank here
   std::shared_ptr<SharedGroup> world;  // null: this is the world
   std::shared_ptr<Siblings> siblings = std::make_shared<Siblings>();
-  Clock* clock = nullptr;       // of deadlines; null: now() and coarse_now()
+  Clock* clock = nullptr;       // of deadlines and stamps; null: the machine's
   FaultPlan* faults = nullptr;  // null: nothing is tried
+
+  Nanoseconds time() const { return clock ? clock->now().time_since_epoch() : now(); }
+  Nanoseconds coarse_time() const {
+    return clock ? clock->now().time_since_epoch() : coarse_now();
+  }
 
   // Whether this rank's message gets lost: it counts as sent, but peers do not see it.
   bool loses_message(uint64_t number) const {

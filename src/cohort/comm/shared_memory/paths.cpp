@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inline and the direct path.
+// The inline path: small data ride behind the arrival, and every rank reads all of them.
+// The direct path: all data lie in shared memory, and ranks work on each other's tensors.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

@@ -99,28 +99,6 @@ Call& SharedGroup::next_call() {
   return calls_[posted_ % kSlots];
 }
 
-uint64_t SharedGroup::post(Call& call) {
-  const uint64_t sequence = posted_++;
-  Slot& slot = this->slot(rank_, sequence);
-  slot.print.store(call.print());
-  const bool needs_address = call.source_bytes > kInlineBytes || uses_places(call.op);
-  slot.address =
-      needs_address
-          ? memory().address_of(call.source, static_cast<size_t>(call.source_bytes))
-          : 0;
-  slot.completed = completed_;
-  write_payload(call, slot);
-  mine_->posted.store(posted_, std::memory_order_relaxed);
-  polled_.at = ~uint64_t{0};
-  settle();
-  touch();
-  if (spec_.loses_message(sequence)) [[unlikely]]
-    return sequence;
-  slot.arrived.store(sequence + 1);
-  ring();
-  return sequence;
-}
-
 void SharedGroup::wait(uint64_t sequence) {
   claim();
   if (completed_ > sequence) return;
@@ -160,7 +138,8 @@ int SharedGroup::move(Call& call) {
       return kDone;
     case Call::Path::kDirect:
       if (!call.worked) {
-        if (call.op == Op::kJointWork && spec_.siblings->holds_meetings()) return rank_;
+        if (call.op == Op::kJointWork && spec_.siblings->holds_joint_work())
+          return rank_;
         run_direct(call);
         call.worked = true;
         touch();
@@ -171,26 +150,6 @@ int SharedGroup::move(Call& call) {
     default:
       return move_staged(call);
   }
-}
-
-// Looks at every rank that was not there yet: a wrong call is refused at once, even
-// while another rank is missing. This rank has come, whatever its peers see of it.
-int SharedGroup::check_arrivals(Call& call) {
-  int missing = kDone;
-  for (int r = 0; r < size_; ++r) {
-    if (seen_[r]) continue;
-    const Slot& theirs = slot(r, completed_);
-    if (r != rank_ && theirs.arrived.load() != completed_ + 1) {
-      if (missing == kDone) missing = r;
-      continue;
-    }
-    const Fingerprint print = theirs.print.load();
-    if (print != call.print()) refuse(r, print, call);
-    seen_[r] = 1;
-    addresses_[r] = theirs.address;
-    peers_completed_[r] = theirs.completed;
-  }
-  return missing;
 }
 
 void SharedGroup::choose_path(Call& call) {
@@ -279,14 +238,6 @@ std::vector<int> SharedGroup::missing_ranks() {
     if (behind) ranks.push_back(r);
   }
   return ranks;
-}
-
-void SharedGroup::refuse(int peer, const Fingerprint& theirs, const Call& call) {
-  const Fingerprint mine = call.print();
-  const int high = std::max(peer, rank_), low = std::min(peer, rank_);
-  fail(text("rank ", high, " called ", describe(high == rank_ ? mine : theirs),
-            " where rank ", low, " called ", describe(low == rank_ ? mine : theirs),
-            " (collective ", completed_, ")"));
 }
 
 // Every rank looks at all pairs, so that all refuse the same.

@@ -26,11 +26,8 @@ namespace cohort::shared_memory {
 // There is no thread of its own: a call posts its arrival and returns, and all work is
 // done inside later calls, wait() and poll(), of this group or of a sibling that the
 // same thread uses. Once all ranks have arrived at the oldest collective, each does its
-// share of it by one of three paths:
-//   inline  small data ride behind the arrival, and every rank reads all of them;
-//   direct  all data lie in shared memory, and ranks work on each other's tensors;
-//   staged  data pass through buffers that stay in cache, in rounds.
-// The arrivals tell every rank the same, so all choose the same path.
+// share of it by one of three paths: inline or direct (paths.cpp), or staged
+// (staged.cpp). The arrivals tell every rank the same, so all choose the same.
 //
 // Failure: a rank that sees a mismatch, a timeout or a dead peer breaks the group
 // for all and throws CommError, from then on from every call.
@@ -39,6 +36,8 @@ namespace cohort::shared_memory {
 class SharedGroup : public std::enable_shared_from_this<SharedGroup> {
  public:
   static constexpr int kDone = -1;
+  // How often a rank that waits looks for dead peers and deadlines.
+  static constexpr Nanoseconds kCheckEvery = std::chrono::milliseconds(50);
 
   explicit SharedGroup(GroupSpec spec);
   ~SharedGroup();
@@ -79,7 +78,6 @@ class SharedGroup : public std::enable_shared_from_this<SharedGroup> {
 
   // Ranks spin only where each has a core. Set once all of the world are known.
   void set_spinning(bool spins) { spins_ = spins; }
-  bool spins() const { return spins_; }
 
  private:
   struct CollectiveGoal;
@@ -89,12 +87,14 @@ class SharedGroup : public std::enable_shared_from_this<SharedGroup> {
   // shared_group.cpp: order of collectives
   int progress();
   int move(Call& call);
-  int check_arrivals(Call& call);
   void choose_path(Call& call);
   void complete(Call& call);
   std::vector<int> missing_ranks();
-  [[noreturn]] void refuse(int peer, const Fingerprint& theirs, const Call& mine);
   void check_counts(const Call& call);
+
+  // barrier.cpp
+  int check_arrivals(Call& call);
+  [[noreturn]] void refuse(int peer, const Fingerprint& theirs, const Call& mine);
 
   // paths.cpp: inline and direct
   void write_payload(const Call& call, Slot& slot);
@@ -133,9 +133,6 @@ class SharedGroup : public std::enable_shared_from_this<SharedGroup> {
   void move_on() noexcept;
   bool list_awaited(int missing, std::vector<Awaited>& list);
   void add_awaited(std::vector<Awaited>& list);
-  void check_peers(Goal& goal, Nanoseconds since);
-  bool check_lost(Goal& goal, int peer);
-  std::string last_words(int peer);
   void ring() {
     for (int word = 0; 64 * word < size_; ++word)
       if (mine_->sleepers[word].load() != 0) [[unlikely]]
@@ -144,12 +141,14 @@ class SharedGroup : public std::enable_shared_from_this<SharedGroup> {
   void wake_sleepers(int word);
   void touch();
 
+  // lost_peers.cpp
+  void check_peers(Goal& goal, Nanoseconds since);
+  bool check_lost(Goal& goal, int peer);
+  std::string last_words(int peer);
+
   // breakage.cpp: failing
   void check_broken();
-  bool is_aborted() const {
-    return control_->abort.load() != Control::kNone ||
-           world_control_->abort.load() != Control::kNone;
-  }
+  bool is_aborted() const;
   void check_abort();
   bool break_group(std::string_view reason);
   [[noreturn]] void fail(const std::string& what);

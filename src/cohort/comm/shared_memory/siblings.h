@@ -33,7 +33,7 @@ class Siblings {
   void hold_joint_work(int change) {
     holds_.fetch_add(change, std::memory_order_relaxed);
   }
-  bool holds_meetings() const { return holds_.load(std::memory_order_relaxed) > 0; }
+  bool holds_joint_work() const { return holds_.load(std::memory_order_relaxed) > 0; }
 
   // How many groups have something outstanding: told by each as it begins or ends. A
   // group that was always alone has nobody who might count at the same time.

@@ -288,9 +288,9 @@ class CallOrder {
 }  // namespace
 
 void check_collectives(const Schedule& schedule, const CheckOptions& options) {
-  CallOrder meeting(schedule, options.one_exchange_at_a_time);
-  meeting.check_equal();
-  meeting.check_no_deadlock();
+  CallOrder order(schedule, options.one_exchange_at_a_time);
+  order.check_equal();
+  order.check_no_deadlock();
 }
 
 }  // namespace cohort

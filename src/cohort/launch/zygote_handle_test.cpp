@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/launch/zygote.h"
+#include "cohort/launch/zygote_handle.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@ namespace cohort::process {
 namespace {
 
 // More requests and reports than the queues between the two hold.
-TEST(Zygote, TakesAnyNumberOfRanksAtOnce) {
+TEST(ZygoteHandle, TakesAnyNumberOfRanksAtOnce) {
   constexpr int kRanks = 500;
   ZygoteOptions options;
   options.body = [] { return 0; };
-  Zygote zygote(options);
+  ZygoteHandle zygote(options);
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   for (int i = 0; i < kRanks; ++i) {
     ASSERT_TRUE(zygote.spawn(i, {}, null.get(), null.get(), null.get()));
