@@ -90,6 +90,13 @@ class CheckIncludes(Tree):
         self.refused("src/cohort/core/a.h", SPDX, "no #pragma once")
         self.refused("src/cohort/core/a.h", HEADER + "// caf\u00e9\n", "not ASCII")
 
+    def test_a_comment_does_not_begin_with_of(self):
+        self.accepted("src/cohort/core/a.h", HEADER + "int a();\n// It is that\n// Of all.\n")
+        self.accepted("src/cohort/core/a.h", HEADER + "int a();  // Of all.\n// Often.\n")
+        for line in ("// Of the run.", "  // Of the run."):
+            self.refused("src/cohort/core/a.h", HEADER + "int a();\n" + line + "\n",
+                         "begins with 'Of'")
+
     def test_length(self):
         self.accepted("src/cohort/core/a.cpp", SPDX + "//\n" * 399)
         self.refused("src/cohort/core/a.cpp", SPDX + "//\n" * 400, "401 lines")

@@ -74,7 +74,7 @@ TEST_F(TorchFile, OtherFilesAreNamed) {
               HasSubstr("/no/x.pt"));
 }
 
-// Of {"w": tensor of 6, "n": 7}, as torch.save pickles an OrderedDict.
+// {"w": tensor of 6, "n": 7}, as torch.save pickles an OrderedDict.
 const char kPickleBytes[] =
     "\x80\x02"
     "ccollections\nOrderedDict\nq\x00)Rq\x01("

@@ -28,7 +28,7 @@ StatePiece piece(const std::string& name, int64_t begin, int64_t end, bool fille
   return out;
 }
 
-// Of both tensors, share `share` of `shares`.
+// Adds shard `share` of `shares` of each of the two tensors.
 void add_share(std::vector<StatePiece>& pieces, int share, int shares, bool filled) {
   for (const char* name : {"a", "b"})
     pieces.push_back(

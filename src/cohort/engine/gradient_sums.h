@@ -68,7 +68,8 @@ class GradientSums {
 
   // Starts the sum over ranks; from level 2 on of that slice, else of all (kNone).
   PendingWork reduce(int bucket, int slice, const Visitor* visitor);
-  // Of sums over the shard group, in hybrid runs.
+  // Starts the sum, over the replicas, of what the shard groups have summed; in hybrid
+  // runs.
   PendingWork reduce_replicas(int bucket);
   // Adds up sums at the places that have a tied bucket, in the order of their ranks.
   void reduce_tied(int bucket, Communicator& places, std::span<const int> order);

@@ -14,7 +14,7 @@ namespace cohort {
 // In round r each member that has so many computes its slice number r.
 class GroupSlices {
  public:
-  // Of the `members` ranks that differ from `rank` of the world along kCut alone.
+  // For the `members` ranks that differ from `rank` of the world along kCut alone.
   GroupSlices(const Mesh& mesh, int rank, int members, int slices);
 
   const Mesh& mesh() const { return mesh_; }

@@ -26,7 +26,7 @@ class WorldStores {
  private:
   std::unique_ptr<StoreServer> store_;  // of this world; none once it is broken
   std::unique_ptr<StoreServer> next_;
-  // Of worlds that ended before all had joined them: those who still come hear it
+  // For worlds that ended before all ranks had joined: a rank that still comes hears it
   // there.
   std::deque<std::unique_ptr<StoreServer>> closed_;
 };

@@ -35,7 +35,7 @@ class BackgroundSave {
   bool busy() const { return busy_.load(); }
   // Only while it is not busy.
   void start(int64_t step, std::function<SaveReport()> save);
-  // Of the last one, once it has ended, and only once.
+  // How the last save ended, once it has, and only once.
   std::optional<SaveOutcome> take_outcome();
   // Until it has ended; any thread may wait. Whoever is in a hurry breaks the group its
   // exchange is over.

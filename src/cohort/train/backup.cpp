@@ -178,7 +178,7 @@ void Backup::write_behind(const RunState& run, std::shared_ptr<SnapshotPages> pa
   });
 }
 
-// Of a lost peer the caller learns; a disk that refuses is reported.
+// Throws CommError if a peer is lost; a disk that refuses is only reported.
 void Backup::save_now(const RunState& run) {
   SaveOutcome outcome{.step = run.step};
   try {

@@ -12,8 +12,8 @@
 namespace cohort {
 namespace {
 
-// Of the time of a step; and a thousandth of a second, which a scheduler takes at
-// times.
+// A lateness is named if it is so much of the time of a step, and more than a
+// thousandth of a second, which a scheduler takes at times.
 constexpr double kWorthNaming = 0.15;
 constexpr double kLeastSeconds = 1e-3;
 

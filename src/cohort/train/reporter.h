@@ -102,7 +102,7 @@ class Reporter {
   Reporter& operator=(const Reporter&) = delete;
 
   virtual void start(const StartEvent& event) = 0;
-  // Of a world after the first.
+  // Called in each world after the first.
   virtual void ranks(const std::vector<RankIdentity>& ranks) = 0;
   virtual void recovered(const RecoveredEvent& event) = 0;
   // Every committed step; the reporter decides which ones to show.

@@ -88,14 +88,14 @@ class RunRecorder {
   int64_t tokens_of_sample_;
   Metrics metrics_;
 
-  // Of this world.
+  // What belongs to this world.
   Communicator* comm_ = nullptr;
   Reporter* reporter_ = nullptr;
   std::unique_ptr<SampleLog> sample_log_;
   std::unique_ptr<History> history_;
   std::optional<int64_t> validation_told_;
 
-  // Of the run, as this process has seen it.
+  // What this process has seen of the run; it outlives worlds.
   int64_t steps_ = 0;  // committed when it last told or measured one
   LastStep last_;
   RateMeter speed_{1}, tokens_{1};

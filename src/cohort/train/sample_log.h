@@ -16,7 +16,7 @@ namespace cohort {
 // lost. Steps and epochs count from 1, samples from 0.
 class SampleLog {
  public:
-  // Of a run that has committed so many steps: a file that is there keeps the lines of
+  // The run has committed `committed` steps: a file that is there keeps the lines of
   // those that are whole, and loses all others. ConfigError if it cannot be written.
   SampleLog(const std::string& path, const Sampler& sampler, int64_t committed,
             Backlog* backlog = nullptr);

@@ -37,8 +37,8 @@ int64_t bytes_of(const StatePiece& piece) {
   return static_cast<int64_t>(piece.data.nbytes());
 }
 
-// Of one stretch of some data that lies at `place` among all data. A sum of them does
-// not depend on who hashes first.
+// The hash of one stretch of data that lies at `place` among all data. A sum of such
+// hashes does not depend on which is made first.
 uint64_t stretch_hash(const char* data, int64_t bytes, int64_t at, int64_t place) {
   const int64_t count = std::min(kStretch, bytes - at);
   return hash64({data + at, static_cast<size_t>(count)},

@@ -31,7 +31,7 @@ struct SnapshotPlan {
   std::vector<int64_t> offsets;
   int64_t data_bytes = 0;
 
-  // Of the pages that hold it.
+  // The bytes of the pages that hold it.
   int64_t total_bytes() const;
 };
 SnapshotPlan plan_snapshot(std::span<const StatePiece> pieces);
@@ -67,7 +67,8 @@ class SnapshotPages : public std::enable_shared_from_this<SnapshotPages> {
   // Lets go what is in it.
   void clear();
 
-  // Of a complete part. CheckpointError if a piece lies outside the pages.
+  // These are for a complete part; title() is empty for any other. CheckpointError if a
+  // piece lies outside the pages.
   std::optional<SnapshotTitle> title() const;
   RunState run() const;
   // One line if the data of a complete part is not what was written: memory may change

@@ -117,8 +117,8 @@ TEST(SnapshotPages, OfWhichAnyByteOfTheTextIsAnotherAreNotTaken) {
   ::munmap(bytes, pages->bytes());
 }
 
-// Of the first, the last and some other byte of every piece. It is more than one
-// stretch of what is hashed at once.
+// Tries the first, the last and some other byte of every piece. The large one is more
+// than one stretch of what is hashed at once.
 TEST(SnapshotPages, OfWhichAnyByteOfTheDataIsAnotherSaySo) {
   auto pieces = state_of(0);
   const Tensor large = at::arange((3 << 18) + 5, at::kFloat);

@@ -137,7 +137,7 @@ class Trainer {
   std::vector<BlockMeasure> measures_;
   int64_t total_steps_;
 
-  // Of this world.
+  // What belongs to this world.
   Communicator* comm_ = nullptr;
   std::unique_ptr<StepRunner> runner_;  // while entering: of the world before
   struct RankWork {                     // of the work: this rank's
@@ -161,7 +161,7 @@ class Trainer {
   };
   Pace pace_;
 
-  // Of the run, as this process knows it: they outlive worlds.
+  // What this process knows of the run: it outlives worlds.
   struct Held {
     int64_t committed = -1;                   // steps; -1: there is none that is whole
     bool begun = false;                       // there was one
