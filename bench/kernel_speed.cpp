@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels of a device cost beside LibTorch's own:
 //   kernel_speed [MILLIONS]...     default: 25 and 100 million parameters
-// Prints a row for each: medians in microseconds, the bytes that must be read and
+// Prints one row per kernel: medians in microseconds, the bytes that must be read and
 // written per second, and how it compares. All take turns, so that drift hits all
 // alike. Needs a GPU.
 #include <ATen/ATen.h>

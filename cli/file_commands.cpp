@@ -9,7 +9,7 @@ namespace {
 CLI::App* add_checkpoint_action(CLI::App& app, CheckpointArgs& args, Command& command,
                                 const std::string& name, const std::string& help) {
   auto* sub = app.add_subcommand(name, help);
-  sub->add_flag("--json", args.json, "One JSON object a line on stdout");
+  sub->add_flag("--json", args.json, "One JSON object per line on stdout");
   sub->callback([&, name] {
     args.action = name;
     command = [&] { return run_checkpoint(args, std::cout); };
@@ -76,7 +76,7 @@ void add_history(CLI::App& app, HistoryArgs& args, Command& command) {
         ->add_option("F", args.path,
                      "The history: history.log below --out, or that folder")
         ->required();
-    action->add_flag("--json", args.json, "One JSON object a line on stdout");
+    action->add_flag("--json", args.json, "One JSON object per line on stdout");
     action->footer(kHistoryHelp);
     return action;
   };

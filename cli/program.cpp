@@ -73,7 +73,7 @@ void add_train(CLI::App& app, TrainArgs& args, const RecipeList& recipes,
   sub->add_option("--config", args.config, "YAML file of keys");
   sub->add_option("--out", args.out, "Folder for logs and TensorBoard scalars");
   sub->add_flag("--resume", args.resume, "Go on from what was saved");
-  sub->add_flag("--json", args.json, "One JSON object a line on stdout");
+  sub->add_flag("--json", args.json, "One JSON object per line on stdout");
   sub->add_flag("--quiet", args.quiet, "No progress, results alone");
   sub->add_option("--save-initial", args.save_initial,
                   "Weights before step 1 (safetensors)");
@@ -154,7 +154,7 @@ void add_bench_comm(CLI::App& app, BenchArgs& args, Command& command) {
                   "Sizes, with commas; K, M and G are 1000-based")
       ->delimiter(',')
       ->capture_default_str();
-  sub->add_flag("--json", args.comm.json, "One JSON object a row");
+  sub->add_flag("--json", args.comm.json, "One JSON object per row");
   sub->add_option("--costs-out", args.comm.costs_out,
                   "Write them as links of a table of costs");
   sub->add_option("--link", args.comm.link, "With --costs-out: their name, such as tp")
@@ -253,7 +253,7 @@ void add_verify(CLI::App& app, VerifyArgs& args, const RecipeList& recipes,
   sub->add_option("--set", args.set, "key=value; may be repeated")
       ->allow_extra_args(false);
   sub->add_option("--config", args.config, "YAML file of keys");
-  sub->add_flag("--json", args.json, "One JSON object a line on stdout");
+  sub->add_flag("--json", args.json, "One JSON object per line on stdout");
   sub->footer(kVerifyHelp);
   sub->callback(
       [&] { command = [&] { return run_verify(args, recipes, std::cout); }; });
@@ -262,7 +262,7 @@ void add_verify(CLI::App& app, VerifyArgs& args, const RecipeList& recipes,
 void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
   auto* sub =
       app.add_subcommand("doctor", "What is here, what is missing, what that costs");
-  sub->add_flag("--json", options.json, "One JSON object a line");
+  sub->add_flag("--json", options.json, "One JSON object per line");
   sub->footer("Examples:\n  cohort doctor\n  cohort doctor --json\n");
   sub->callback([&] {
     command = [&] {

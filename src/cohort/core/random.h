@@ -34,8 +34,9 @@ struct RandomKey {
 uint32_t random_bits(const RandomKey& key, uint64_t i);
 // Elements first, first + 1, ...: several times as fast as one at a time.
 void random_bits(const RandomKey& key, uint64_t first, std::span<uint32_t> out);
-// Elements first to first + count - 1 of several streams of one seed, a row each, as
-// int64. Made by plain tensor operations, on the device of `streams` (int64).
+// Elements first to first + count - 1 of several streams of one seed, one row per
+// stream, as int64. Made by plain tensor operations, on the device of `streams`
+// (int64).
 Tensor random_bits(const Tensor& streams, uint64_t seed, int64_t first, int64_t count);
 uint64_t random_bits64(const RandomKey& key, uint64_t i);
 float uniform_float(const RandomKey& key, uint64_t i);    // [0, 1), 24 bits

@@ -6,7 +6,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kWidest = 16;                      // bytes an element
+constexpr int64_t kWidest = 16;                      // bytes per element
 constexpr int64_t kMostElements = int64_t{1} << 58;  // times the widest: in range
 
 bool is_legal(const Listing& one) {

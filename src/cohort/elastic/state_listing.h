@@ -19,7 +19,7 @@ struct Listing {
   TensorBox box = {};
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t width = 0;  // bytes an element
+  int64_t width = 0;  // bytes per element
 
   // As far as this piece knows the tensor.
   BoxMap map() const;

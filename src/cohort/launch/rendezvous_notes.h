@@ -50,7 +50,7 @@ struct Event {
   Failure failure;  // kFault; kStop has only its signal
 };
 std::string encode(const Event& event);
-Event decode_event(const std::string& record);  // host and message: a line each
+Event decode_event(const std::string& record);  // host and message have one line each
 
 // A port as text, 1 to 65535.
 int decode_port(const std::string& text);

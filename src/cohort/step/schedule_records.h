@@ -10,7 +10,8 @@
 
 namespace cohort::csv {
 
-// The records of a schedule besides its roles, a line each: "#@ bucket numel=4096,...".
+// The records of a schedule besides its roles, one per line: "#@ bucket
+// numel=4096,...".
 void write_records(std::ostream& out, const Schedule& schedule);
 
 // Reads one such line into the schedule. What is wrong is said without the line's

@@ -109,7 +109,7 @@ TEST_F(BackupTest, SaysWhereTheRunGoesOnFrom) {
 TEST_F(BackupTest, KeepsTheRunsPlaceAndSettings) {
   train({.layout = {.dp = 2, .shard = 2}}, saving(5), 5);
   const RunState run = Checkpoint(root_ + "/step-00000005").manifest().run;
-  EXPECT_EQ(run.epoch, 1);    // 4 batches an epoch
+  EXPECT_EQ(run.epoch, 1);    // 4 batches per epoch
   EXPECT_EQ(run.sample, 12);  // one batch into it
   EXPECT_EQ(run.seed, 3u);
   EXPECT_EQ(run.world, 2);

@@ -20,7 +20,7 @@ namespace cohort::test {
 inline TrainerOptions exact_run(int ranks, int shard) {
   TrainerOptions options;
   options.epochs = 2;
-  options.batch = 30;  // 100 samples: 4 steps an epoch
+  options.batch = 30;  // 100 samples: 4 steps per epoch
   options.slices = 6;
   options.layout = {.dp = ranks, .shard = shard};
   options.rate.base = 0.02;

@@ -16,7 +16,7 @@ namespace cohort::test {
 inline TrainerOptions small_run(int ranks) {
   TrainerOptions options;
   options.epochs = 2;
-  options.batch = 30;  // 100 samples: 4 steps an epoch, the last with 10
+  options.batch = 30;  // 100 samples: 4 steps per epoch, the last with 10
   options.slices = 6;
   options.layout.dp = ranks;
   options.rate.base = 0.02;

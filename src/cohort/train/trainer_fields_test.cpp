@@ -200,7 +200,7 @@ TEST(TrainerFields, TheNextBatchIsLoadedWhileAStepRuns) {
     for (const Layout& layout : {Layout{.dp = 3}, Layout{.pp = 3}}) {
       Chain chain = some_layers();
       LoadedDataset data;
-      // 6 of 24 samples a step, those of a third of the slices or of all.
+      // 6 of 24 samples per step, those of a third of the slices or of all.
       EndsAfterLoading watch(data, layout.dp == 3 ? 2 : 6, 4);
       TrainerOptions options{.batch = 6, .slices = 3, .layout = layout};
       options.execute.watch = &watch;

@@ -38,7 +38,7 @@ struct TrainerOptions {
   int64_t epochs = 1;
   int64_t max_steps = 0;  // in total; 0: as the epochs say
   int64_t batch = 128;    // global
-  int slices = 0;         // 0: one a data-parallel rank
+  int slices = 0;         // 0: one per data-parallel rank
   uint64_t seed = 0;
   Layout layout;
   UpdateOptions update;

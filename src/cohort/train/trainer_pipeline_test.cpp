@@ -34,8 +34,8 @@ class SlowForward final : public ActionWatch {
   int block_ = kNone;
 };
 
-// Four steps an epoch, of six slices, over stages that compute next to nothing. Returns
-// what was noted, on rank 0.
+// Four steps per epoch, of six slices, over stages that compute next to nothing.
+// Returns what was noted, on rank 0.
 std::string notes_of_pipeline(Communicator& comm, int stages, int epochs,
                               const Augment& augment, ActionWatch* watch = nullptr) {
   const auto data = make_synthetic({.size = 96, .shape = {16}});
