@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/exit_code.h"
+#include "cli/exit_of_error.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"

@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "cli/cuda_variant.h"
-#include "cli/exit_code.h"
+#include "cli/exit_of_error.h"
 #include "cli/node_gpus.h"
 #include "cohort/comm/gpu_relay.h"
 #include "cohort/comm/world.h"

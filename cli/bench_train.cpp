@@ -12,7 +12,7 @@
 
 #include "cli/bench_cuda.h"
 #include "cli/bench_parts.h"
-#include "cli/exit_code.h"
+#include "cli/exit_of_error.h"
 #include "cli/launch_command.h"
 #include "cli/plain_loop.h"
 #include "cohort/comm/peer_memory.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <ostream>
 
-#include "cli/exit_code.h"
+#include "cli/exit_of_error.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/safetensors_header.h"
 #include "cohort/checkpoint/tensor_source.h"

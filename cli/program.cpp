@@ -14,7 +14,7 @@
 #include "cli/bench_comm.h"
 #include "cli/bench_train.h"
 #include "cli/doctor_command.h"
-#include "cli/exit_code.h"
+#include "cli/exit_of_error.h"
 #include "cli/file_commands.h"
 #include "cli/flags.h"
 #include "cli/launch_command.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "cli/exit_code.h"
+#include "cli/exit_of_error.h"
 #include "cli/model_outline.h"
 #include "cli/node_gpus.h"
 #include "cli/run_folders.h"

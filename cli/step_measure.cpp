@@ -9,7 +9,7 @@
 #include <limits>
 #include <span>
 
-#include "cli/exit_code.h"
+#include "cli/exit_of_error.h"
 #include "cli/step_options.h"
 #include "cli/step_setting.h"
 #include "cohort/comm/backends.h"

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "cli/exit_code.h"
+#include "cli/exit_of_error.h"
 #include "cli/model_outline.h"
 #include "cli/resolve_run.h"
 #include "cli/run_folders.h"

@@ -8,9 +8,9 @@
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "recipes/cifar_resnet50v2.h"
-#include "recipes/fashion_mnist.h"
-#include "recipes/language_models.h"
-#include "recipes/mlp.h"
+#include "recipes/fashion_mnist_recipe.h"
+#include "recipes/language_recipes.h"
+#include "recipes/mlp_recipe.h"
 
 namespace cohort {
 namespace {

@@ -31,7 +31,7 @@ COHORT_FUZZ_TARGET(notes) {
   const auto recorded = [](const auto& note) { return to_record(note); };
   comes_back(input, process::decode_node, encoded);
   comes_back(input, process::decode_world, encoded);
-  comes_back(input, process::decode_event, encoded);
+  comes_back(input, process::decode_agent_event, encoded);
   comes_back(input, to_card, recorded);
   comes_back(
       input,

@@ -175,7 +175,7 @@ TEST_F(Boxes, DamageNamesTheBox) {
   const auto report = save_cut(root_, 1, cut_state(), every_cut()[3]);
   Checkpoint saved(report.path);
   const TensorRecord record = saved.tensor("w");
-  const Chunk chunk = record.boxes[1].chunks[0];
+  const SavedChunk chunk = record.boxes[1].chunks[0];
   const std::string file = report.path + "/" + saved.manifest().files[chunk.file].name;
   std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
   bytes.seekp(chunk.offset);

@@ -29,7 +29,7 @@ constexpr int64_t kCachedBlock = 128 << 10;
 }
 
 std::string range_text(const TensorSpec& spec, const SavedBox& saved,
-                       const Chunk& chunk) {
+                       const SavedChunk& chunk) {
   return text("tensor '", spec.name, "'", box_text(saved.box), ", elements ",
               chunk.begin, " to ", chunk.end);
 }
@@ -137,7 +137,7 @@ Checkpoint::OpenFile& Checkpoint::open(int file) {
 }
 
 void Checkpoint::read_chunk(const TensorRecord& record, const SavedBox& saved,
-                            const Chunk& chunk, char* out) {
+                            const SavedChunk& chunk, char* out) {
   const TensorSpec& spec = record.tensor.spec;
   const int64_t bytes = (chunk.end - chunk.begin) * size_of(spec.dtype);
   const OpenFile& file = open(chunk.file);
@@ -164,7 +164,7 @@ void Checkpoint::read_chunk(const TensorRecord& record, const SavedBox& saved,
 
 // Straight to its place where it is wanted as it lies; else what is wanted of it.
 void Checkpoint::read_part(const TensorRecord& record, const SavedBox& saved,
-                           const Chunk& chunk, const StatePiece& wanted) {
+                           const SavedChunk& chunk, const StatePiece& wanted) {
   const TensorSpec& spec = record.tensor.spec;
   const TensorSpec& want = wanted.tensor.spec;
   const int64_t count = chunk.end - chunk.begin, size = size_of(spec.dtype);
@@ -191,7 +191,7 @@ void Checkpoint::read_stored(const TensorRecord& record, const StatePiece& wante
   for (const auto& saved : record.boxes) {
     auto chunk = saved.chunks.begin();
     if (saved.box == want.box)
-      chunk = std::ranges::upper_bound(saved.chunks, want.begin, {}, &Chunk::end);
+      chunk = std::ranges::upper_bound(saved.chunks, want.begin, {}, &SavedChunk::end);
     for (; chunk != saved.chunks.end(); ++chunk) {
       if (saved.box == want.box && chunk->begin >= want.end) break;
       read_part(record, saved, *chunk, wanted);
@@ -244,7 +244,7 @@ Tensor Checkpoint::read(const std::string& name, std::optional<at::ScalarType> d
 }
 
 bool Checkpoint::intact(const TensorRecord& record, const SavedBox& box,
-                        const Chunk& chunk) {
+                        const SavedChunk& chunk) {
   try {
     read_chunk(record, box, chunk, nullptr);
   } catch (const CheckpointError&) {

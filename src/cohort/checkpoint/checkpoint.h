@@ -50,7 +50,7 @@ class Checkpoint {
 
   // Reads one chunk; false if it is damaged or cannot be read.
   [[nodiscard]] bool intact(const TensorRecord& record, const SavedBox& box,
-                            const Chunk& chunk);
+                            const SavedChunk& chunk);
   // Reads everything and names what is wrong, one line per fault.
   std::vector<std::string> verify();
 
@@ -58,10 +58,10 @@ class Checkpoint {
   struct OpenFile;
   OpenFile& open(int file);
   void read_stored(const TensorRecord& record, const StatePiece& wanted);
-  void read_part(const TensorRecord& record, const SavedBox& saved, const Chunk& chunk,
-                 const StatePiece& wanted);
-  void read_chunk(const TensorRecord& record, const SavedBox& saved, const Chunk& chunk,
-                  char* out);
+  void read_part(const TensorRecord& record, const SavedBox& saved,
+                 const SavedChunk& chunk, const StatePiece& wanted);
+  void read_chunk(const TensorRecord& record, const SavedBox& saved,
+                  const SavedChunk& chunk, char* out);
 
   std::string path_;
   Manifest manifest_;

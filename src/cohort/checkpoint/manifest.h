@@ -14,7 +14,7 @@ namespace cohort {
 // What a checkpoint holds and where, as docs/formats/checkpoint.md has it.
 
 // Elements [begin, end) of a box of a tensor: where their bytes lie.
-struct Chunk {
+struct SavedChunk {
   int64_t begin = 0;
   int64_t end = 0;
   int file = 0;        // index into Manifest::files
@@ -24,7 +24,7 @@ struct Chunk {
 
 struct SavedBox {
   TensorBox box;
-  std::vector<Chunk> chunks;  // by `begin`, without gap or overlap
+  std::vector<SavedChunk> chunks;  // by `begin`, without gap or overlap
 };
 
 struct TensorRecord {

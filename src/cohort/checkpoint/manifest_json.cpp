@@ -102,7 +102,7 @@ std::string state_of(const ReadJson& value) {
   return bytes;
 }
 
-Json chunks_json(const std::vector<Chunk>& chunks) {
+Json chunks_json(const std::vector<SavedChunk>& chunks) {
   Json out = Json::array();
   for (const auto& c : chunks)
     out.push_back(Json::array({c.begin, c.end, c.file, c.offset, hex16(c.hash)}));
@@ -136,7 +136,7 @@ TensorKind kind_of(const std::string& name, const std::string& path) {
   fail_manifest(path, text("kind '", name, "'; legal: parameter moment buffer"));
 }
 
-Chunk chunk_of(const ReadJson& value, const std::string& path) {
+SavedChunk chunk_of(const ReadJson& value, const std::string& path) {
   return {.begin = whole<int64_t>(value.at(0), path),
           .end = whole<int64_t>(value.at(1), path),
           .file = whole<int>(value.at(2), path),
@@ -144,8 +144,8 @@ Chunk chunk_of(const ReadJson& value, const std::string& path) {
           .hash = from_hex16(value.at(4).get<std::string>())};
 }
 
-std::vector<Chunk> chunks_of(const ReadJson& values, const std::string& path) {
-  std::vector<Chunk> chunks;
+std::vector<SavedChunk> chunks_of(const ReadJson& values, const std::string& path) {
+  std::vector<SavedChunk> chunks;
   for (const auto& chunk : values) chunks.push_back(chunk_of(chunk, path));
   return chunks;
 }

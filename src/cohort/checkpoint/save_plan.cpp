@@ -17,7 +17,7 @@ namespace {
   throw CheckpointError(text("[checkpoint.save] tensor '", name, "': ", what));
 }
 
-int64_t bytes_of(const PlannedPiece& piece, const Chunk& chunk) {
+int64_t bytes_of(const PlannedPiece& piece, const SavedChunk& chunk) {
   return (chunk.end - chunk.begin) * size_of(piece.tensor.spec.dtype);
 }
 
@@ -64,11 +64,11 @@ EarlierBox find(const Checkpoint* base, const StateTensor& tensor) {
 
 // Takes the place of an equal chunk over. It is read first: a disk may have lost it,
 // and what is linked to damage is born damaged.
-void adopt(Chunk& chunk, const EarlierBox& earlier, Checkpoint& base) {
+void adopt(SavedChunk& chunk, const EarlierBox& earlier, Checkpoint& base) {
   const auto& chunks = earlier.box->chunks;
-  const auto found =
-      std::lower_bound(chunks.begin(), chunks.end(), chunk.begin,
-                       [](const Chunk& c, int64_t begin) { return c.begin < begin; });
+  const auto found = std::lower_bound(
+      chunks.begin(), chunks.end(), chunk.begin,
+      [](const SavedChunk& c, int64_t begin) { return c.begin < begin; });
   if (found == chunks.end() || found->begin != chunk.begin || found->end != chunk.end ||
       found->hash != chunk.hash)
     return;
@@ -82,7 +82,7 @@ void cut(PlannedPiece& piece, int64_t chunk_bytes, Checkpoint* base) {
   for (int64_t begin = spec.begin; begin < spec.end;) {
     // Multiples within the box: the same cuts whoever holds it.
     const int64_t end = std::min(spec.end, (begin / step + 1) * step);
-    Chunk chunk{.begin = begin, .end = end, .file = -1};
+    SavedChunk chunk{.begin = begin, .end = end, .file = -1};
     chunk.hash = hash64(bytes_at(piece, begin, end));
     if (earlier.box) adopt(chunk, earlier, *base);
     piece.chunks.push_back(chunk);
@@ -149,7 +149,7 @@ void place(SavePlan& plan, const std::vector<Run>& runs, int64_t at, ShardFile& 
   for (const auto& run : runs) {
     auto& piece = plan[static_cast<size_t>(run.piece - plan.data())];
     for (size_t i = run.first; i < run.last; ++i) {
-      Chunk& chunk = piece.chunks[i];
+      SavedChunk& chunk = piece.chunks[i];
       chunk.offset = at;
       at += bytes_of(piece, chunk);
       hasher.update(&chunk.hash, sizeof(chunk.hash));
@@ -265,7 +265,7 @@ Manifest merge_parts(std::span<const Manifest> parts, const std::string& path) {
         fail_tensor(record.tensor.spec.name, "two ranks say two things of its form");
       for (const auto& [box, chunks] : record.boxes) {
         SavedBox& merged = merged_box(found->second, box);
-        for (Chunk chunk : chunks) {
+        for (SavedChunk chunk : chunks) {
           chunk.file = files.at(part.files[chunk.file].name);
           merged.chunks.push_back(chunk);
         }
@@ -274,7 +274,8 @@ Manifest merge_parts(std::span<const Manifest> parts, const std::string& path) {
   }
   for (auto& [name, record] : tensors) {
     std::ranges::sort(record.boxes, {}, [](const SavedBox& s) { return s.box.from; });
-    for (auto& saved : record.boxes) std::ranges::sort(saved.chunks, {}, &Chunk::begin);
+    for (auto& saved : record.boxes)
+      std::ranges::sort(saved.chunks, {}, &SavedChunk::begin);
     whole.tensors.push_back(std::move(record));
   }
   check_manifest(whole, path);

@@ -19,8 +19,8 @@ namespace cohort {
 
 struct PlannedPiece {
   StateTensor tensor;
-  Tensor data;                // contiguous, on the CPU
-  std::vector<Chunk> chunks;  // with a file >= 0: as the earlier one has it
+  Tensor data;                     // contiguous, on the CPU
+  std::vector<SavedChunk> chunks;  // with a file >= 0: as the earlier one has it
 };
 
 // Wide elements first, then by name and begin: the order of a shard's data.

@@ -25,8 +25,8 @@ class DeviceNorm {
   // rows of its sums are those below.
   std::vector<UpdateRange> ranges_of(int bucket, const ShardState& share) const;
 
-  // Writes norm and grad_scale to the numbers of the step (kernels/arguments.h), and
-  // marks them if the norm is no number. Collective.
+  // Writes norm and grad_scale to the numbers of the step (kernels/kernel_arguments.h),
+  // and marks them if the norm is no number. Collective.
   void measure(const GradientSums& gradients, const Sharers& sharers, double limit,
                const Tensor& numbers);
 

@@ -51,7 +51,8 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
     for (auto& seals : sums.peer_seals)
       seals[0].close_as(share_count(bucket), begin, hash);
   };
-  for (const Buffer* slot : planned(schedule, Buffer::Holds::kSlot, kNone, home_.place))
+  for (const Buffer* slot :
+       planned(schedule, Buffer::Holds::kSlot, kNone, home_.memory))
     ring_.slots.push_back(home_.allocate(*shard_, *slot));
   make_uses(schedule, schedule.mesh.coordinate(groups.world->rank(), Axis::kPipe));
   for (int i = 0; i < static_cast<int>(uses_.size()); ++i) {
@@ -120,7 +121,7 @@ void GradientSums::allocate(const Schedule& schedule, int bucket, int use,
                             bool visits) {
   BucketSums& sums = buckets_[bucket];
   const auto all = [&](Buffer::Holds holds) {
-    auto found = planned(schedule, holds, sums.bucket, home_.place);
+    auto found = planned(schedule, holds, sums.bucket, home_.memory);
     const size_t part =
         found.size() / static_cast<size_t>(most_gradients(schedule, sums.bucket));
     found.erase(found.begin(), found.begin() + static_cast<int64_t>(part) * use);
@@ -129,7 +130,7 @@ void GradientSums::allocate(const Schedule& schedule, int bucket, int use,
   };
   if (in_rounds() && use > 0) {
     const auto leaves =
-        planned(schedule, Buffer::Holds::kLeaf, sums.bucket, home_.place);
+        planned(schedule, Buffer::Holds::kLeaf, sums.bucket, home_.memory);
     sums.slot = static_cast<int>(ring_.slots.size());
     ring_.slots.push_back(home_.allocate(*shard_, *leaves[use - 1]));
   }
@@ -157,14 +158,15 @@ void GradientSums::allocate(const Schedule& schedule, int bucket, int use,
   sums.share = first(Buffer::Holds::kSum);
   // A step whose updates use sums as they are made, in an executor that does not.
   const bool needs = level_ > 0 && !visits && !sums.share.defined();
-  const Buffer share{
-      .dtype = sum_type(schedule), .numel = share_count(bucket), .place = home_.place};
+  const Buffer share{.dtype = sum_type(schedule),
+                     .numel = share_count(bucket),
+                     .memory = home_.memory};
   if (needs) sums.share = home_.allocate(*shard_, share);
 }
 
 void GradientSums::allocate_mirror(const Schedule& schedule, int bucket) {
   for (const Buffer* sum :
-       planned(schedule, Buffer::Holds::kMirrorSum, bucket, home_.place))
+       planned(schedule, Buffer::Holds::kMirrorSum, bucket, home_.memory))
     buckets_[bucket].mirrored = home_.allocate(*shard_, *sum);
 }
 

@@ -13,10 +13,10 @@ namespace cohort {
 // Where the state of a rank is computed with, and what is done to it there. A device
 // reaches what the plan places in the host's memory: all tensors are on device().
 struct StateHome {
-  Buffer::Place place = Buffer::Place::kHost;
+  Buffer::Memory memory = Buffer::Memory::kHost;
   std::shared_ptr<StateKernels> kernels;
 
-  bool on_host() const { return place == Buffer::Place::kHost; }
+  bool on_host() const { return memory == Buffer::Memory::kHost; }
   at::Device device() const { return kernels->device(); }
   // As planned(), wherever a home like this one has it.
   std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds,

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "cohort/engine/cuda/kernels/arguments.h"
+#include "cohort/engine/cuda/kernels/kernel_arguments.h"
 #include "cohort/engine/sum.h"
 #include "cohort/step/logit_kernels.h"
 #include "cohort/tensor.h"
@@ -15,7 +15,8 @@
 
 namespace cohort {
 
-// StepNumbers (kernels/arguments.h) lie in memory of the device, in a tensor of bytes.
+// StepNumbers (kernels/kernel_arguments.h) lie in memory of the device, in a tensor of
+// bytes.
 StepNumbers step_numbers_of(const UpdateOptions& options, const StepScalars& scalars);
 Tensor make_step_numbers(at::Device device);
 // A view of them as make_step_numbers() has them, for as long as they live.

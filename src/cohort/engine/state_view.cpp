@@ -27,7 +27,7 @@ Tensor part_of(const FlatParameter& place, const Tensor& flat, int64_t begin) {
 
 // Whether a device has its second copies in the host's memory.
 bool is_on_host(const Schedule& schedule, int bucket) {
-  return schedule.computes_in == Buffer::Place::kDevice &&
+  return schedule.computes_in == Buffer::Memory::kDevice &&
          !planned(schedule, Buffer::Holds::kMirrorMaster, bucket).empty();
 }
 

@@ -151,7 +151,7 @@ void Agent::conclude(FixedRanks& ranks) {
     return;
   } else {
     result_.failures = ranks.failures();
-    if (event_ && event_->kind == Event::kFault &&
+    if (event_ && event_->kind == AgentEvent::kFault &&
         (result_.failures.empty() ||
          result_.failures[0].rank != event_->failure.rank)) {
       result_.failures.insert(result_.failures.begin(), event_->failure);

@@ -35,7 +35,7 @@ class Agent {
   void on_signal(int signal, RankGroup* ranks);
   void suspend(RankGroup* ranks);
   void watch_rendezvous(FixedRanks& ranks);
-  void on_event(const Event& event, FixedRanks& ranks);
+  void on_event(const AgentEvent& event, FixedRanks& ranks);
   void wait_for_other_nodes(FixedRanks& ranks);
   void conclude(FixedRanks& ranks);
   void drive(RankGroup& ranks);
@@ -55,7 +55,7 @@ class Agent {
   RankPlan plan_;
   ElasticRanks* elastic_ = nullptr;  // while it runs
   int generation_ = 0;
-  std::optional<Event> event_;  // of this generation, from any node
+  std::optional<AgentEvent> event_;  // of this generation, from any node
   Clock::time_point next_look_{};
   LaunchResult result_;
 };

@@ -14,21 +14,21 @@ void Agent::watch_rendezvous(FixedRanks& ranks) {
   for (const std::string& notice : rendezvous_->notices()) say(notice);
   if (event_) return;
   try {
-    std::optional<Event> event;
+    std::optional<AgentEvent> event;
     if (!zygote_.alive()) {
-      event = Event{Event::kFault, zygote_failure()};
+      event = AgentEvent{AgentEvent::kFault, zygote_failure()};
     } else if (result_.stop_signal) {
-      event = Event{Event::kStop, {}};
+      event = AgentEvent{AgentEvent::kStop, {}};
       event->failure.signal = result_.stop_signal;
     } else if (ranks.any_failed() && ranks.done()) {
-      event = Event{Event::kFault, ranks.failures()[0]};
+      event = AgentEvent{AgentEvent::kFault, ranks.failures()[0]};
     } else if (ranks.any_failed()) {
-      event = Event{Event::kFault, ranks.first_failure()};
+      event = AgentEvent{AgentEvent::kFault, ranks.first_failure()};
     }
     event_ = event ? rendezvous_->publish(generation_, *event)
                    : rendezvous_->poll(generation_);
   } catch (const CommError& error) {
-    event_ = Event{};
+    event_ = AgentEvent{};
     event_->failure.host = host_name();
     event_->failure.exit_code = kExitLostPeer;
     event_->failure.message =
@@ -37,14 +37,14 @@ void Agent::watch_rendezvous(FixedRanks& ranks) {
   if (event_) on_event(*event_, ranks);
 }
 
-void Agent::on_event(const Event& event, FixedRanks& ranks) {
-  if (event.kind == Event::kStop && !result_.stop_signal) {
+void Agent::on_event(const AgentEvent& event, FixedRanks& ranks) {
+  if (event.kind == AgentEvent::kStop && !result_.stop_signal) {
     result_.stop_signal = event.failure.signal;
     say(text(signal_name(event.failure.signal), " to another node: stopping ",
              ranks.running(), " ranks"));
   }
   if (!ranks.stopping()) {
-    ranks.stop(event.kind == Event::kStop ? event.failure.signal : SIGTERM);
+    ranks.stop(event.kind == AgentEvent::kStop ? event.failure.signal : SIGTERM);
   }
 }
 

@@ -29,8 +29,8 @@ ElasticRanks::ElasticRanks(RankPlan& plan, ZygoteHandle& zygote, AgentStream& ou
       goal_(elastic_.team.ranks(), elastic_.detect) {}
 
 void ElasticRanks::start() {
-  places_.resize(plan_.options.ranks);
-  for (int r = 0; r < plan_.options.ranks; ++r) places_[r].index = fork(r);
+  seats_.resize(plan_.options.ranks);
+  for (int r = 0; r < plan_.options.ranks; ++r) seats_[r].index = fork(r);
   stores_.prepare();
   spare_plan_.start_later(Clock::now());
 }
@@ -58,7 +58,7 @@ int ElasticRanks::fork(int local_rank) {
 World ElasticRanks::world_of(int local_rank) const {
   World world;
   world.rank = world.local_rank = local_rank;
-  world.size = world.local_size = static_cast<int>(places_.size());
+  world.size = world.local_size = static_cast<int>(seats_.size());
   world.generation = generation_;
   world.master_addr = plan_.world.master_addr;
   world.master_port = plan_.world.master_port;
@@ -104,10 +104,10 @@ void ElasticRanks::on_end(RankProcess& process) {
   read_link(process.index(), member.mapped());  // its last words
   if (member.mapped().leaving) return;
   if (process.is_spare()) return on_spare_end(process, member.mapped());
-  Seat& place = places_[process.local_rank()];
-  place = Seat{-1, process.status(), ended_well(process)};
+  Seat& seat = seats_[process.local_rank()];
+  seat = Seat{-1, process.status(), ended_well(process)};
   life_.on(event_of(process));
-  if (place.ended_well) {
+  if (seat.ended_well) {
     dismiss_spares();
   } else if (life_.is_ending() || ended_by_request(process)) {
     if (!life_.is_ending() && WIFEXITED(process.status()))
@@ -173,10 +173,10 @@ void ElasticRanks::on_spare_end(RankProcess& process, const Member& member) {
 void ElasticRanks::settle() {
   if (life_.is_ending()) dead_.clear();
   if (broken_ && life_.is_finished()) {
-    for (Seat& place : places_) {  // there is nobody to go on with
-      if (place.index < 0 || !members_.at(place.index).reported) continue;
-      dismiss(place.index, plan_.options.grace);
-      place = Seat{-1, 0, true};
+    for (Seat& seat : seats_) {  // there is nobody to go on with
+      if (seat.index < 0 || !members_.at(seat.index).reported) continue;
+      dismiss(seat.index, plan_.options.grace);
+      seat = Seat{-1, 0, true};
     }
     broken_.reset();
   }
@@ -195,12 +195,12 @@ void ElasticRanks::settle() {
 void ElasticRanks::recover(const std::vector<Failure>& dead) {
   if (life_.is_finished()) return give_up({dead.front()}, "");
   RestartBudget::Steps made{.highest = progress_page_.highest()};
-  for (size_t rank = 0; rank < places_.size(); ++rank)
+  for (size_t rank = 0; rank < seats_.size(); ++rank)
     made.now = std::max(made.now, progress_page_.committed(static_cast<int>(rank)));
   if (const auto refusal = budget_.spend(dead, made)) {
     return give_up({refusal->cause}, refusal->why);
   }
-  const size_t before = places_.size();
+  const size_t before = seats_.size();
   const auto seats = seats_after_loss();
   if (seats.empty()) {
     return give_up(
@@ -214,7 +214,7 @@ void ElasticRanks::recover(const std::vector<Failure>& dead) {
   open(seats);
   if (seats.size() != before) pin_all();
   goal_.lost_to(static_cast<int>(seats.size()));
-  note(text("opened generation ", generation_, " with ", places_.size(), " ranks",
+  note(text("opened generation ", generation_, " with ", seats_.size(), " ranks",
             words_of_waiting(), " (restart ", budget_.used(), " of ",
             plan_.options.max_restarts, ")"));
 }
@@ -237,9 +237,9 @@ void ElasticRanks::give_up(const GivenUp& end, const std::string& why) {
 void ElasticRanks::end_the_silent(Clock::time_point now) {
   if (!broken_ || life_.is_ending() || now < broken_->since + elastic_.detect) return;
   if (all_reported()) return;
-  for (const Seat& place : places_) {
-    if (place.index < 0 || members_.at(place.index).reported) continue;
-    processes_.at(place.index)
+  for (const Seat& seat : seats_) {
+    if (seat.index < 0 || members_.at(seat.index).reported) continue;
+    processes_.at(seat.index)
         ->give_up(text("it kept the others waiting for ",
                        elastic_.detect.count() / 1000.0, " s, so it was killed (",
                        broken_->why, ")"));
@@ -248,8 +248,8 @@ void ElasticRanks::end_the_silent(Clock::time_point now) {
 }
 
 bool ElasticRanks::all_reported() const {
-  return std::all_of(places_.begin(), places_.end(), [&](const Seat& place) {
-    return place.index < 0 || members_.at(place.index).reported;
+  return std::all_of(seats_.begin(), seats_.end(), [&](const Seat& seat) {
+    return seat.index < 0 || members_.at(seat.index).reported;
   });
 }
 
@@ -276,20 +276,20 @@ void ElasticRanks::forget_ended() {
 }
 
 std::optional<int> ElasticRanks::common_code() const {
-  if (places_[0].ended_well) return WEXITSTATUS(*places_[0].status);
+  if (seats_[0].ended_well) return WEXITSTATUS(*seats_[0].status);
   std::optional<int> code;
-  for (const Seat& place : places_) {
-    if (!place.status || WIFSIGNALED(*place.status)) return std::nullopt;
-    if (code && *code != WEXITSTATUS(*place.status)) return std::nullopt;
-    code = WEXITSTATUS(*place.status);
+  for (const Seat& seat : seats_) {
+    if (!seat.status || WIFSIGNALED(*seat.status)) return std::nullopt;
+    if (code && *code != WEXITSTATUS(*seat.status)) return std::nullopt;
+    code = WEXITSTATUS(*seat.status);
   }
   return code;
 }
 
 bool ElasticRanks::stopped_on_request() const {
-  return std::any_of(places_.begin(), places_.end(), [](const Seat& place) {
-    return place.status && WIFEXITED(*place.status) &&
-           WEXITSTATUS(*place.status) == kExitStopped;
+  return std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
+    return seat.status && WIFEXITED(*seat.status) &&
+           WEXITSTATUS(*seat.status) == kExitStopped;
   });
 }
 

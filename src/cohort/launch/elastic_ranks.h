@@ -20,8 +20,8 @@ namespace cohort::process {
 
 // The ranks of an elastic run, over all its generations, and their spares.
 //
-// A rank's number is a place. When the process in it dies, or is killed because it
-// froze, a spare takes the place, or others move up, and everyone is sent a World with
+// A rank's number is a seat. When the process in it dies, or is killed because it
+// froze, a spare takes the seat, or others move up, and everyone is sent a World with
 // a store of its own; what the ranks make of it is theirs. The memory they hand over
 // outlives all of them. So it is while the run is being stopped: what it has is saved
 // by all ranks together.
@@ -80,7 +80,7 @@ class ElasticRanks : public RankGroup {
   };
 
   int fork(int local_rank);
-  // `seats`: by place, which one its process has now; -1: none.
+  // `seats`: by seat, which one its process has now; -1: none.
   void open(const std::vector<int>& seats);
   void fill(int local_rank);
   int take_spare();
@@ -128,7 +128,7 @@ class ElasticRanks : public RankGroup {
   int generation_ = 0;
   int next_index_ = 0;
   std::map<int, Member> members_;  // by index, while they live
-  std::vector<Seat> places_;       // by local rank
+  std::vector<Seat> seats_;        // by local rank
   std::map<std::string, UniqueFd> held_;
 
   std::vector<Failure> dead_;    // not recovered from yet

@@ -53,9 +53,9 @@ void ElasticRanks::promise_no_world(const Member& member) {
 // The others give it up as well: who does not is the one they wait for.
 void ElasticRanks::break_world(const std::string& why) {
   broken_ = WorldBreak{Clock::now(), why};
-  for (const Seat& place : places_) {
-    if (place.index < 0 || members_.at(place.index).reported) continue;
-    members_.at(place.index).link.send(LinkMessage::kBroken, generation_, why);
+  for (const Seat& seat : seats_) {
+    if (seat.index < 0 || members_.at(seat.index).reported) continue;
+    members_.at(seat.index).link.send(LinkMessage::kBroken, generation_, why);
   }
   stores_.close(world_of(0));
 }

@@ -10,26 +10,26 @@
 
 namespace cohort::process {
 
-// The next world. Who has no place in it leaves: what waits in its stead is a spare,
-// without the state of a world that is over.
+// The next world. A process that has no seat in it leaves: what waits in its stead is a
+// spare, without the state of a world that is over.
 void ElasticRanks::open(const std::vector<int>& seats) {
   stores_.close(world_of(0));
   ++generation_;
   const int size = static_cast<int>(seats.size());
   plan_.world.local_size = plan_.world.world_size = size;
   plan_.world.master_port = stores_.open();
-  auto before = std::exchange(places_, std::vector<Seat>(size));
+  auto before = std::exchange(seats_, std::vector<Seat>(size));
   for (int r = 0; r < size; ++r) {
     if (seats[r] < 0) continue;
-    places_[r] = std::exchange(before[seats[r]], Seat{});
-    if (seats[r] != r) processes_.at(places_[r].index)->become(r);
+    seats_[r] = std::exchange(before[seats[r]], Seat{});
+    if (seats[r] != r) processes_.at(seats_[r].index)->become(r);
   }
   for (const Seat& left : before) {
     if (left.index >= 0) dismiss(left.index, elastic_.detect);
   }
   for (int r = 0; r < size; ++r) {
-    if (places_[r].index < 0) fill(r);
-    Member& member = members_.at(places_[r].index);
+    if (seats_[r].index < 0) fill(r);
+    Member& member = members_.at(seats_[r].index);
     member.reported = false;
     tell_stop(member);
     member.link.send(LinkMessage::kWorld, generation_, encode(world_of(r)));
@@ -40,12 +40,12 @@ void ElasticRanks::open(const std::vector<int>& seats) {
 }
 
 void ElasticRanks::fill(int local_rank) {
-  Seat& place = places_[local_rank];
-  place = Seat{take_spare(), std::nullopt, false};
-  if (place.index < 0) {
-    place.index = fork(local_rank);
+  Seat& seat = seats_[local_rank];
+  seat = Seat{take_spare(), std::nullopt, false};
+  if (seat.index < 0) {
+    seat.index = fork(local_rank);
   } else {
-    processes_.at(place.index)->become(local_rank);
+    processes_.at(seat.index)->become(local_rank);
   }
   spare_plan_.lose_one();
 }
@@ -79,7 +79,7 @@ void ElasticRanks::fork_spares() {
 
 std::vector<bool> ElasticRanks::living() const {
   std::vector<bool> lives;
-  for (const Seat& place : places_) lives.push_back(place.index >= 0);
+  for (const Seat& seat : seats_) lives.push_back(seat.index >= 0);
   return lives;
 }
 
@@ -91,15 +91,14 @@ int ElasticRanks::left() const {
 // Empty: there is not even one team.
 std::vector<int> ElasticRanks::seats_after_loss() const {
   const int each = elastic_.team.ranks();
-  const int teams = static_cast<int>(places_.size()) / each;
+  const int teams = static_cast<int>(seats_.size()) / each;
   return seat(living(), elastic_.replace ? teams : std::min(teams, left() / each),
               elastic_.team);
 }
 
 // Those who make no team are spares from here on.
 void ElasticRanks::keep_the_rest_waiting(const std::vector<int>& seats) {
-  const auto seated =
-      std::ranges::count_if(seats, [](int place) { return place >= 0; });
+  const auto seated = std::ranges::count_if(seats, [](int seat) { return seat >= 0; });
   const auto rest = std::ranges::count(living(), true) - seated;
   spare_plan_.set_waiting(spare_plan_.counts().waiting + static_cast<int>(rest));
 }
@@ -111,7 +110,7 @@ std::string ElasticRanks::words_of_waiting() const {
 }
 
 std::string ElasticRanks::resize(int ranks) {
-  const int before = static_cast<int>(places_.size());
+  const int before = static_cast<int>(seats_.size());
   const int most = most_ranks(elastic_);
   if (ranks < elastic_.min_ranks || ranks > most) {
     throw ConfigError(text("[resize] ", ranks, " ranks; legal for this run: ",
@@ -136,7 +135,7 @@ std::string ElasticRanks::resize(int ranks) {
 
 void ElasticRanks::move_towards_goal(Clock::time_point now) {
   if (!life_.allows(ElasticEvent::kResizeAsked) || !dead_.empty()) return;
-  const int before = static_cast<int>(places_.size());
+  const int before = static_cast<int>(seats_.size());
   const bool committed = progress_page_.generation() >= generation_;
   const auto ranks = goal_.next(before, committed, now);
   if (!ranks) return;
@@ -151,8 +150,8 @@ void ElasticRanks::move_towards_goal(Clock::time_point now) {
 
 void ElasticRanks::pin_all() {
   if (!plan_.options.pin) return;
-  for (const Seat& place : places_) {
-    RankProcess& process = *processes_.at(place.index);
+  for (const Seat& seat : seats_) {
+    RankProcess& process = *processes_.at(seat.index);
     process.pin(plan_.cores.empty() ? allowed_cores()
                                     : plan_.cores[process.local_rank()]);
   }

@@ -63,10 +63,10 @@ TEST(Wire, SpawnTextComesBack) {
 }
 
 TEST(Wire, EventsComeBackOnOneLine) {
-  Event event;
+  AgentEvent event;
   event.failure = {3, "node7", 4242, 139, 11, "two\nlines"};
-  const Event back = decode_event(encode(event));
-  EXPECT_EQ(back.kind, Event::kFault);
+  const AgentEvent back = decode_agent_event(encode(event));
+  EXPECT_EQ(back.kind, AgentEvent::kFault);
   EXPECT_EQ(back.failure.rank, 3);
   EXPECT_EQ(back.failure.host, "node7");
   EXPECT_EQ(back.failure.pid, 4242);

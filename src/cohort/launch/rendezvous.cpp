@@ -234,31 +234,31 @@ NodeWorld Rendezvous::read_world(const std::string& world) {
   return result;
 }
 
-Event Rendezvous::publish(int generation, const Event& event) {
+AgentEvent Rendezvous::publish(int generation, const AgentEvent& event) {
   const std::string key = text("event/", generation);
   if (store_->add(key + "/turn", 1) == 1) store_->set(key, encode(event));
-  return decode_event(store_->get(key, kStoreTimeout));
+  return decode_agent_event(store_->get(key, kStoreTimeout));
 }
 
-std::optional<Event> Rendezvous::poll(int generation) {
+std::optional<AgentEvent> Rendezvous::poll(int generation) {
   const std::string key = text("event/", generation);
-  if (store_->has(key)) return decode_event(store_->get(key, kStoreTimeout));
+  if (store_->has(key)) return decode_agent_event(store_->get(key, kStoreTimeout));
   if (Clock::now() < last_beat_ + kBeat) return std::nullopt;
   last_beat_ = Clock::now();
   store_->add(text("beat/", node_), 1);
   if (!server_) return std::nullopt;
-  const std::optional<Event> lost = lost_node();
+  const std::optional<AgentEvent> lost = lost_node();
   if (lost) return publish(generation, *lost);
   return std::nullopt;
 }
 
-std::optional<Event> Rendezvous::lost_node() {
+std::optional<AgentEvent> Rendezvous::lost_node() {
   for (int node = 1; node < num_nodes_; ++node) {
     const int64_t count = store_->add(text("beat/", node), 0);
     Beat& beat = beats_[node];
     if (count != beat.count) beat = {count, Clock::now()};
     if (Clock::now() < beat.seen + kSilent) continue;
-    Event event;
+    AgentEvent event;
     event.failure.host = hosts_[node];
     event.failure.exit_code = 4;
     event.failure.message = text("the agent of node ", node, " on ", hosts_[node],

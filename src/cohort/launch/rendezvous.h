@@ -38,10 +38,10 @@ class Rendezvous {
   std::vector<std::string> notices();
 
   // Publishes; returns the event that was first in this generation.
-  Event publish(int generation, const Event& event);
+  AgentEvent publish(int generation, const AgentEvent& event);
   // Shows that this agent lives; on node 0 also looks for others that do not. The
   // event of this generation, if there is one.
-  std::optional<Event> poll(int generation);
+  std::optional<AgentEvent> poll(int generation);
 
   // A fresh store for the ranks of a restart, served by node 0; returns its port.
   // PyTorch finds keys of the old generation otherwise.
@@ -66,7 +66,7 @@ class Rendezvous {
   void close_rendezvous();
   NodeWorld read_world(const std::string& world);
   std::string asked_nodes() const;  // MIN:MAX
-  std::optional<Event> lost_node();
+  std::optional<AgentEvent> lost_node();
 
   const LaunchOptions& options_;
   Endpoint endpoint_;

@@ -37,14 +37,14 @@ auto record_fields(Alike<WorldNote::Node> auto& n) {
 auto record_fields(Alike<WorldNote> auto& n) {
   return std::tie(n.token, n.run_id, n.port, n.nodes);
 }
-auto record_fields(Alike<Event> auto& e) {
+auto record_fields(Alike<AgentEvent> auto& e) {
   auto& f = e.failure;
   return std::tie(e.kind, f.rank, f.host, f.pid, f.exit_code, f.signal, f.message);
 }
 
 std::string encode(const NodeNote& note) { return to_record(note); }
 std::string encode(const WorldNote& note) { return to_record(note); }
-std::string encode(const Event& event) { return to_record(event); }
+std::string encode(const AgentEvent& event) { return to_record(event); }
 
 Endpoint parse_endpoint(const std::string& given) {
   const size_t colon = given.rfind(':');
@@ -86,9 +86,9 @@ WorldNote decode_world(const std::string& record) {
   return note;
 }
 
-Event decode_event(const std::string& record) {
-  auto event = read_note<Event>(record, "event");
-  if (event.kind != Event::kFault && event.kind != Event::kStop)
+AgentEvent decode_agent_event(const std::string& record) {
+  auto event = read_note<AgentEvent>(record, "event");
+  if (event.kind != AgentEvent::kFault && event.kind != AgentEvent::kStop)
     throw CommError(text(no_note("event"), ": kind ", static_cast<int>(event.kind)));
   for (auto* line : {&event.failure.host, &event.failure.message})
     std::replace(line->begin(), line->end(), '\n', ' ');

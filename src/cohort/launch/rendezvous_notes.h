@@ -45,12 +45,13 @@ std::string encode(const WorldNote& note);
 WorldNote decode_world(const std::string& record);
 
 // What one agent tells the others about a generation; the first one to speak wins.
-struct Event {
+struct AgentEvent {
   enum Kind : int { kFault, kStop } kind = kFault;
   Failure failure;  // kFault; kStop has only its signal
 };
-std::string encode(const Event& event);
-Event decode_event(const std::string& record);  // host and message have one line each
+std::string encode(const AgentEvent& event);
+AgentEvent decode_agent_event(
+    const std::string& record);  // host and message have one line each
 
 // A port as text, 1 to 65535.
 int decode_port(const std::string& text);

@@ -21,11 +21,11 @@ TEST(MeetingNotes, ComeBack) {
   EXPECT_EQ(world.nodes[1].id, 5);
   EXPECT_EQ(world.nodes[1].ranks, 3);
   EXPECT_EQ(world.nodes[1].host, "b");
-  Event event;
-  event.kind = Event::kStop;
+  AgentEvent event;
+  event.kind = AgentEvent::kStop;
   event.failure = {.rank = 3, .host = "h", .signal = 15, .message = "two\nlines"};
-  const auto back = decode_event(encode(event));
-  EXPECT_EQ(back.kind, Event::kStop);
+  const auto back = decode_agent_event(encode(event));
+  EXPECT_EQ(back.kind, AgentEvent::kStop);
   EXPECT_EQ(back.failure.signal, 15);
   EXPECT_EQ(back.failure.message, "two lines");
   EXPECT_EQ(decode_port("29500"), 29500);
@@ -46,15 +46,15 @@ TEST(MeetingNotes, OfStrangersAreRefused) {
       {"t", "r", 1, {{0, 1'048'576, "h"}, {1, 1'048'576, "h"}}}};
   for (const auto& note : worlds) EXPECT_THROW(decode_world(encode(note)), CommError);
   for (const int kind : {-1, 2}) {
-    const Event event{static_cast<Event::Kind>(kind), {}};
-    EXPECT_THROW(decode_event(encode(event)), CommError) << kind;
+    const AgentEvent event{static_cast<AgentEvent::Kind>(kind), {}};
+    EXPECT_THROW(decode_agent_event(encode(event)), CommError) << kind;
   }
   const std::string world = encode(WorldNote{"t", "r", 1, {{0, 1, "h"}}});
   const std::string cut = world.substr(0, world.size() - 1);
   for (const auto& note : {std::string(), std::string("x"), cut}) {
     EXPECT_THROW(decode_node(note), CommError) << note;
     EXPECT_THROW(decode_world(note), CommError) << note;
-    EXPECT_THROW(decode_event(note), CommError) << note;
+    EXPECT_THROW(decode_agent_event(note), CommError) << note;
   }
   for (const char* note : {"", "0", "65536", "port", "1e3", "99999999999999999999"})
     EXPECT_THROW(decode_port(note), CommError) << note;

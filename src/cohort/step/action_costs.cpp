@@ -38,9 +38,9 @@ bool link_crosses_nodes(const Schedule& schedule, const Channel& link, int per_n
 // What of a bucket's state kernels of a device reach in the host's memory.
 double bytes_on_host(const Schedule& schedule, int bucket) {
   double bytes = 0;
-  if (schedule.computes_in == Buffer::Place::kHost) return bytes;
+  if (schedule.computes_in == Buffer::Memory::kHost) return bytes;
   for (const auto& buffer : schedule.buffers)
-    if (buffer.bucket == bucket && buffer.place == Buffer::Place::kHost)
+    if (buffer.bucket == bucket && buffer.memory == Buffer::Memory::kHost)
       bytes += static_cast<double>(buffer.bytes());
   return bytes;
 }

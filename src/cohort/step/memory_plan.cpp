@@ -161,13 +161,13 @@ bool is_of_optimizer(const Schedule& schedule, const Buffer& buffer) {
 }  // namespace
 
 void plan_device(Schedule& schedule, Offload offload) {
-  schedule.computes_in = Buffer::Place::kDevice;
+  schedule.computes_in = Buffer::Memory::kDevice;
   const bool shares = offload == Offload::kParameters;
   for (auto& buffer : schedule.buffers) {
     const bool moves =
         is_of_optimizer(schedule, buffer) || (shares && is_gathered(schedule, buffer));
-    buffer.place = moves && offload != Offload::kNothing ? Buffer::Place::kHost
-                                                         : Buffer::Place::kDevice;
+    buffer.memory = moves && offload != Offload::kNothing ? Buffer::Memory::kHost
+                                                          : Buffer::Memory::kDevice;
   }
 }
 
@@ -179,7 +179,7 @@ const Buffer* gathered_share(const Schedule& schedule, int bucket) {
 
 bool gathers_from_host(const Schedule& schedule, int bucket) {
   const Buffer* const share = gathered_share(schedule, bucket);
-  return share && share->place != schedule.computes_in;
+  return share && share->memory != schedule.computes_in;
 }
 
 at::ScalarType kept_type(const Precision& precision) {
@@ -192,10 +192,10 @@ at::ScalarType sum_type(const Schedule& schedule) {
 }
 
 std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds,
-                                   int bucket, Buffer::Place place) {
+                                   int bucket, Buffer::Memory memory) {
   std::vector<const Buffer*> found;
   for (const auto& buffer : schedule.buffers)
-    if (buffer.holds == holds && buffer.bucket == bucket && buffer.place == place)
+    if (buffer.holds == holds && buffer.bucket == bucket && buffer.memory == memory)
       found.push_back(&buffer);
   return found;
 }

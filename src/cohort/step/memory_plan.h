@@ -35,7 +35,7 @@ at::ScalarType sum_type(const Schedule& schedule);
 // that take turns.
 std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds,
                                    int bucket = kNone,
-                                   Buffer::Place place = Buffer::Place::kHost);
+                                   Buffer::Memory memory = Buffer::Memory::kHost);
 
 // Values that are under way on a link, sent and not taken: each has room of its own.
 inline constexpr int kSentAhead = 2;

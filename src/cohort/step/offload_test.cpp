@@ -14,7 +14,7 @@ namespace cohort {
 namespace {
 
 using Holds = Buffer::Holds;
-using Place = Buffer::Place;
+using Memory = Buffer::Memory;
 
 std::vector<BlockSpec> four_blocks() {
   std::vector<BlockSpec> blocks;
@@ -42,7 +42,7 @@ Schedule planned_step(OffloadCase c) {
 std::set<Holds> on_host(const Schedule& schedule) {
   std::set<Holds> kinds;
   for (const auto& buffer : schedule.buffers)
-    if (buffer.place == Place::kHost) kinds.insert(buffer.holds);
+    if (buffer.memory == Memory::kHost) kinds.insert(buffer.holds);
   return kinds;
 }
 

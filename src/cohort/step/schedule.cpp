@@ -24,7 +24,8 @@ constexpr std::array<std::string_view, kBufferKinds> kBufferNames = {
     "moment",        "leaf",          "partial",    "sum",    "stack",  "nodes",
     "mirror_master", "mirror_moment", "mirror_sum", "unknown"};
 
-constexpr std::array<std::string_view, kBufferPlaces> kPlaceNames = {"host", "device"};
+constexpr std::array<std::string_view, kBufferMemories> kMemoryNames = {"host",
+                                                                        "device"};
 
 constexpr std::array<std::string_view, InnerCall::kOps> kCallNames = {
     "AllReduce", "AllGather", "ReduceScatter", "AllToAll"};
@@ -53,8 +54,8 @@ std::string_view name_of(ActionKind kind) { return kNames[static_cast<size_t>(ki
 
 std::string_view name_of(CallOp op) { return kCallNames[static_cast<size_t>(op)]; }
 
-std::string_view name_of(Buffer::Place place) {
-  return kPlaceNames[static_cast<size_t>(place)];
+std::string_view name_of(Buffer::Memory memory) {
+  return kMemoryNames[static_cast<size_t>(memory)];
 }
 
 std::string_view name_of(Buffer::Holds holds) {

@@ -88,20 +88,20 @@ struct Buffer {
     kMirrorSum,
     kUnknown,  // of an old file: all that a rank keeps
   };
-  enum class Place : uint8_t { kHost, kDevice };
+  enum class Memory : uint8_t { kHost, kDevice };
   Holds holds = Holds::kUnknown;
   int bucket = kNone;  // kNone: several take turns
   at::ScalarType dtype = at::kByte;
   int64_t numel = 0;
-  Place place = Place::kHost;
+  Memory memory = Memory::kHost;
 
   int64_t bytes() const { return numel * size_of(dtype); }
   bool operator==(const Buffer&) const = default;
 };
 inline constexpr int kBufferKinds = 16;
-inline constexpr int kBufferPlaces = 2;
+inline constexpr int kBufferMemories = 2;
 std::string_view name_of(Buffer::Holds holds);
-std::string_view name_of(Buffer::Place place);
+std::string_view name_of(Buffer::Memory memory);
 
 // Ranks with equal lists share a role (law 6, docs/design.md).
 struct Role {
@@ -135,7 +135,7 @@ struct Schedule {
   // A step may begin before the one before it has ended: its actions wait for those
   // that they need (Action::waits_before). Else for all.
   bool runs_ahead = false;
-  Buffer::Place computes_in = Buffer::Place::kHost;  // where activations are
+  Buffer::Memory computes_in = Buffer::Memory::kHost;  // where activations are
   Precision precision;
   std::vector<Group> groups;
   std::vector<Channel> channels;    // by lane

@@ -168,18 +168,18 @@ Channel read_channel(Cells& cells) {
   throw RecordError{Cells::quoted(kind, "compute, group, link or copy")};
 }
 
-Buffer::Place read_place(Cells& cells) {
-  if (!cells.has("place")) return Buffer::Place::kHost;
-  std::vector<std::pair<Buffer::Place, std::string_view>> places;
-  for (int p = 0; p < kBufferPlaces; ++p) {
-    const auto place = static_cast<Buffer::Place>(p);
-    places.emplace_back(place, name_of(place));
+Buffer::Memory read_memory(Cells& cells) {
+  if (!cells.has("place")) return Buffer::Memory::kHost;
+  std::vector<std::pair<Buffer::Memory, std::string_view>> memories;
+  for (int m = 0; m < kBufferMemories; ++m) {
+    const auto memory = static_cast<Buffer::Memory>(m);
+    memories.emplace_back(memory, name_of(memory));
   }
-  return cells.choice<Buffer::Place>("place", places);
+  return cells.choice<Buffer::Memory>("place", memories);
 }
 
-std::string place_text(Buffer::Place place) {
-  return place == Buffer::Place::kHost ? "" : text(",place=", name_of(place));
+std::string memory_text(Buffer::Memory memory) {
+  return memory == Buffer::Memory::kHost ? "" : text(",place=", name_of(memory));
 }
 
 Stage read_stage(Cells& cells) {
@@ -195,7 +195,7 @@ void read_step(Cells& cells, Schedule& schedule) {
   schedule.precision = {cells.dtype("compute"), cells.dtype("reduce"),
                         cells.dtype("accumulate")};
   if (cells.has("runs_ahead")) schedule.runs_ahead = cells.flag("runs_ahead");
-  schedule.computes_in = read_place(cells);
+  schedule.computes_in = read_memory(cells);
 }
 
 Group read_group(Cells& cells) {
@@ -242,7 +242,7 @@ Buffer read_buffer(Cells& cells) {
   if (cells.has("bucket")) buffer.bucket = cells.small("bucket");
   buffer.dtype = cells.dtype("dtype");
   buffer.numel = cells.number("numel", 0, kMostNumber / 8);
-  buffer.place = read_place(cells);
+  buffer.memory = read_memory(cells);
   return buffer;
 }
 
@@ -263,7 +263,7 @@ void write_records(std::ostream& out, const Schedule& schedule) {
       << ",reduce=" << dtype_name(precision.reduce)
       << ",accumulate=" << dtype_name(precision.accumulate)
       << (schedule.runs_ahead ? ",runs_ahead=1" : "")
-      << place_text(schedule.computes_in) << '\n';
+      << memory_text(schedule.computes_in) << '\n';
   for (const auto& group : schedule.groups) {
     out << "#@ group name=" << group.name << ",axes=" << axes_text(group.axes);
     if (!group.places.empty()) out << ",places=" << numbers_text(group.places);
@@ -290,7 +290,7 @@ void write_records(std::ostream& out, const Schedule& schedule) {
     out << "#@ buffer holds=" << name_of(buffer.holds);
     if (buffer.bucket != kNone) out << ",bucket=" << buffer.bucket;
     out << ",dtype=" << dtype_name(buffer.dtype) << ",numel=" << buffer.numel
-        << place_text(buffer.place) << '\n';
+        << memory_text(buffer.memory) << '\n';
   }
 }
 

@@ -76,7 +76,7 @@ std::vector<PlanPart> parts_of(const Schedule& schedule, const Role& role) {
   const auto kept = kept_buffers(schedule, role);
   for (size_t i = 0; i < kept.size(); ++i) {
     const Buffer& buffer = schedule.buffers[i];
-    if (!kept[i] || buffer.place != schedule.computes_in) continue;
+    if (!kept[i] || buffer.memory != schedule.computes_in) continue;
     PlanPart& part = kinds[words_of(buffer.holds)];
     part.bytes += buffer.bytes();
     ++part.buffers;
@@ -148,8 +148,8 @@ std::vector<Advice> other_ways(const TrainerOptions& options) {
 
 int64_t bytes_where_it_computes(const Schedule& schedule) {
   const RolePeak peak = check(schedule).largest();
-  return schedule.computes_in == Buffer::Place::kDevice ? peak.on_device
-                                                        : peak.on_host();
+  return schedule.computes_in == Buffer::Memory::kDevice ? peak.on_device
+                                                         : peak.on_host();
 }
 
 // Nothing for a way that this model or layout does not have.

@@ -231,7 +231,7 @@ int64_t SnapshotPages::place_of(const TensorRecord& record) const {
   const int64_t room = bytes_ - header().data_at;
   const int64_t size = size_of(spec.dtype);
   const bool one = record.boxes.size() == 1 && record.boxes[0].chunks.size() == 1;
-  const Chunk chunk = one ? record.boxes[0].chunks[0] : Chunk{.begin = -1};
+  const SavedChunk chunk = one ? record.boxes[0].chunks[0] : SavedChunk{.begin = -1};
   if (chunk.begin < 0 || chunk.end < chunk.begin || chunk.offset < 0 ||
       chunk.offset > room || chunk.offset % size != 0 ||
       chunk.end > BoxMap(record.boxes[0].box, spec.numel()).numel() ||
@@ -246,7 +246,7 @@ std::string SnapshotPages::damage() const {
   uint64_t hash = 0;
   for (const auto& record : parse_part(tables_text(), "snapshot").tensors) {
     const char* const place = memory_ + place_of(record);
-    const Chunk& chunk = record.boxes[0].chunks[0];
+    const SavedChunk& chunk = record.boxes[0].chunks[0];
     const auto bytes = (chunk.end - chunk.begin) *
                        static_cast<int64_t>(c10::elementSize(record.tensor.spec.dtype));
     hash += sum_of_hashes(place, bytes, chunk.offset);

@@ -8,7 +8,7 @@
 #include <exception>
 
 #include "cohort/comm/endpoint.h"
-#include "cohort/comm/gloo/communicator.h"
+#include "cohort/comm/gloo/gloo_communicator.h"
 #include "cohort/comm/gloo/group.h"
 #include "cohort/comm/tcp_store.h"
 #include "cohort/core/error.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "cohort/comm/shared_memory/communicator.h"
+#include "cohort/comm/shared_memory/shared_memory_communicator.h"
 #include "cohort/core/error.h"
 #include "cohort/core/processor.h"
 

@@ -115,7 +115,8 @@ void run_calls(int size, const Body& body) {
       HostComm comm{*data[rank], {}, {}};
       next_comm = &comm;
       auto library = std::make_shared<Library>(*host_library());
-      library->CommInitRankConfig = [](Handle* handle, int, UniqueId, int, Config*) {
+      library->CommInitRankConfig = [](Handle* handle, int, UniqueId, int,
+                                       LibraryConfig*) {
         *handle = reinterpret_cast<Handle>(next_comm);
         return kSuccess;
       };

@@ -60,7 +60,7 @@ void NcclGroup::connect() {
   std::memcpy(id.bytes, bytes.const_data_ptr(), sizeof(id.bytes));
   {
     const std::lock_guard lock(calls_);
-    Config config;
+    LibraryConfig config;
     result = library_->CommInitRankConfig(&handle_, host().size(), id, host().rank(),
                                           &config);
   }

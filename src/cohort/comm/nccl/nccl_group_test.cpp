@@ -30,7 +30,7 @@ std::shared_ptr<const Library> fake_library() {
     return kSuccess;
   };
   table->CommInitRankConfig = [](Handle* handle, int, UniqueId id, int,
-                                 Config* config) {
+                                 LibraryConfig* config) {
     ++fake.inits;
     *handle = reinterpret_cast<Handle>(&fake);
     EXPECT_EQ(config->blocking, 0);

@@ -47,14 +47,14 @@ struct UniqueId {
 
 // ncclConfig_t as of NCCL 2.14, the first with `blocking`. Newer libraries read as much
 // as `size` says, and take their defaults for what `version` does not have.
-struct Config {
-  size_t size = sizeof(Config);
+struct LibraryConfig {
+  size_t size = sizeof(LibraryConfig);
   unsigned int magic = 0xcafebeef;
   unsigned int version = 21400;
   int blocking = 0;
   int unread = INT_MIN;  // fills the struct; a later version reads it as undefined
 };
-static_assert(sizeof(Config) == 24 && offsetof(Config, blocking) == 16);
+static_assert(sizeof(LibraryConfig) == 24 && offsetof(LibraryConfig, blocking) == 16);
 static_assert(sizeof(UniqueId) == 128);
 
 // The functions of NCCL by their names, less the "nccl".
@@ -63,7 +63,7 @@ struct Library {
 
   Result (*GetUniqueId)(UniqueId*) = nullptr;
   Result (*CommInitRankConfig)(Handle*, int size, UniqueId, int rank,
-                               Config*) = nullptr;
+                               LibraryConfig*) = nullptr;
   Result (*CommGetAsyncError)(Handle, Result*) = nullptr;
   Result (*CommFinalize)(Handle) = nullptr;
   Result (*CommDestroy)(Handle) = nullptr;

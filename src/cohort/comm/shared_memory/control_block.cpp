@@ -27,7 +27,7 @@ ControlLayout::ControlLayout(int size) : size_(size) {
   slot_stride_ = round_up(sizeof(Slot) + counts + kInlineBytes, kLine);
   slots_stride_ = kSlots * slot_stride_;
   channels_ = round_up(slots_ + size_ * slots_stride_, kPage);
-  staging_ = round_up(channels_ + size_ * size_ * sizeof(Channel), kPage);
+  staging_ = round_up(channels_ + size_ * size_ * sizeof(PairChannel), kPage);
   staging_stride_ = 2 * (size_ + 1) * part_bytes_;
 }
 

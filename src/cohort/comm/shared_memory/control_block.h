@@ -12,7 +12,7 @@ namespace cohort::shared_memory {
 // What the ranks of a group share. A control block lies in shared memory, zeroed
 // at first, and is laid out as
 //
-//   Control | Status[size] | slots[size][kSlots] | Channel[size][size] | staging
+//   Control | Status[size] | slots[size][kSlots] | PairChannel[size][size] | staging
 //
 // A rank writes only what is its own, but for `bell` and `sleepers`. Every flag is
 // stored and loaded sequentially consistent: a rank that publishes and then looks
@@ -81,7 +81,7 @@ struct Ticket {
 };
 
 // One direction of transfers between two ranks.
-struct Channel {
+struct PairChannel {
   struct alignas(kLine) Side {
     std::atomic<uint64_t> posted;    // tickets written
     std::atomic<uint64_t> chunks;    // pieces written, or read, through `buffer`
@@ -122,8 +122,8 @@ class ControlLayout {
   static std::byte* payload(Slot& slot) {
     return reinterpret_cast<std::byte*>(&slot) + sizeof(Slot);
   }
-  Channel& channel(std::byte* base, int from, int to) const {
-    return reinterpret_cast<Channel*>(base + channels_)[from * size_ + to];
+  PairChannel& channel(std::byte* base, int from, int to) const {
+    return reinterpret_cast<PairChannel*>(base + channels_)[from * size_ + to];
   }
   // Part `part` of buffer `round % 2` of a rank; part `size` is the reduced one.
   std::byte* part(std::byte* base, int rank, uint64_t round, int part) const {

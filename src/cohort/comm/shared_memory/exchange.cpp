@@ -109,7 +109,7 @@ void SharedGroup::move_exchanges() {
 bool SharedGroup::move_transfer(Pending& transfer) {
   const int from = transfer.sends ? rank_ : transfer.peer;
   const int to = transfer.sends ? transfer.peer : rank_;
-  Channel& channel = layout_.channel(spec_.control, from, to);
+  PairChannel& channel = layout_.channel(spec_.control, from, to);
   auto& mine = transfer.sends ? channel.sender : channel.receiver;
   auto& theirs = transfer.sends ? channel.receiver : channel.sender;
   const uint64_t ordinal = transfer.ordinal;
@@ -138,7 +138,8 @@ bool SharedGroup::move_transfer(Pending& transfer) {
          (!transfer.sends || theirs.finished.load() > ordinal);
 }
 
-bool SharedGroup::agree(Pending& transfer, Channel::Side& mine, Channel::Side& theirs) {
+bool SharedGroup::agree(Pending& transfer, PairChannel::Side& mine,
+                        PairChannel::Side& theirs) {
   if (transfer.agreed) return true;
   if (theirs.posted.load() <= transfer.ordinal) return false;
   const Fingerprint print = theirs.tickets[transfer.ordinal % kTickets].print.load();
@@ -153,7 +154,7 @@ bool SharedGroup::agree(Pending& transfer, Channel::Side& mine, Channel::Side& t
   return true;
 }
 
-void SharedGroup::move_data(Pending& transfer, Channel& channel) {
+void SharedGroup::move_data(Pending& transfer, PairChannel& channel) {
   const uint64_t ordinal = transfer.ordinal;
   const Address from = channel.sender.tickets[ordinal % kTickets].address;
   const Address to = channel.receiver.tickets[ordinal % kTickets].address;
@@ -186,7 +187,7 @@ void SharedGroup::copy_shared(void* to, const void* from, int64_t bytes) {
   check_abort();
 }
 
-void SharedGroup::send_chunks(Pending& transfer, Channel& channel) {
+void SharedGroup::send_chunks(Pending& transfer, PairChannel& channel) {
   auto* buffer = static_cast<std::byte*>(memory().at(channel.sender.buffer.load()));
   uint64_t chunk = channel.sender.chunks.load();
   while (transfer.moved < transfer.bytes &&
@@ -201,7 +202,7 @@ void SharedGroup::send_chunks(Pending& transfer, Channel& channel) {
   }
 }
 
-void SharedGroup::receive_chunks(Pending& transfer, Channel& channel) {
+void SharedGroup::receive_chunks(Pending& transfer, PairChannel& channel) {
   const auto* buffer =
       static_cast<std::byte*>(memory().at(channel.sender.buffer.load()));
   uint64_t chunk = channel.receiver.chunks.load();

@@ -16,7 +16,7 @@
 #include "cohort/comm/shared_memory/goal.h"
 #include "cohort/comm/shared_memory/group_spec.h"
 #include "cohort/comm/shared_memory/pause.h"
-#include "cohort/comm/shared_memory/transfers.h"
+#include "cohort/comm/shared_memory/pending_transfers.h"
 
 namespace cohort::shared_memory {
 
@@ -115,11 +115,11 @@ class SharedGroup : public std::enable_shared_from_this<SharedGroup> {
   // exchange.cpp
   void move_exchanges();
   bool move_transfer(Pending& transfer);
-  bool agree(Pending& transfer, Channel::Side& mine, Channel::Side& theirs);
-  void move_data(Pending& transfer, Channel& channel);
+  bool agree(Pending& transfer, PairChannel::Side& mine, PairChannel::Side& theirs);
+  void move_data(Pending& transfer, PairChannel& channel);
   void copy_shared(void* to, const void* from, int64_t bytes);
-  void send_chunks(Pending& transfer, Channel& channel);
-  void receive_chunks(Pending& transfer, Channel& channel);
+  void send_chunks(Pending& transfer, PairChannel& channel);
+  void receive_chunks(Pending& transfer, PairChannel& channel);
   Address channel_buffer(int peer);
 
   // waiting.cpp
@@ -186,7 +186,7 @@ class SharedGroup : public std::enable_shared_from_this<SharedGroup> {
   std::vector<const std::byte*> inputs_;
   std::vector<std::byte*> outputs_;
 
-  Transfers transfers_;
+  PendingTransfers transfers_;
   // What peers may reach in joint work, as long as its owner has it.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> shown_;
 

@@ -13,7 +13,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "cohort/comm/shared_memory/communicator.h"
+#include "cohort/comm/shared_memory/shared_memory_communicator.h"
 #include "cohort/comm/shm/heap.h"
 #include "cohort/core/error.h"
 #include "cohort/core/record.h"

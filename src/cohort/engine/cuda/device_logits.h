@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cohort/engine/cuda/kernel_launcher.h"
-#include "cohort/engine/cuda/kernels/arguments.h"
+#include "cohort/engine/cuda/kernels/kernel_arguments.h"
 #include "cohort/step/logit_kernels.h"
 
 namespace cohort {

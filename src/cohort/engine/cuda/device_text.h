@@ -16,7 +16,7 @@ struct DeviceText {
 // What kernels are made of. The build writes it from the files themselves.
 std::span<const DeviceText> device_texts();
 
-// A kernel: a function of the texts that takes one struct (kernels/arguments.h).
+// A kernel: a function of the texts that takes one struct (kernels/kernel_arguments.h).
 struct KernelSpec {
   std::string function;   // "update<AdamW, float, Bfloat16>"
   std::string arguments;  // "UpdateArguments"

@@ -15,7 +15,7 @@ RolePeak kept_memory(const Schedule& schedule, const Role& role) {
   for (size_t i = 0; i < kept.size(); ++i) {
     if (!kept[i]) continue;
     const Buffer& buffer = schedule.buffers[i];
-    if (buffer.place == Buffer::Place::kDevice) kept_peak.on_device += buffer.bytes();
+    if (buffer.memory == Buffer::Memory::kDevice) kept_peak.on_device += buffer.bytes();
     if (buffer.holds == Buffer::Holds::kSlot)
       parts.gradients += buffer.bytes();
     else if (buffer.holds == Buffer::Holds::kGathered)
@@ -72,7 +72,7 @@ class Walk {
 
 RolePeak find_peak(const Schedule& schedule, const RoleView& role) {
   RolePeak peak = Walk(role).find(kept_memory(schedule, role.role()));
-  if (schedule.computes_in == Buffer::Place::kDevice)
+  if (schedule.computes_in == Buffer::Memory::kDevice)
     peak.on_device += peak.parts.activations + peak.parts.scratch;
   return peak;
 }

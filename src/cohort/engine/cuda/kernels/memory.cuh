@@ -5,7 +5,7 @@
 // alone, in whatever grid: a grid of one thread does all of them, which is how the host
 // tests these texts.
 
-#include "cohort/engine/cuda/kernels/arguments.h"
+#include "cohort/engine/cuda/kernels/kernel_arguments.h"
 
 namespace cohort::kernels {
 

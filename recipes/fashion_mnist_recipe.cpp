@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recipes/fashion_mnist.h"
+#include "recipes/fashion_mnist_recipe.h"
 
 #include "cohort/config.h"
 #include "cohort/data/fashion_mnist.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/gloo/communicator.h"
+#include "cohort/comm/gloo/gloo_communicator.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -70,7 +70,7 @@ bool is_half(at::ScalarType dtype) {
 
 // What gloo reduces for `tensor`, and how the caller's gets its values from that.
 // Half types are accumulated in float32 and rounded once, a NaN wins, and a mean is
-// divided once, at the end: as in node/reduce.h.
+// divided once, at the end: as in shared_memory/reduce.h.
 Target reduction_of(const Tensor& tensor, ReduceOp op, int size) {
   Target target = is_half(tensor.scalar_type())
                       ? Target{contiguous_copy(tensor.detach()).to(at::kFloat), {}}

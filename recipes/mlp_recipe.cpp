@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recipes/mlp.h"
+#include "recipes/mlp_recipe.h"
 
 #include "cohort/config.h"
 #include "cohort/data/fashion_mnist.h"
 #include "cohort/nn/models.h"
-#include "recipes/fashion_mnist.h"
+#include "recipes/fashion_mnist_recipe.h"
 
 namespace cohort {
 namespace {

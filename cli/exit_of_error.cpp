@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/exit_code.h"
+#include "cli/exit_of_error.h"
 
 #include <time.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recipes/language_models.h"
+#include "recipes/language_recipes.h"
 
 #include <algorithm>
 #include <utility>

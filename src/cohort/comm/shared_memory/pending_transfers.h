@@ -28,8 +28,8 @@ struct Pending {
 };
 
 // What a rank has sent and received in a group, and what is on its way.
-struct Transfers {
-  explicit Transfers(int size) : sent(size), received(size), buffers(size) {}
+struct PendingTransfers {
+  explicit PendingTransfers(int size) : sent(size), received(size), buffers(size) {}
 
   std::deque<Pending> pending;
   uint64_t exchanges = 0;

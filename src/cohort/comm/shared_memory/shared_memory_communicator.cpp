@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/comm/shared_memory/communicator.h"
+#include "cohort/comm/shared_memory/shared_memory_communicator.h"
 
 #include <ATen/ATen.h>
 
