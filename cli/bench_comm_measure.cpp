@@ -41,10 +41,10 @@ class Limit {
       data_.push_back(static_cast<float*>(view.data_ptr()));
       keep_.push_back(view);
     }
-    const auto share = shard_range(tensor.numel(), rank_, comm.size());
-    begin_ = share.begin;
-    end_ = share.end;
-    if (tensor.numel() < 1024 * comm.size()) {  // smaller than the library's shares
+    const auto shard = shard_range(tensor.numel(), rank_, comm.size());
+    begin_ = shard.begin;
+    end_ = shard.end;
+    if (tensor.numel() < 1024 * comm.size()) {  // smaller than the library's shards
       begin_ = tensor.numel() * rank_ / comm.size();
       end_ = tensor.numel() * (rank_ + 1) / comm.size();
     }

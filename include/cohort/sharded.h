@@ -27,7 +27,7 @@ struct ShardedOptions {
 };
 
 // Data parallelism for any torch::nn::Module with the state cut over the ranks: each
-// keeps, and updates, only its share of the optimizer's state, and hands the weights
+// keeps, and updates, only its shard of the optimizer's state, and hands the weights
 // on.
 //
 //   auto session = cohort::Session::from_env();

@@ -32,10 +32,10 @@ TEST(ShardRangeTest, ShardsCoverATensorOnceAndAreCutAtMultiplesOf1024) {
     for (const int size : {1, 2, 3, 7}) {
       int64_t at = 0;
       for (int r = 0; r < size; ++r) {
-        const auto share = shard_range(numel, r, size);
-        EXPECT_EQ(share.begin, at);
-        EXPECT_TRUE(share.begin % 1024 == 0 || share.begin == numel);
-        at = share.end;
+        const auto shard = shard_range(numel, r, size);
+        EXPECT_EQ(shard.begin, at);
+        EXPECT_TRUE(shard.begin % 1024 == 0 || shard.begin == numel);
+        at = shard.end;
       }
       EXPECT_EQ(at, numel);
     }
@@ -128,15 +128,15 @@ TEST_P(PeerMemoryTest, EachRankWorksOnItsShareOfAllRanksMemory) {
       auto weights = comm.allocate({numel}, at::kFloat);
       const auto inputs = peer_memory(comm).map_peers(gradient);
       const auto copies = peer_memory(comm).map_peers(weights);
-      const auto share = shard_range(numel, comm.rank(), comm.size());
+      const auto shard = shard_range(numel, comm.rank(), comm.size());
       gradient.copy_(input(comm.rank(), numel, at::kFloat));  // before it arrives
       int calls = 0;
       auto work = peer_memory(comm).work_jointly(numel, [&] {
         ++calls;
-        Tensor sum = at::zeros({share.end - share.begin});
-        for (const auto& in : inputs) sum += in.slice(0, share.begin, share.end);
+        Tensor sum = at::zeros({shard.end - shard.begin});
+        for (const auto& in : inputs) sum += in.slice(0, shard.begin, shard.end);
         for (const auto& copy : copies)
-          copy.slice(0, share.begin, share.end).copy_(sum);
+          copy.slice(0, shard.begin, shard.end).copy_(sum);
       });
       work.wait();
       EXPECT_EQ(calls, 1);

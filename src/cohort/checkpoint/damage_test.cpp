@@ -32,7 +32,7 @@ class Damage : public CheckpointFolder {
                        const Retention& retention = {}) {
     try {
       CheckpointWriter writer(root_, {.chunk_bytes = 16, .retention = retention}, disk);
-      writer.save(at_step(step), share(state, 0, 1));
+      writer.save(at_step(step), shard(state, 0, 1));
     } catch (const std::exception& error) {
       return error.what();
     }

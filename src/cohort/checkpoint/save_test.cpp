@@ -31,7 +31,7 @@ TEST_F(SaveCheckpoint, AnyWorldReadsWhatAnyWorldWrote) {
     for (const int readers : {1, 2, 3}) {
       Checkpoint saved(report.path);
       for (int rank = 0; rank < readers; ++rank) {
-        const auto wanted = share(state, rank, readers);
+        const auto wanted = shard(state, rank, readers);
         auto pieces = wanted;
         for (auto& piece : pieces) piece.data = at::zeros_like(piece.data);
         load_pieces(saved, pieces);
@@ -61,7 +61,7 @@ TEST_F(SaveCheckpoint, WhatDoesNotFitIsNamedBeforeAnythingIsLoaded) {
   const auto report = save(root_, 12, state);
   Checkpoint saved(report.path);
   const auto error_of = [&](const StatePiece& bad) -> std::string {
-    auto pieces = share(state, 0, 1);
+    auto pieces = shard(state, 0, 1);
     for (auto& piece : pieces) piece.data = at::zeros_like(piece.data);
     pieces.push_back(bad);
     try {
@@ -90,7 +90,7 @@ TEST_F(SaveCheckpoint, RanksMeetOverTheirGroup) {
       threads.emplace_back([&, rank] {
         const auto disk = real_disk();
         CheckpointWriter writer(root_, {.chunk_bytes = kSmallChunk}, *disk);
-        writer.save(at_step(size), share(state, rank, size),
+        writer.save(at_step(size), shard(state, rank, size),
                     text_exchange(*world[rank]));
       });
     for (auto& thread : threads) thread.join();
@@ -252,9 +252,9 @@ TEST_F(SaveCheckpoint, WhatNobodyOrTwoOwnIsNamedOnEveryRank) {
     const auto errors = on_ranks(3, [&](const TextExchange& exchange) {
       const auto disk = real_disk();
       CheckpointWriter writer(root_, {.chunk_bytes = kSmallChunk}, *disk);
-      auto pieces = share(state, exchange.rank, 3);
+      auto pieces = shard(state, exchange.rank, 3);
       if (given == 1 && exchange.rank == 1) pieces.clear();
-      if (given == 3 && exchange.rank == 2) pieces.push_back(share(state, 1, 3)[0]);
+      if (given == 3 && exchange.rank == 2) pieces.push_back(shard(state, 1, 3)[0]);
       writer.save(at_step(1), pieces, exchange);
     });
     EXPECT_THAT(errors, Each(HasSubstr(given == 1 ? "are missing" : "twice")));
@@ -272,7 +272,7 @@ TEST_F(SaveCheckpoint, OneRanksFailureIsEveryRanksError) {
     const auto disk = real_disk();
     CheckpointWriter writer(root_, {.chunk_bytes = kSmallChunk},
                             exchange.rank == 2 ? static_cast<Disk&>(broken) : *disk);
-    writer.save(at_step(2), share(some_state(1), exchange.rank, 3), exchange);
+    writer.save(at_step(2), shard(some_state(1), exchange.rank, 3), exchange);
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("dead"), HasSubstr("(rank 2)"))));
   EXPECT_EQ(latest_checkpoint(root_), first.path);

@@ -65,8 +65,8 @@ inline std::vector<StateItem> some_state(double shift = 0) {
           item("none", at::empty({0, 4}), TensorKind::kBuffer)};
 }
 
-// What rank `rank` of `size` owns: an even share of every tensor, cut anywhere.
-inline std::vector<StatePiece> share(const std::vector<StateItem>& state, int rank,
+// What rank `rank` of `size` owns: an even shard of every tensor, cut anywhere.
+inline std::vector<StatePiece> shard(const std::vector<StateItem>& state, int rank,
                                      int size) {
   std::vector<StatePiece> pieces;
   for (const auto& [tensor, flat, logical] : state) {
@@ -122,7 +122,7 @@ inline SaveReport save(const std::string& root, int64_t step,
     CheckpointWriter writer(root, {.chunk_bytes = kSmallChunk, .retention = retention},
                             disk);
     const auto mine =
-        writer.save(at_step(step), share(state, exchange.rank, size), exchange);
+        writer.save(at_step(step), shard(state, exchange.rank, size), exchange);
     if (exchange.rank == 0) report = mine;
   });
   for (const auto& error : errors) EXPECT_EQ(error, "");

@@ -13,7 +13,7 @@
 
 namespace cohort {
 
-// The share of a tensor of `numel` elements that rank `rank` of `size` reduces: a
+// The shard of a tensor of `numel` elements that rank `rank` of `size` reduces: a
 // contiguous range cut at multiples of 1,024 elements.
 struct ShardRange {
   int64_t begin;
@@ -32,7 +32,7 @@ inline ShardRange shard_range(int64_t numel, int rank, int size) {
 //
 // With it a reduction and what follows it (an optimizer's update, written into
 // every rank's copy) are one pass over memory instead of three: each rank does it for
-// its share of the elements.
+// its shard of the elements.
 class PeerMemory {
  public:
   virtual ~PeerMemory() = default;

@@ -59,7 +59,7 @@ TEST_F(HistoryLog, RecordsComeBackAsTheyWereWritten) {
                   .loss = {},
                   .hash = {}},
       drawn_step(3),
-      HistoryRollback{2, 1, "both copies of a share are lost"},
+      HistoryRollback{2, 1, "both copies of a shard are lost"},
       HistoryEnd{1, 15, RecordedHash{0xfeedfacecafebeefu}},
       stream_step(4),
       HistoryEnd{1, 0, RecordedHash{5, HashKind::kStream}},

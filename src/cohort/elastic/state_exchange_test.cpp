@@ -28,11 +28,11 @@ StatePiece piece(const std::string& name, int64_t begin, int64_t end, bool fille
   return out;
 }
 
-// Adds shard `share` of `shares` of each of the two tensors.
-void add_share(std::vector<StatePiece>& pieces, int share, int shares, bool filled) {
+// Adds shard `shard` of `shards` of each of the two tensors.
+void add_shard(std::vector<StatePiece>& pieces, int shard, int shards, bool filled) {
   for (const char* name : {"a", "b"})
     pieces.push_back(
-        piece(name, kCount * share / shares, kCount * (share + 1) / shares, filled));
+        piece(name, kCount * shard / shards, kCount * (shard + 1) / shards, filled));
 }
 
 void expect_true(const std::vector<StatePiece>& pieces) {
@@ -44,27 +44,27 @@ void expect_true(const std::vector<StatePiece>& pieces) {
 
 class StateExchange : public testing::TestWithParam<World> {};
 
-TEST_P(StateExchange, WholeStateComesTogetherFromShares) {
+TEST_P(StateExchange, WholeStateComesTogetherFromShards) {
   run_ranks(GetParam(), [](Communicator& comm) {
     std::vector<StatePiece> have, want;
-    add_share(have, comm.rank(), comm.size(), true);
-    add_share(want, 0, 1, false);
+    add_shard(have, comm.rank(), comm.size(), true);
+    add_shard(want, 0, 1, false);
     EXPECT_EQ(exchange_state(comm, have, want), "");
     expect_true(want);
   });
 }
 
-// Each rank has its own share and its predecessor's, but for the last, which is new.
+// Each rank has its own shard and its predecessor's, but for the last, which is new.
 TEST_P(StateExchange, ANewcomerIsServedByTheNeighbourWhoHasACopy) {
   if (GetParam().size < 2) return;  // one rank has no neighbour
   run_ranks(GetParam(), [](Communicator& comm) {
     const int size = comm.size(), rank = comm.rank();
     std::vector<StatePiece> have, want;
     if (rank + 1 < size) {
-      add_share(have, rank, size, true);
-      add_share(have, (rank + size - 1) % size, size, true);
+      add_shard(have, rank, size, true);
+      add_shard(have, (rank + size - 1) % size, size, true);
     }
-    add_share(want, size - 1 - rank, size, false);
+    add_shard(want, size - 1 - rank, size, false);
     EXPECT_EQ(exchange_state(comm, have, want), "");
     expect_true(want);
   });
@@ -83,7 +83,7 @@ TEST_P(StateExchange, WhatNobodyHasIsNamedEverywhereAndNothingMoves) {
 TEST_P(StateExchange, MemoryMayBeItsOwnTarget) {
   run_ranks(GetParam(), [](Communicator& comm) {
     std::vector<StatePiece> have;
-    add_share(have, 0, 1, true);
+    add_shard(have, 0, 1, true);
     EXPECT_EQ(exchange_state(comm, have, have), "");
     expect_true(have);
   });
@@ -115,7 +115,7 @@ TEST_P(StateExchange, BoxesComeFromRangesAndRangesFromBoxes) {
   run_ranks(GetParam(), [](Communicator& comm) {
     const int size = comm.size(), rank = comm.rank();
     std::vector<StatePiece> ranges, boxes, whole;
-    add_share(ranges, rank, size, true);
+    add_shard(ranges, rank, size, true);
     for (const char* name : {"a", "b"})
       boxes.push_back(columns(name, size - 1 - rank, size, false));
     EXPECT_EQ(exchange_state(comm, ranges, boxes), "");
@@ -123,7 +123,7 @@ TEST_P(StateExchange, BoxesComeFromRangesAndRangesFromBoxes) {
       EXPECT_TRUE(at::equal(
           box.data, columns(box.tensor.spec.name, size - 1 - rank, size, true).data));
     EXPECT_EQ(compare_held(comm, boxes).what, "");
-    add_share(whole, (rank + 1) % size, size, false);
+    add_shard(whole, (rank + 1) % size, size, false);
     EXPECT_EQ(exchange_state(comm, boxes, whole), "");
     expect_true(whole);
   });

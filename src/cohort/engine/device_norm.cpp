@@ -65,7 +65,7 @@ void DeviceNorm::lay_out_sums(int64_t width) {
 }
 
 std::vector<UpdateRange> DeviceNorm::ranges_of(int index,
-                                               const ShardState& share) const {
+                                               const ShardState& shard) const {
   const BucketState& bucket = state_.buckets()[index];
   std::vector<UpdateRange> ranges;
   for (const auto& range : bucket.ranges) {
@@ -77,10 +77,10 @@ std::vector<UpdateRange> DeviceNorm::ranges_of(int index,
       COHORT_CHECK(found != adapting_.end(), place.name, " has no sums");
       end = place.offset + place.parameter.numel();
       mine.place = found - adapting_.begin();
-      mine.slot = found->first + held_chunks(place, share).begin;
+      mine.slot = found->first + held_chunks(place, shard).begin;
     }
-    mine.begin = std::max(range.begin, share.begin) - share.begin;
-    mine.end = std::min(end, share.begin + share.count) - share.begin;
+    mine.begin = std::max(range.begin, shard.begin) - shard.begin;
+    mine.end = std::min(end, shard.begin + shard.count) - shard.begin;
     if (mine.begin < mine.end) ranges.push_back(mine);
   }
   return ranges;

@@ -21,9 +21,9 @@ class DeviceNorm {
   DeviceNorm(const FlatState& state, const StateHome& home, const UpdateRule& rule,
              const RankGroups& groups);
 
-  // How a rule updates a share of that bucket, this rank's or one that it mirrors: the
+  // How a rule updates a shard of that bucket, this rank's or one that it mirrors: the
   // rows of its sums are those below.
-  std::vector<UpdateRange> ranges_of(int bucket, const ShardState& share) const;
+  std::vector<UpdateRange> ranges_of(int bucket, const ShardState& shard) const;
 
   // Writes norm and grad_scale to the numbers of the step (kernels/kernel_arguments.h),
   // and marks them if the norm is no number. Collective.

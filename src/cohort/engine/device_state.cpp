@@ -68,18 +68,18 @@ DeviceState::DeviceState(const Chain& chain, const Schedule& schedule, const Rol
 }
 
 std::unique_ptr<ShardUpdate> DeviceState::update_of(int bucket,
-                                                    const ShardState& share) const {
-  const bool own = &share == &state_.buckets()[bucket];
+                                                    const ShardState& shard) const {
+  const bool own = &shard == &state_.buckets()[bucket];
   const Tensor sum = own ? gradients_.sum(bucket) : gradients_.mirrored_sum(bucket);
   ShardUpdateOptions update{.rule = options_.update,
-                            .ranges = norm_.ranges_of(bucket, share),
+                            .ranges = norm_.ranges_of(bucket, shard),
                             .gradient = sum.scalar_type()};
   if (const Tensor seen = own ? published(bucket) : Tensor(); seen.defined())
     update.published = seen.scalar_type();
   return home_.kernels->make_shard_update(update);
 }
 
-// What blocks compute with of the share; undefined: its master.
+// What blocks compute with of the shard; undefined: its master.
 Tensor DeviceState::published(int bucket) const {
   const BucketState& state = state_.buckets()[bucket];
   const Tensor visible = state.travels.defined()

@@ -60,12 +60,12 @@ class DeviceState final : public StateSide {
   void set_small_state(const std::string& text) override { loss_scale_.restore(text); }
 
  private:
-  // How a bucket changes: this rank's share, and the one that it mirrors; null: none.
+  // How a bucket changes: this rank's shard, and the one that it mirrors; null: none.
   struct Update {
     std::unique_ptr<ShardUpdate> own, mirror;
   };
 
-  std::unique_ptr<ShardUpdate> update_of(int bucket, const ShardState& share) const;
+  std::unique_ptr<ShardUpdate> update_of(int bucket, const ShardState& shard) const;
   Tensor published(int bucket) const;
   ShardMemory memory_of(int bucket) const;
   const Tensor& numbers_there() const { return sent_numbers_.there(); }

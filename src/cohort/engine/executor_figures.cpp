@@ -10,15 +10,15 @@ std::vector<Tensor> Executor::memory_of(const Value& value) const {
   const auto add = [&](const Tensor& tensor) {
     if (tensor.defined() && tensor.storage().data()) all.push_back(tensor);
   };
-  const auto add_share = [&](const ShardState& share) {
-    add(share.master);
-    for (const auto& moment : share.states) add(moment);
+  const auto add_shard = [&](const ShardState& shard) {
+    add(shard.master);
+    for (const auto& moment : shard.states) add(moment);
   };
   if (value.what == What::kWhole) {
     add(bucket.whole);
   } else if (value.what == What::kState) {
-    if (bucket.own) add_share(bucket);
-    if (bucket.mirror) add_share(*bucket.mirror);
+    if (bucket.own) add_shard(bucket);
+    if (bucket.mirror) add_shard(*bucket.mirror);
     add(bucket.travels);
   } else if (bucket.trained) {
     for (const auto& tensor : gradients_.memory_of(value)) add(tensor);

@@ -167,11 +167,11 @@ TEST(FirstWeights, NoRankHoldsWhatIsNotItsOwnToBegin) {
                     .shares_memory = true});
       Executor executor(chain, schedule, *rule, comm, {});
       const double states = 1.0 + static_cast<double>(rule->states().size());
-      const double share = states * kModelBytes / kRanks;
+      const double shard = states * kModelBytes / kRanks;
       const auto peak = static_cast<double>(counter.peak());
       // The constant: room for gradients of two buckets, which take turns.
       if (later) {
-        EXPECT_LT(peak, 1.1 * share + 2.0 * kBucketBytes);
+        EXPECT_LT(peak, 1.1 * shard + 2.0 * kBucketBytes);
       } else {
         EXPECT_GT(peak, kModelBytes);
       }

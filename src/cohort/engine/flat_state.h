@@ -54,7 +54,7 @@ struct ShardState {
   std::vector<Tensor> states;  // of the optimizer, float32
 };
 
-// One bucket as this rank holds it: its own share, which is this rank's to update, and
+// One bucket as this rank holds it: its own shard, which is this rank's to update, and
 // what goes with it.
 struct BucketState : ShardState {
   int64_t numel = 0;
@@ -64,10 +64,10 @@ struct BucketState : ShardState {
   std::vector<ParameterRange> ranges;  // of the whole bucket
 
   Tensor whole;    // parameters as they are computed with; blocks have views of it
-  Tensor travels;  // the share in the dtype of `whole`, to be gathered (level 3)
-  bool travels_from_host = false;  // the share is in the host's memory, `whole` is not
+  Tensor travels;  // the shard in the dtype of `whole`, to be gathered (level 3)
+  bool travels_from_host = false;  // the shard is in the host's memory, `whole` is not
   Tensor joined;  // what all ranks have in `travels`, as one memory, where it can be
-  // The share of the rank before this one, the same bits a second time, in memory of
+  // The shard of the rank before this one, the same bits a second time, in memory of
   // its own: that a bit of one of the two has flipped shows only then. Along a pipeline
   // all of a bucket of the place before; between parts of tensors, all of this bucket.
   std::optional<ShardState> mirror;
@@ -85,7 +85,7 @@ ParameterTraits traits_of(const std::string& name, const Tensor& parameter,
 class FlatState {
  public:
   // Collective over the world: begins with its FirstWeights; with `takes_over` all are
-  // zero until they are written. Each rank of the shard group has a share of each
+  // zero until they are written. Each rank of the shard group has a shard of each
   // bucket whose blocks it computes. It lies at `home`: on the host in memory that this
   // group is fastest with.
   FlatState(const Chain& chain, const Schedule& schedule, const UpdateRule& rule,
@@ -112,7 +112,7 @@ class FlatState {
   void acquire(int bucket);
   void release(int bucket);
 
-  // What computation sees of elements [begin, begin + count) of the share, after its
+  // What computation sees of elements [begin, begin + count) of the shard, after its
   // master changed. Stretches that do not overlap may be published side by side.
   void publish(int bucket, int64_t begin, int64_t count);
 

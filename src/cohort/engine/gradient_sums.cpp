@@ -39,7 +39,7 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
   if (shard_->size() > 1 && home_.on_host() && precision_.compute != at::kDouble)
     peers_ = dynamic_cast<PeerMemory*>(shard_);
   if (exact_) make_folds();
-  // Nobody but its owner reads a share of the partial sums, so the owner may put the
+  // Nobody but its owner reads a shard of the partial sums, so the owner may put the
   // sum in the place of the first of them, on every rank.
   write_everywhere_ = [this](int bucket, int64_t begin, int64_t count, float* sum) {
     BucketSums& sums = buckets_[bucket];
@@ -49,7 +49,7 @@ GradientSums::GradientSums(const Schedule& schedule, const FlatState& state,
     const auto hash =
         StretchSeal::hash_of(sum, count * static_cast<int64_t>(sizeof *sum));
     for (auto& seals : sums.peer_seals)
-      seals[0].close_as(share_count(bucket), begin, hash);
+      seals[0].close_as(shard_count(bucket), begin, hash);
   };
   for (const Buffer* slot :
        planned(schedule, Buffer::Holds::kSlot, kNone, home_.memory))
@@ -153,15 +153,15 @@ void GradientSums::allocate(const Schedule& schedule, int bucket, int use,
   }
   if (const auto nodes = all(Buffer::Holds::kNodes); !nodes.empty())
     sums.partials = home_.allocate(*shard_, *nodes[0])
-                        .view({-1, share_count(bucket)})
+                        .view({-1, shard_count(bucket)})
                         .narrow(0, 0, static_cast<int64_t>(fold_->left().size()));
-  sums.share = first(Buffer::Holds::kSum);
+  sums.shard = first(Buffer::Holds::kSum);
   // A step whose updates use sums as they are made, in an executor that does not.
-  const bool needs = level_ > 0 && !visits && !sums.share.defined();
-  const Buffer share{.dtype = sum_type(schedule),
-                     .numel = share_count(bucket),
+  const bool needs = level_ > 0 && !visits && !sums.shard.defined();
+  const Buffer shard{.dtype = sum_type(schedule),
+                     .numel = shard_count(bucket),
                      .memory = home_.memory};
-  if (needs) sums.share = home_.allocate(*shard_, share);
+  if (needs) sums.shard = home_.allocate(*shard_, shard);
 }
 
 void GradientSums::allocate_mirror(const Schedule& schedule, int bucket) {
@@ -196,8 +196,8 @@ void GradientSums::make_seals() {
   for (size_t i = 0; i < buckets_.size(); ++i) {
     BucketSums& sums = buckets_[i];
     if (!state_of(static_cast<int>(i)).trained) continue;
-    const int64_t share = share_count(static_cast<int>(i));
-    const int64_t table = StretchSeal::table_size(share, size);
+    const int64_t shard = shard_count(static_cast<int>(i));
+    const int64_t table = StretchSeal::table_size(shard, size);
     largest = std::max(largest, table);
     for (size_t b = 0; b < sums.sums.size(); ++b) {
       const Tensor hashes = shard_->allocate({table}, at::kLong);
@@ -210,12 +210,12 @@ void GradientSums::make_seals() {
     }
     for (const auto& stack : sums.stacks) {
       auto& seals = sums.stack_seals.emplace_back();
-      for (const auto& sum : stack) seals.push_back(seal_here(sum, share));
+      for (const auto& sum : stack) seals.push_back(seal_here(sum, shard));
     }
     if (sums.partials.defined())
-      sums.partials_seal = seal_here(sums.partials.view({-1}), share);
-    if (sums.share.defined()) sums.share_seal = seal_here(sums.share, share);
-    if (sums.mirrored.defined()) sums.mirrored_seal = seal_here(sums.mirrored, share);
+      sums.partials_seal = seal_here(sums.partials.view({-1}), shard);
+    if (sums.shard.defined()) sums.shard_seal = seal_here(sums.shard, shard);
+    if (sums.mirrored.defined()) sums.mirrored_seal = seal_here(sums.mirrored, shard);
   }
   for (size_t slot = 0; slot < ring_.slots.size(); ++slot) {
     const Tensor hashes = shard_->allocate({largest}, at::kLong);
@@ -227,8 +227,8 @@ void GradientSums::make_seals() {
   }
 }
 
-StretchSeal GradientSums::seal_here(const Tensor& buffer, int64_t share) const {
-  const int64_t size = StretchSeal::table_size(share, buffer.numel() / share);
+StretchSeal GradientSums::seal_here(const Tensor& buffer, int64_t shard) const {
+  const int64_t size = StretchSeal::table_size(shard, buffer.numel() / shard);
   return {buffer, at::zeros({size}, at::kLong)};
 }
 
@@ -254,18 +254,18 @@ void GradientSums::look(bool holds, int member) {
 
 std::string GradientSums::broken_sum(int bucket) const {
   const BucketSums& sums = buckets_[bucket];
-  const int64_t share = share_count(bucket);
+  const int64_t shard = shard_count(bucket);
   bool holds = true;
-  if (sums.share.defined())
-    holds = sums.share_seal.all_hold(share, 1);
+  if (sums.shard.defined())
+    holds = sums.shard_seal.all_hold(shard, 1);
   else if (!sums.sum_seals.empty())
-    holds = sums.sum_seals[0].all_hold(share, shard_->size());
-  if (sums.mirrored.defined()) holds = holds && sums.mirrored_seal.all_hold(share, 1);
+    holds = sums.sum_seals[0].all_hold(shard, shard_->size());
+  if (sums.mirrored.defined()) holds = holds && sums.mirrored_seal.all_hold(shard, 1);
   return holds ? "" : text("a sum of gradients of bucket ", bucket);
 }
 
 // A Leaf lies in the slot of its bucket, or is added up where it is born. Sums of
-// shares have memory of their own; the others are left where this rank added up its
+// shards have memory of their own; the others are left where this rank added up its
 // slices.
 std::vector<Tensor> GradientSums::memory_of(const Value& value) const {
   const bool own = state_.buckets()[value.of].own;
@@ -278,8 +278,8 @@ std::vector<Tensor> GradientSums::memory_of(const Value& value) const {
     const BucketSums& sums = buckets_[number];
     if (value.what == What::kLeaf && in_rounds()) {
       add({ring_.slots[sums.slot]});
-    } else if (value.what == What::kSum && sums.share.defined()) {
-      add({sums.share, sums.partials});
+    } else if (value.what == What::kSum && sums.shard.defined()) {
+      add({sums.shard, sums.partials});
       for (const auto& stack : sums.stacks) add(stack);
     } else {
       add(sums.sums);
@@ -299,7 +299,7 @@ std::vector<Tensor> GradientSums::memory(int bucket) const {
   return all;
 }
 
-int64_t GradientSums::share_count(int bucket) const {
+int64_t GradientSums::shard_count(int bucket) const {
   return state_of(bucket).numel / shard_->size();
 }
 
@@ -318,19 +318,19 @@ GradientSums::Leaf GradientSums::leaf(int bucket, int slice, int use) const {
 
 void GradientSums::finish_slice(int bucket, int slice, int use) {
   BucketSums& sums = buckets_[uses_[bucket][use]];
-  const int64_t share = share_count(bucket), shares = shard_->size();
+  const int64_t shard = shard_count(bucket), shards = shard_->size();
   for (size_t p = 0; seals_ && p < state_.places().size(); ++p)
     if (state_.places()[p].bucket == bucket) open_born(static_cast<int>(p), slice, use);
-  if (seals_ && in_rounds()) ring_.seals[sums.slot].close_all(share, shares);
+  if (seals_ && in_rounds()) ring_.seals[sums.slot].close_all(shard, shards);
   if (in_rounds() || sums.sums.empty()) return;
   // As one sum, or one after another as the tree says.
   if (!exact_) return push_slice(sums, slice > 0 ? 1 : 0, slice > 0 ? 1 : 0);
   const int top = static_cast<int>(sums.tree.nodes().size());
   const int merges = sums.tree.push({0, slices_.own().begin + slice});
   for (int i = top - merges; seals_ && i < top; ++i)
-    look(sums.sum_seals[i].all_hold(share, shares), shard_->rank());
+    look(sums.sum_seals[i].all_hold(shard, shards), shard_->rank());
   push_slice(sums, top, merges);
-  if (seals_) sums.sum_seals[top - merges].close_all(share, shares);
+  if (seals_) sums.sum_seals[top - merges].close_all(shard, shards);
   // A rank without others to sum with. The first block is the last to come.
   if (!meets_ && use == 0 && slice + 1 == slices_.rounds()) add_uses(bucket);
 }
@@ -346,11 +346,11 @@ void GradientSums::add_uses(int bucket) {
 // What this rank has of the sum is as it shall be.
 void GradientSums::close_sum(BucketSums& sums) {
   if (!seals_) return;
-  const int64_t share = share_count(sums.bucket);
-  if (sums.share.defined())
-    sums.share_seal.close_all(share, 1);
+  const int64_t shard = shard_count(sums.bucket);
+  if (sums.shard.defined())
+    sums.shard_seal.close_all(shard, 1);
   else
-    sums.sum_seals[0].close_all(share, shard_->size());
+    sums.sum_seals[0].close_all(shard, shard_->size());
 }
 
 // The leaf, or what was born on top of the sums of this rank's slices.

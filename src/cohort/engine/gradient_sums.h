@@ -26,11 +26,11 @@ namespace cohort {
 // summed over the ranks.
 //
 // Up to shard level 1 a rank adds up its slices itself; from level 2 on each slice is
-// summed over the ranks at once, and only shares are kept. In an exact run both follow
+// summed over the ranks at once, and only shards are kept. In an exact run both follow
 // one tree over all slices of the batch, and nobody else's order of adding.
 class GradientSums {
  public:
-  // Called with the final sum of a stretch of this rank's share, hot in cache, instead
+  // Called with the final sum of a stretch of this rank's shard, hot in cache, instead
   // of keeping it: `begin` counts from the start of the bucket.
   using Visitor =
       std::function<void(int bucket, int64_t begin, int64_t count, float* sum)>;
@@ -73,13 +73,13 @@ class GradientSums {
   PendingWork reduce_replicas(int bucket);
   // Adds up sums at the places that have a tied bucket, in the order of their ranks.
   void reduce_tied(int bucket, Communicator& places, std::span<const int> order);
-  // Hands on the sum of the share, or of parts, and takes that of the rank before.
+  // Hands on the sum of the shard, or of parts, and takes that of the rank before.
   PendingWork mirror(int bucket, Communicator& world);
   const Tensor& mirrored_sum(int bucket) const { return buckets_[bucket].mirrored; }
   // Along a pipeline it comes from elsewhere, into that memory.
   void take_mirrored(int bucket);
 
-  // The sum, once it is there: of the whole bucket at level 0, else of the share.
+  // The sum, once it is there: of the whole bucket at level 0, else of the shard.
   const Tensor& sum(int bucket) const;
 
   bool seals() const { return seals_; }
@@ -105,15 +105,15 @@ class GradientSums {
     std::vector<Tensor> sums;  // of slices, up to level 1
     ExactTree tree{1};
     int slot = kNone;  // of the ring, from level 2 on
-    Tensor share;      // the sum over ranks of this rank's share
-    Tensor mirrored;   // that of the rank before, where shares are kept twice
+    Tensor shard;      // the sum over ranks of this rank's shard
+    Tensor mirrored;   // that of the rank before, where shards are kept twice
     Buffers stacks;    // sums of each member's slices (exact)
     Tensor partials;   // of the shard group (exact hybrid)
     Buffers peers;     // what the others have for us to read
 
     std::vector<StretchSeal> sum_seals;
     Seals stack_seals, peer_seals;
-    StretchSeal partials_seal, share_seal, mirrored_seal;
+    StretchSeal partials_seal, shard_seal, mirrored_seal;
   };
   // Leaves of slices that take turns, from level 2 on; all by slot.
   struct Ring {
@@ -129,7 +129,7 @@ class GradientSums {
   void allocate_mirror(const Schedule& schedule, int bucket);
   void map_peers();
   void make_seals();
-  StretchSeal seal_here(const Tensor& buffer, int64_t share) const;
+  StretchSeal seal_here(const Tensor& buffer, int64_t shard) const;
   void look(bool holds, int member);
   uint64_t hash_of_born(int place, int slice, int use) const;
   void make_uses(const Schedule& schedule, int place);
@@ -138,11 +138,11 @@ class GradientSums {
   const BucketState& state_of(int number) const;
   PendingWork reduce_use(int number, int slice, const Visitor* visitor);
   void fold_replicas(int number);
-  int64_t share_count(int bucket) const;
+  int64_t shard_count(int bucket) const;
   bool in_rounds() const { return level_ >= 2; }
 
   PendingWork work_jointly(int bucket, int slice, const Visitor* visitor);
-  void work_on_share(int bucket, int slice, const Visitor* visitor);
+  void work_on_shard(int bucket, int slice, const Visitor* visitor);
   void add_round(int bucket, int round, int64_t at, int64_t count, float* out);
   void push_round(int bucket, int round, int64_t at, int64_t count,
                   const std::vector<const void*>& leaves);

@@ -34,18 +34,18 @@ class HostShardUpdate final : public ShardUpdate {
   explicit HostShardUpdate(const ShardUpdateOptions& options)
       : rule_(make_update_rule(options.rule)), ranges_(options.ranges) {}
 
-  void reduce(const ShardMemory& share, const Tensor& gradient, const Tensor& numbers,
+  void reduce(const ShardMemory& shard, const Tensor& gradient, const Tensor& numbers,
               const Tensor& sums) override {
     std::vector<float> widened;
-    std::vector<const float*> states(share.states.size());
+    std::vector<const float*> states(shard.states.size());
     for (const UpdateRange& range : ranges_) {
       if (!range.traits.adapts || rule_->reductions() == 0) continue;
       int64_t slot = range.slot;
       for (int64_t at = range.begin; at < range.end; at += kNormChunk, ++slot) {
         const int64_t count = std::min(kNormChunk, range.end - at);
         for (size_t k = 0; k < states.size(); ++k)
-          states[k] = share.states[k].const_data_ptr<float>() + at;
-        rule_->reduce({share.master.const_data_ptr<float>() + at,
+          states[k] = shard.states[k].const_data_ptr<float>() + at;
+        rule_->reduce({shard.master.const_data_ptr<float>() + at,
                        widened_part(gradient, at, count, widened), states, count},
                       range.traits, scalars(numbers),
                       std::span(sums.data_ptr<double>() + slot * sums.size(1),
@@ -54,29 +54,29 @@ class HostShardUpdate final : public ShardUpdate {
     }
   }
 
-  void apply(const ShardMemory& share, const Tensor& gradient, const Tensor& numbers,
+  void apply(const ShardMemory& shard, const Tensor& gradient, const Tensor& numbers,
              const Tensor& totals) override {
     if (numbers_in(numbers).gate == 0) return;
     for (const UpdateRange& range : ranges_)
       for (int64_t at = range.begin; at < range.end; at += kStretch)
-        apply_stretch(share, gradient, numbers, totals, range, at,
+        apply_stretch(shard, gradient, numbers, totals, range, at,
                       std::min(kStretch, range.end - at));
   }
 
  private:
-  void apply_stretch(const ShardMemory& share, const Tensor& gradient,
+  void apply_stretch(const ShardMemory& shard, const Tensor& gradient,
                      const Tensor& numbers, const Tensor& totals,
                      const UpdateRange& range, int64_t at, int64_t count) {
     std::vector<float*> states;
-    for (const Tensor& state : share.states)
+    for (const Tensor& state : shard.states)
       states.push_back(state.data_ptr<float>() + at);
-    float* const master = share.master.data_ptr<float>() + at;
+    float* const master = shard.master.data_ptr<float>() + at;
     const bool adapts = range.traits.adapts && rule_->reductions() > 0;
     rule_->apply({master, widened_part(gradient, at, count, widened_), states, count},
                  range.traits,
                  adapts ? row_of(totals, range.place) : std::span<const double>(),
                  scalars(numbers));
-    if (const Tensor& to = share.published; to.defined())
+    if (const Tensor& to = shard.published; to.defined())
       cohort::narrow(to.scalar_type(), master, count,
                      static_cast<std::byte*>(to.data_ptr()) + at * to.element_size());
   }

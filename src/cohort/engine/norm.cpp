@@ -63,12 +63,12 @@ int64_t first_row(const FlatParameter& place, int part) {
   return place.is_cut() ? chunks_of(place) * part : 0;
 }
 
-ChunkRange held_chunks(const FlatParameter& place, const ShardState& share) {
+ChunkRange held_chunks(const FlatParameter& place, const ShardState& shard) {
   const int64_t chunks = chunks_of(place);
   const auto clamp = [&](int64_t element) {
     return std::clamp((element - place.offset) / kChunk, int64_t{0}, chunks);
   };
-  return {clamp(share.begin), clamp(share.begin + share.count)};
+  return {clamp(shard.begin), clamp(shard.begin + shard.count)};
 }
 
 double gradient_norm(const FlatState& state, const GradientSums& gradients,

@@ -24,13 +24,13 @@ struct Sharers {
 Sharers sharers_of(const Schedule& schedule, const RankGroups& groups,
                    bool communicate);
 
-// Which chunks of a parameter a share holds, counted from the parameter's start: all of
+// Which chunks of a parameter a shard holds, counted from the parameter's start: all of
 // a chunk, or nothing of it (step/generator.h).
 struct ChunkRange {
   int64_t begin = 0;
   int64_t end = 0;
 };
-ChunkRange held_chunks(const FlatParameter& place, const ShardState& share);
+ChunkRange held_chunks(const FlatParameter& place, const ShardState& shard);
 int64_t chunks_of(const FlatParameter& place);  // all of them
 // In a table of all ranks' chunks: so many rows has a parameter, and there begin those
 // of this rank's part.

@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{3, 2, 1, 1, " of rank 1 differs from the others'"},
                     Case{4, 1, 2, 3, " of rank 3 differs from the others'"}));
 
-// At level 3 a rank holds its share alone, but for the copies of a hybrid run.
+// At level 3 a rank holds its shard alone, but for the copies of a hybrid run.
 class ShardedReplicas : public testing::TestWithParam<Case> {};
 
 TEST_P(ShardedReplicas, ThatDriftApartAreNamedOnEveryRank) {
@@ -151,8 +151,8 @@ TEST(ReplicasOfMasters, AreComparedWhereEveryoneUpdatesThem) {
     });
 }
 
-// Nobody can tell which of a share and its second copy is right.
-TEST(MirrorsOfShares, AreComparedWithThem) {
+// Nobody can tell which of a shard and its second copy is right.
+TEST(MirrorsOfShards, AreComparedWithThem) {
   for (const int shard : {1, 2, 3})
     for (const Holding which : {Holding::kOwned, Holding::kHeld})
       test::run_ranks({.backend = "local", .size = 3}, [&](Communicator& comm) {

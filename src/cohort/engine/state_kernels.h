@@ -29,10 +29,10 @@ StepNumbers read_step_numbers(const Tensor& from);  // waits
 Tensor gate_of(const Tensor& numbers);
 Tensor not_finite_of(const Tensor& numbers);
 
-// A stretch of a share that is updated alike. One that adapts is what the share holds
+// A stretch of a shard that is updated alike. One that adapts is what the shard holds
 // of one tensor: whole chunks from the tensor's start, the last of them may be short.
 struct UpdateRange {
-  int64_t begin = 0;  // elements of the share
+  int64_t begin = 0;  // elements of the shard
   int64_t end = 0;
   ParameterTraits traits;
   // Only for a rule with reductions(), of what adapts: its row of the totals, and the
@@ -41,14 +41,14 @@ struct UpdateRange {
   int64_t slot = -1;
 };
 
-// What an update of a share changes. All are flat and as long as the share.
+// What an update of a shard changes. All are flat and as long as the shard.
 struct ShardMemory {
   Tensor master;               // float32
   std::vector<Tensor> states;  // float32, in the order of UpdateRule::states()
   Tensor published;            // the parameter as it is computed with; or undefined
 };
 
-// An update rule over one share, in one launch. Elements in no range stay as they are.
+// An update rule over one shard, in one launch. Elements in no range stay as they are.
 class ShardUpdate {
  public:
   virtual ~ShardUpdate() = default;
@@ -57,12 +57,12 @@ class ShardUpdate {
 
   // sums[slot] = those of each chunk of what adapts (UpdateRule::reduce); `sums` is
   // float64 and has reductions() columns. Changes nothing else, whatever the gate says.
-  virtual void reduce(const ShardMemory& share, const Tensor& gradient,
+  virtual void reduce(const ShardMemory& shard, const Tensor& gradient,
                       const Tensor& numbers, const Tensor& sums) = 0;
 
   // UpdateRule::apply, and published = master, rounded. With a closed gate nothing
   // changes. `totals`: float64, reductions() columns; not looked at without reductions.
-  virtual void apply(const ShardMemory& share, const Tensor& gradient,
+  virtual void apply(const ShardMemory& shard, const Tensor& gradient,
                      const Tensor& numbers, const Tensor& totals) = 0;
 
  protected:

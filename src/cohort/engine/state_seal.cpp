@@ -30,9 +30,9 @@ std::vector<Tensor> StateSeal::memory(int part) const {
     return memory;
   }
   const BucketState& bucket = state_.buckets()[part];
-  const auto add = [&](const ShardState& share) {
-    memory.push_back(share.master);
-    memory.insert(memory.end(), share.states.begin(), share.states.end());
+  const auto add = [&](const ShardState& shard) {
+    memory.push_back(shard.master);
+    memory.insert(memory.end(), shard.states.begin(), shard.states.end());
   };
   if (bucket.mirror) add(*bucket.mirror);
   if (!bucket.own) return memory;

@@ -101,13 +101,13 @@ ShardRange StateView::owned_range(int bucket) const {
 
 std::vector<StatePiece> StateView::pieces(Holding which) const {
   std::vector<StatePiece> pieces;
-  const auto add_share = [&](const FlatParameter& place, const ShardState& share,
+  const auto add_shard = [&](const FlatParameter& place, const ShardState& shard,
                              ShardRange range) {
-    add_piece(pieces, place, place.name, TensorKind::kParameter, share.master,
-              share.begin, range);
-    for (size_t i = 0; i < share.states.size(); ++i)
+    add_piece(pieces, place, place.name, TensorKind::kParameter, shard.master,
+              shard.begin, range);
+    for (size_t i = 0; i < shard.states.size(); ++i)
       add_piece(pieces, place, moment_name(rule_.states()[i].name, place.name),
-                TensorKind::kMoment, share.states[i], share.begin, range);
+                TensorKind::kMoment, shard.states[i], shard.begin, range);
   };
   for (size_t i = 0; i < state_.places().size(); ++i) {
     const FlatParameter& place = state_.places()[i];
@@ -117,9 +117,9 @@ std::vector<StatePiece> StateView::pieces(Holding which) const {
         which == Holding::kOwned
             ? owned_range(place.bucket)
             : ShardRange{bucket.begin, bucket.begin + bucket.count};
-    add_share(place, bucket, range);
+    add_shard(place, bucket, range);
     if (which == Holding::kHeld && bucket.mirror)
-      add_share(state_.mirrored_places()[i], *bucket.mirror,
+      add_shard(state_.mirrored_places()[i], *bucket.mirror,
                 {bucket.mirror->begin, bucket.mirror->begin + bucket.mirror->count});
   }
   if (which == Holding::kOwned && comm_.rank() != 0) return pieces;
@@ -147,8 +147,8 @@ void StateView::refresh_own(int bucket) {
   BucketState& state = state_.buckets()[bucket];
   state_.publish(bucket, 0, state.count);
   if (schedule_.shard == 1 || schedule_.shard == 2) {
-    const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
-    groups_.shard->all_gather(state.whole, share).wait();
+    const Tensor shard = state.whole.narrow(0, state.begin, state.count).clone();
+    groups_.shard->all_gather(state.whole, shard).wait();
   }
 }
 
@@ -158,9 +158,9 @@ void StateView::refresh_mirror(int bucket) {
   const auto beside = [&](int distance) {
     return schedule_.mesh.neighbour(comm_.rank(), mirror_axis(schedule_), distance);
   };
-  const auto memory_of = [](int peer, const ShardState& share) {
-    std::vector<Transfer> all{{peer, share.master}};
-    for (const auto& moment : share.states) all.push_back({peer, moment});
+  const auto memory_of = [](int peer, const ShardState& shard) {
+    std::vector<Transfer> all{{peer, shard.master}};
+    for (const auto& moment : shard.states) all.push_back({peer, moment});
     return all;
   };
   std::vector<Transfer> sends, receives;
@@ -181,18 +181,18 @@ std::vector<StateView::Copy> StateView::copies() const {
     const BucketState& state = state_.buckets()[place.bucket];
     const bool repeats = !place.is_cut() && groups_.parts > 1;
     const bool several = repeats || groups_.dp->size() > 1;
-    const bool several_shares = repeats || groups_.shard->size() < groups_.dp->size();
+    const bool several_shards = repeats || groups_.shard->size() < groups_.dp->size();
     const auto part = [&](const Tensor& flat, int64_t begin) {
       return state.own ? part_of(place, flat, begin) : Tensor();
     };
     if (has_mirrors(schedule_)) add_mirrored(place, all);
-    if (schedule_.shard == 3 && several_shares)
+    if (schedule_.shard == 3 && several_shards)
       all.push_back({place.name, part(state.travels, state.begin),
                      part_number(place, state.begin, groups_.part)});
     if (schedule_.shard < 3 && several)
       all.push_back(
           {place.name, part(state.whole, 0), part_number(place, 0, groups_.part)});
-    if (masters && (schedule_.shard > 0 ? several_shares : several))
+    if (masters && (schedule_.shard > 0 ? several_shards : several))
       all.push_back({place.name, part(state.master, state.begin),
                      part_number(place, state.begin, groups_.part)});
   }
@@ -210,8 +210,8 @@ int64_t StateView::part_number(const FlatParameter& place, int64_t begin,
 
 void StateView::add_mirrored(const FlatParameter& place, std::vector<Copy>& all) const {
   const BucketState& state = state_.buckets()[place.bucket];
-  const auto memory = [](const ShardState& share, int number) {
-    return number == 0 ? share.master : share.states[number - 1];
+  const auto memory = [](const ShardState& shard, int number) {
+    return number == 0 ? shard.master : shard.states[number - 1];
   };
   const bool trained = schedule_.buckets[place.bucket].trained;
   const int count = 1 + (trained ? static_cast<int>(rule_.states().size()) : 0);

@@ -18,7 +18,7 @@ namespace cohort {
 // ranks that hold it. Borrows all it is given. Thread safety: none.
 class StateView {
  public:
-  // `at_once`: ranks update for one another, each its share.
+  // `at_once`: ranks update for one another, each its shard.
   StateView(const Chain& chain, const Schedule& schedule, const RankGroups& groups,
             const UpdateRule& rule, FlatState& state, bool at_once);
 

@@ -14,10 +14,10 @@ namespace {
 
 // Calls use(begin, count) for each stretch until one answers false.
 template <typename Use>
-bool for_each_stretch(int64_t share, int64_t shares, const Use& use) {
-  for (int64_t s = 0; s < shares; ++s)
-    for (int64_t at = 0; at < share; at += kStretch)
-      if (!use(s * share + at, std::min(kStretch, share - at))) return false;
+bool for_each_stretch(int64_t shard, int64_t shards, const Use& use) {
+  for (int64_t s = 0; s < shards; ++s)
+    for (int64_t at = 0; at < shard; at += kStretch)
+      if (!use(s * shard + at, std::min(kStretch, shard - at))) return false;
   return true;
 }
 
@@ -26,8 +26,8 @@ bool for_each_stretch(int64_t share, int64_t shares, const Use& use) {
 StretchSeal::StretchSeal(Tensor buffer, Tensor hashes)
     : buffer_(std::move(buffer)), hashes_(std::move(hashes)) {}
 
-int64_t StretchSeal::table_size(int64_t share, int64_t shares) {
-  return shares * ((share + kStretch - 1) / kStretch);
+int64_t StretchSeal::table_size(int64_t shard, int64_t shards) {
+  return shards * ((shard + kStretch - 1) / kStretch);
 }
 
 uint64_t StretchSeal::hash_of(const void* stretch, int64_t bytes) {
@@ -40,36 +40,36 @@ std::string_view StretchSeal::bytes(int64_t begin, int64_t count) const {
           static_cast<size_t>(count * width)};
 }
 
-int64_t& StretchSeal::hash_at(int64_t share, int64_t begin) const {
-  const int64_t index = table_size(share, begin / share) + begin % share / kStretch;
+int64_t& StretchSeal::hash_at(int64_t shard, int64_t begin) const {
+  const int64_t index = table_size(shard, begin / shard) + begin % shard / kStretch;
   return hashes_.data_ptr<int64_t>()[index];
 }
 
-void StretchSeal::close(int64_t share, int64_t begin, int64_t count) {
-  if (hashes_.defined()) close_as(share, begin, hash64(bytes(begin, count)));
+void StretchSeal::close(int64_t shard, int64_t begin, int64_t count) {
+  if (hashes_.defined()) close_as(shard, begin, hash64(bytes(begin, count)));
 }
 
-void StretchSeal::close_as(int64_t share, int64_t begin, uint64_t hash) {
-  if (hashes_.defined()) hash_at(share, begin) = static_cast<int64_t>(hash);
+void StretchSeal::close_as(int64_t shard, int64_t begin, uint64_t hash) {
+  if (hashes_.defined()) hash_at(shard, begin) = static_cast<int64_t>(hash);
 }
 
-bool StretchSeal::holds(int64_t share, int64_t begin, int64_t count) const {
+bool StretchSeal::holds(int64_t shard, int64_t begin, int64_t count) const {
   return !hashes_.defined() ||
-         static_cast<uint64_t>(hash_at(share, begin)) == hash64(bytes(begin, count));
+         static_cast<uint64_t>(hash_at(shard, begin)) == hash64(bytes(begin, count));
 }
 
-void StretchSeal::close_all(int64_t share, int64_t shares) {
+void StretchSeal::close_all(int64_t shard, int64_t shards) {
   if (!hashes_.defined()) return;
-  for_each_stretch(share, shares, [&](int64_t begin, int64_t count) {
-    close(share, begin, count);
+  for_each_stretch(shard, shards, [&](int64_t begin, int64_t count) {
+    close(shard, begin, count);
     return true;
   });
 }
 
-bool StretchSeal::all_hold(int64_t share, int64_t shares) const {
+bool StretchSeal::all_hold(int64_t shard, int64_t shards) const {
   return !hashes_.defined() ||
-         for_each_stretch(share, shares, [&](int64_t begin, int64_t count) {
-           return holds(share, begin, count);
+         for_each_stretch(shard, shards, [&](int64_t begin, int64_t count) {
+           return holds(shard, begin, count);
          });
 }
 

@@ -29,7 +29,7 @@ TEST(StretchSeal, NoticesAChangeInTheStretchThatHasIt) {
     for (const auto dtype : {at::kFloat, at::kBFloat16}) {
       Sealed it(dtype);
       EXPECT_TRUE(it.seal.all_hold(kShard, kShards));
-      it.buffer[kShard + kStretch + 9] = 1;  // the last of share 1
+      it.buffer[kShard + kStretch + 9] = 1;  // the last of shard 1
       EXPECT_FALSE(it.seal.all_hold(kShard, kShards));
       EXPECT_TRUE(it.seal.all_hold(kShard, 1));
       EXPECT_TRUE(it.seal.holds(kShard, kShard, kStretch));

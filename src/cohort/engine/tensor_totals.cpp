@@ -16,7 +16,7 @@ TensorTotals::TensorTotals(const FlatState& state, const UpdateRule& rule)
   totals_.resize(state.places().size() * static_cast<size_t>(width_));
 }
 
-// In the same order on every rank, also of what this one has no share of.
+// In the same order on every rank, also of what this one has no shard of.
 template <typename Do>
 void TensorTotals::for_each_tensor(const Do& what) const {
   for (size_t b = 0; b < state_.buckets().size(); ++b)
@@ -90,18 +90,18 @@ std::span<const double> TensorTotals::of(int place) const {
 
 template <typename Real>
 void update_range(const UpdateRule& rule, const std::vector<ParameterRange>& ranges,
-                  ShardState& share, int64_t begin, int64_t count, const Real* gradient,
+                  ShardState& shard, int64_t begin, int64_t count, const Real* gradient,
                   const TensorTotals& totals, const StepScalars& scalars) {
-  Real* const master = share.master.data_ptr<Real>();
+  Real* const master = shard.master.data_ptr<Real>();
   for (const auto& range : ranges) {
     const int64_t from = std::max(begin, range.begin);
     const int64_t to = std::min(begin + count, range.end);
     if (from >= to) continue;
     std::vector<Real*> states;
-    for (auto& state : share.states)
-      states.push_back(state.data_ptr<Real>() + (from - share.begin));
+    for (auto& state : shard.states)
+      states.push_back(state.data_ptr<Real>() + (from - shard.begin));
     rule.apply(
-        {master + (from - share.begin), gradient + (from - begin), states, to - from},
+        {master + (from - shard.begin), gradient + (from - begin), states, to - from},
         range.traits, totals.of(range.place), scalars);
   }
 }

@@ -22,9 +22,9 @@ class TensorTotals {
  public:
   TensorTotals(const FlatState& state, const UpdateRule& rule);
 
-  // From this rank's shares and the sums of their gradients, which stay as they are.
+  // From this rank's shards and the sums of their gradients, which stay as they are.
   // Collective over the sharers: afterwards all of them have the totals of every tensor
-  // that one of them has a share of.
+  // that one of them has a shard of.
   void add_up(const GradientSums& gradients, const StepScalars& scalars,
               const Sharers& sharers);
 
@@ -48,11 +48,11 @@ class TensorTotals {
   std::vector<double> totals_;  // by place
 };
 
-// Applies `rule` to elements [begin, begin + count) of a bucket, which lie in `share`,
+// Applies `rule` to elements [begin, begin + count) of a bucket, which lie in `shard`,
 // with `gradient` pointing at element `begin`. `ranges`: of the bucket.
 template <typename Real>
 void update_range(const UpdateRule& rule, const std::vector<ParameterRange>& ranges,
-                  ShardState& share, int64_t begin, int64_t count, const Real* gradient,
+                  ShardState& shard, int64_t begin, int64_t count, const Real* gradient,
                   const TensorTotals& totals, const StepScalars& scalars);
 
 }  // namespace cohort

@@ -75,28 +75,28 @@ PendingWork Transfers::gather(const Action& action, Interpreter& interpreter) {
   Timed timed(step_.split.wait);
   if (schedule_.shard == 3) {
     state_.acquire(bucket);
-    return {move_shares(state), nullptr};
+    return {move_shards(state), nullptr};
   }
   // One copy at a time: the lane would not move the next before this one anyway.
   interpreter.finish_lane(action.lane);
-  const Tensor share = state.whole.narrow(0, state.begin, state.count).clone();
-  return {groups_.shard->all_gather(state.whole, share), [share] {}};
+  const Tensor shard = state.whole.narrow(0, state.begin, state.count).clone();
+  return {groups_.shard->all_gather(state.whole, shard), [shard] {}};
 }
 
-// Shares that lie in one memory only have to be there: their owners come when they have
+// Shards that lie in one memory only have to be there: their owners come when they have
 // updated them. None is updated before all have used it, for its gradient is summed
 // first.
-Work Transfers::move_shares(BucketState& state) {
+Work Transfers::move_shards(BucketState& state) {
   if (state.joined.defined())
     return dynamic_cast<PeerMemory&>(*groups_.shard).work_jointly(state.numel, [] {});
   if (!state.travels_from_host)
     return groups_.shard->all_gather(state.whole, state.travels);
   // Communication takes what is in the device's own memory.
   const c10::NoGradGuard no_grad;
-  const Tensor share = state.whole.narrow(0, state.begin, state.count);
-  share.copy_(state.travels, /*non_blocking=*/true);
+  const Tensor shard = state.whole.narrow(0, state.begin, state.count);
+  shard.copy_(state.travels, /*non_blocking=*/true);
   if (groups_.shard->size() == 1) return {};
-  return groups_.shard->all_gather(state.whole, share);
+  return groups_.shard->all_gather(state.whole, shard);
 }
 
 void Transfers::free_parameters(int bucket) { state_.release(bucket); }

@@ -34,7 +34,7 @@ class Transfers {
   Tensor sent_of_bucket(const Action& action) const;
 
  private:
-  Work move_shares(BucketState& state);
+  Work move_shards(BucketState& state);
   PendingWork send_sum(const Action& action);
   PendingWork receive_sum(const Action& action);
 

@@ -61,8 +61,8 @@ StepScalars Updates::scalars() const {
   return {.rate = step_.rate, .grad_scale = scale, .step = step_.step + 1};
 }
 
-// Updates a stretch of this rank's share and hands the parameters to every other rank.
-// The optimizer's state of a share is its owner's alone: nobody else reads it.
+// Updates a stretch of this rank's shard and hands the parameters to every other rank.
+// The optimizer's state of a shard is its owner's alone: nobody else reads it.
 void Updates::visit(int bucket, int64_t begin, int64_t count, float* sum) {
   check_sum(bucket, begin, count, sum);
   BucketState& mine = state_.buckets()[bucket];
@@ -115,39 +115,39 @@ void Updates::apply(int bucket, bool voted) {
 
 // Whether its sum was looked at, and is no number.
 template <typename Real>
-bool Updates::update_stretch(int bucket, ShardState& share, const Tensor& sum,
+bool Updates::update_stretch(int bucket, ShardState& shard, const Tensor& sum,
                              int64_t at, bool voted, std::vector<Real>& widened) {
   const BucketState& whole = state_.buckets()[bucket];
-  const int64_t count = std::min(kStretch, share.count - at);
+  const int64_t count = std::min(kStretch, shard.count - at);
   const Real* const gradient = widened_part(sum, at, count, widened);
   const bool bad = !voted && !all_finite(gradient, count);
-  update_range(rule_, whole.ranges, share, share.begin + at, count, gradient, totals_,
+  update_range(rule_, whole.ranges, shard, shard.begin + at, count, gradient, totals_,
                scalars());
-  if (&share == &whole) state_.publish(bucket, at, count);
+  if (&shard == &whole) state_.publish(bucket, at, count);
   return bad;
 }
 
-void Updates::apply_to(int bucket, ShardState& share, const Tensor& sum, bool voted) {
-  const int64_t stretches = (share.count + kStretch - 1) / kStretch;
+void Updates::apply_to(int bucket, ShardState& shard, const Tensor& sum, bool voted) {
+  const int64_t stretches = (shard.count + kStretch - 1) / kStretch;
   std::vector<char> bad(static_cast<size_t>(stretches), 0);
   at::parallel_for(0, stretches, 1, [&](int64_t begin, int64_t end) {
-    with_kept_type(share.master.scalar_type(), [&](auto real) {
+    with_kept_type(shard.master.scalar_type(), [&](auto real) {
       std::vector<decltype(real)> widened;
       for (int64_t i = begin; i < end; ++i)
-        bad[i] = update_stretch(bucket, share, sum, i * kStretch, voted, widened);
+        bad[i] = update_stretch(bucket, shard, sum, i * kStretch, voted, widened);
     });
   });
   for (int64_t i = 0; i < stretches; ++i)
-    if (bad[i]) check_stretch(bucket, share, sum, i * kStretch);
+    if (bad[i]) check_stretch(bucket, shard, sum, i * kStretch);
   require_finite();
 }
 
-void Updates::check_stretch(int bucket, const ShardState& share, const Tensor& sum,
+void Updates::check_stretch(int bucket, const ShardState& shard, const Tensor& sum,
                             int64_t at) {
-  const int64_t count = std::min(kStretch, share.count - at);
-  with_kept_type(share.master.scalar_type(), [&](auto real) {
+  const int64_t count = std::min(kStretch, shard.count - at);
+  with_kept_type(shard.master.scalar_type(), [&](auto real) {
     std::vector<decltype(real)> widened;
-    check_sum(bucket, share.begin + at, count, widened_part(sum, at, count, widened));
+    check_sum(bucket, shard.begin + at, count, widened_part(sum, at, count, widened));
   });
 }
 
@@ -175,14 +175,14 @@ void Updates::norm(bool communicate) {
 }
 
 bool Updates::are_finite(int part, int parts) const {
-  const auto finite = [&](const FlatParameter& place, const ShardState& share,
+  const auto finite = [&](const FlatParameter& place, const ShardState& shard,
                           const Tensor& sum) {
     const int64_t from =
-        std::max(share.count * part / parts, place.offset - share.begin);
-    const int64_t to = std::min(share.count * (part + 1) / parts,
-                                place.offset + place.parameter.numel() - share.begin);
+        std::max(shard.count * part / parts, place.offset - shard.begin);
+    const int64_t to = std::min(shard.count * (part + 1) / parts,
+                                place.offset + place.parameter.numel() - shard.begin);
     bool all = true;
-    with_kept_type(share.master.scalar_type(), [&](auto real) {
+    with_kept_type(shard.master.scalar_type(), [&](auto real) {
       std::vector<decltype(real)> widened;
       for (int64_t at = from; all && at < to; at += kStretch) {
         const int64_t count = std::min(kStretch, to - at);

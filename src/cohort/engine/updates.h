@@ -15,12 +15,12 @@
 namespace cohort {
 
 // How sums of gradients change the state: looks at them, and applies the update rule to
-// this rank's shares. Borrows all it is given. Thread safety: none.
+// this rank's shards. Borrows all it is given. Thread safety: none.
 class Updates {
  public:
   struct Options {
     double clip = 0;       // largest norm of the gradient; 0: any
-    bool at_once = false;  // shares are updated as they are summed, for all ranks
+    bool at_once = false;  // shards are updated as they are summed, for all ranks
   };
   Updates(const Schedule& schedule, const RankGroups& groups, const UpdateRule& rule,
           FlatState& state, GradientSums& gradients, StepInFlight& step,
@@ -33,7 +33,7 @@ class Updates {
   // Error if a sum that a visitor saw is no number.
   void require_finite() const;
 
-  // This rank's share, and the one it mirrors. `voted`: all of them are finite; else
+  // This rank's shard, and the one it mirrors. `voted`: all of them are finite; else
   // Error if they are not.
   void apply(int bucket, bool voted);
 
@@ -49,13 +49,13 @@ class Updates {
   void require_norm() const;
   StepScalars scalars() const;
   void visit(int bucket, int64_t begin, int64_t count, float* sum);
-  void apply_to(int bucket, ShardState& share, const Tensor& sum, bool voted);
+  void apply_to(int bucket, ShardState& shard, const Tensor& sum, bool voted);
   template <typename Real>
-  bool update_stretch(int bucket, ShardState& share, const Tensor& sum, int64_t at,
+  bool update_stretch(int bucket, ShardState& shard, const Tensor& sum, int64_t at,
                       bool voted, std::vector<Real>& widened);
   template <typename Real>
   void check_sum(int bucket, int64_t begin, int64_t count, const Real* sum);
-  void check_stretch(int bucket, const ShardState& share, const Tensor& sum,
+  void check_stretch(int bucket, const ShardState& shard, const Tensor& sum,
                      int64_t at);
 
   const Schedule& schedule_;

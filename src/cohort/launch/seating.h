@@ -20,7 +20,7 @@ struct Team {
 //
 // Teams that have lost nobody stay as they are, in their order, as far as there is room
 // for them. So whatever else is lost, it was in teams that are broken up, and each
-// share of their state has its second copy in another team. The ranks that are left of
+// shard of their state has its second copy in another team. The ranks that are left of
 // those fill what places there are.
 std::vector<int> seat(const std::vector<bool>& lives, int teams, const Team& team);
 

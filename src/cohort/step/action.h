@@ -40,8 +40,8 @@ inline constexpr int kActionKinds = 22;
 
 std::string_view name_of(ActionKind kind);
 
-// Whether it leaves each rank the sum of its share of a bucket, or uses it.
-constexpr bool sums_shares(ActionKind kind) {
+// Whether it leaves each rank the sum of its shard of a bucket, or uses it.
+constexpr bool sums_shards(ActionKind kind) {
   return kind == ActionKind::kReduceScatter || kind == ActionKind::kReduceUpdate;
 }
 

@@ -55,9 +55,9 @@ ActionCosts::ActionCosts(const Schedule& schedule, const CostTable& costs)
     groups_.push_back({{group.name}, group_crosses_nodes(schedule, group, per_node)});
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
     on_host_.push_back(bytes_on_host(schedule, b));
-    const Buffer* const share = gathered_share(schedule, b);
+    const Buffer* const shard = gathered_shard(schedule, b);
     const bool from_host = gathers_from_host(schedule, b);
-    gathered_.push_back(from_host ? static_cast<double>(share->bytes()) : 0);
+    gathered_.push_back(from_host ? static_cast<double>(shard->bytes()) : 0);
   }
   for (int lane = 0; lane < schedule.lanes(); ++lane) {
     const Channel& channel = schedule.channels[lane];

@@ -101,7 +101,7 @@ class BufferAssigner {
     return value.what == What::kWhole && held != held_.end() ? held->second : kNone;
   }
 
-  // Shares that are seen as one memory need no other.
+  // Shards that are seen as one memory need no other.
   void take(int bucket) {
     if (schedule_.buckets[bucket].joined) return;
     if (free_.empty()) free_.push_back(next_++);

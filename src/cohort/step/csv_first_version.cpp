@@ -84,7 +84,7 @@ class RoleMemory {
   std::array<int64_t, 4> live_{};
 };
 
-// A hybrid run cuts the world twice: its shares are neighbours, its copies lie apart.
+// A hybrid run cuts the world twice: its shards are neighbours, its copies lie apart.
 Mesh mesh_of(int world, const std::vector<FileGroup>& groups) {
   int cut = world;
   for (const auto& group : groups)

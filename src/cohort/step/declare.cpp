@@ -135,7 +135,7 @@ void Declarer::add_to_gradients(Action& action) {
   }
 }
 
-// Copies of a share are summed when the share itself is.
+// Copies of a shard are summed when the shard itself is.
 void Declarer::sum(Action& action) {
   const int bucket = only_bucket(action);
   if (bucket == kLossBucket) {
@@ -236,7 +236,7 @@ bool changes_something(ActionKind kind) {
 }
 
 bool sums_slices(const Action& action) {
-  return action.slice != kNone && sums_shares(action.kind);
+  return action.slice != kNone && sums_shards(action.kind);
 }
 
 ListFacts facts_of(const Schedule& schedule) {

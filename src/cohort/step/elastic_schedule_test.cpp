@@ -91,7 +91,7 @@ TEST(ElasticSchedule, ElasticNeedsAMirrorOfEveryShare) {
     EXPECT_NE(action.kind, ActionKind::kMirror);
 }
 
-// Parts of tensors that nobody else has are handed on like shares.
+// Parts of tensors that nobody else has are handed on like shards.
 TEST(ElasticSchedule, ElasticNeedsAMirrorOfEveryPart) {
   const GeneratorOptions options{
       .slices = 4, .bucket_bytes = 4 * kChunk, .vote = true, .elastic = true};

@@ -37,7 +37,7 @@ struct GeneratorOptions {
   bool vote = false;  // no update before all ranks know that the step is good
 
   // The step can be finished by those who are left: statistics are folded before the
-  // Vote, which it implies, and the sums of shares are mirrored.
+  // Vote, which it implies, and the sums of shards are mirrored.
   bool elastic = false;
 
   // Blocks that keep their input alone, and make the rest again in backward.
@@ -61,7 +61,7 @@ struct GeneratorOptions {
   MemoryIn memory = MemoryIn::kHost;
   int optimizer_states = 1;    // tensors an update rule keeps beside the weights
   bool shares_memory = false;  // ranks of a shard group reach each other's memory
-  // Shares of so many bytes, or a multiple, are seen as one memory; 0: they are copied.
+  // Shards of so many bytes, or a multiple, are seen as one memory; 0: they are copied.
   int64_t join_alignment = 0;
 };
 

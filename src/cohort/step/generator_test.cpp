@@ -142,7 +142,7 @@ TEST(Generator, WhatIsJoinedTakesNoMemory) {
   using testing::ElementsAre;
   EXPECT_THAT(takes(at::kFloat, 0), ElementsAre(4 * 4 * kChunk, 4 * 4 * kChunk));
   EXPECT_THAT(takes(at::kFloat, 4096), ElementsAre());
-  // A share of one chunk in bfloat16 is half a page.
+  // A shard of one chunk in bfloat16 is half a page.
   EXPECT_THAT(takes(at::kBFloat16, 4096), ElementsAre(2 * 4 * kChunk));
 }
 

@@ -201,7 +201,7 @@ void ListWriter::reduce_scatter(int bucket, int slice) {
   add({.kind = ActionKind::kReduce,
        .lane = plan_.replicate_lane,
        .buckets = {bucket},
-       .bytes = share(bucket) * width});
+       .bytes = shard(bucket) * width});
 }
 
 bool ListWriter::may_update_at_once() const {
@@ -220,11 +220,11 @@ void ListWriter::reduce_update(int bucket, int slice) {
 
 void ListWriter::mirror(int bucket) {
   if (bucket == kNone || !is_mirrored(plan_.schedule, bucket)) return;
-  const bool shares = mirrors_along(Axis::kCut);
+  const bool cut = mirrors_along(Axis::kCut);
   add({.kind = ActionKind::kMirror,
-       .lane = shares ? plan_.shard_lane : plan_.all_lane,
+       .lane = cut ? plan_.shard_lane : plan_.all_lane,
        .buckets = {bucket},
-       .bytes = share(bucket) * size_of(sum_type(plan_.schedule))});
+       .bytes = shard(bucket) * size_of(sum_type(plan_.schedule))});
 }
 
 // All ranks have parts of all tensors, so each has a neighbour before and
@@ -261,7 +261,7 @@ void ListWriter::exchange_mirrors() {
   }
 }
 
-// Where whole parameters were updated in shares, a copy of the share travels, unless
+// Where whole parameters were updated in shards, a copy of the shard travels, unless
 // the reduction has written it everywhere.
 void ListWriter::gather(int bucket, int slice) {
   const int64_t width = size_of(plan_.schedule.precision.compute);
@@ -271,7 +271,7 @@ void ListWriter::gather(int bucket, int slice) {
        .slice = slice,
        .buckets = {bucket},
        .bytes = plan_.schedule.buckets[bucket].numel * width,
-       .scratch = copies ? share(bucket) * width : 0});
+       .scratch = copies ? shard(bucket) * width : 0});
 }
 
 void ListWriter::free_parameters(int bucket, int slice) {
@@ -291,7 +291,7 @@ void ListWriter::update(int bucket) {
   const bool twice = is_mirrored(plan_.schedule, bucket) && !mirrors_along(Axis::kPipe);
   add({.kind = ActionKind::kUpdate,
        .buckets = {bucket},
-       .bytes = (twice ? 2 : 1) * share(bucket) * size_of(at::kFloat)});
+       .bytes = (twice ? 2 : 1) * shard(bucket) * size_of(at::kFloat)});
   if (copy) return;
   const int level = plan_.schedule.shard;
   if ((level == 1 || level == 2) && plan_.shard_lane != kComputeLane)
@@ -319,7 +319,7 @@ void ListWriter::sum_tied() {
       add({.kind = ActionKind::kReduce,
            .lane = plan_.tied_lanes[i],
            .buckets = {i},
-           .bytes = share(i) * size_of(sum_type(plan_.schedule))});
+           .bytes = shard(i) * size_of(sum_type(plan_.schedule))});
 }
 
 bool ListWriter::has_norm() const {
@@ -351,6 +351,6 @@ void ListWriter::commit() {
   add(std::move(commit));
 }
 
-int64_t ListWriter::share(int bucket) const { return plan_.schedule.shard_of(bucket); }
+int64_t ListWriter::shard(int bucket) const { return plan_.schedule.shard_of(bucket); }
 
 }  // namespace cohort

@@ -109,7 +109,7 @@ class ListWriter {
   bool is_mirrored_here(int bucket) const;
   bool mirrors_along(Axis axis) const;
   int64_t activation_bytes(const Action& action, const Access& access) const;
-  // Hands the sum of a share to the next rank. One bucket late, so that no rank waits
+  // Hands the sum of a shard to the next rank. One bucket late, so that no rank waits
   // for its reduction while there is backward to compute.
   void mirror(int bucket);
   // Sums of what several places use, over those places.
@@ -117,7 +117,7 @@ class ListWriter {
   void fold_buffers();
   bool has_statistics() const;
   bool has_norm() const;
-  int64_t share(int bucket) const;
+  int64_t shard(int bucket) const;
 
   const StepPlan& plan_;
   int place_, slices_;

@@ -162,24 +162,24 @@ bool is_of_optimizer(const Schedule& schedule, const Buffer& buffer) {
 
 void plan_device(Schedule& schedule, Offload offload) {
   schedule.computes_in = Buffer::Memory::kDevice;
-  const bool shares = offload == Offload::kParameters;
+  const bool parameters = offload == Offload::kParameters;
   for (auto& buffer : schedule.buffers) {
-    const bool moves =
-        is_of_optimizer(schedule, buffer) || (shares && is_gathered(schedule, buffer));
+    const bool moves = is_of_optimizer(schedule, buffer) ||
+                       (parameters && is_gathered(schedule, buffer));
     buffer.memory = moves && offload != Offload::kNothing ? Buffer::Memory::kHost
                                                           : Buffer::Memory::kDevice;
   }
 }
 
-const Buffer* gathered_share(const Schedule& schedule, int bucket) {
+const Buffer* gathered_shard(const Schedule& schedule, int bucket) {
   for (const auto& buffer : schedule.buffers)
     if (buffer.bucket == bucket && is_gathered(schedule, buffer)) return &buffer;
   return nullptr;
 }
 
 bool gathers_from_host(const Schedule& schedule, int bucket) {
-  const Buffer* const share = gathered_share(schedule, bucket);
-  return share && share->memory != schedule.computes_in;
+  const Buffer* const shard = gathered_shard(schedule, bucket);
+  return shard && shard->memory != schedule.computes_in;
 }
 
 at::ScalarType kept_type(const Precision& precision) {

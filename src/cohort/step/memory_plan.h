@@ -15,20 +15,20 @@ void plan_state(Schedule& schedule, int optimizer_states);
 
 // Places everything on the device but what step.offload moves to the host's memory,
 // which kernels of the device reach in place: what blocks never compute with, or the
-// shares that their parameters are gathered from, too.
+// shards that their parameters are gathered from, too.
 enum class Offload { kNothing, kOptimizer, kParameters };
 void plan_device(Schedule& schedule, Offload offload);
 
-// The share that a bucket's parameters are gathered from at level 3; null: there is
+// The shard that a bucket's parameters are gathered from at level 3; null: there is
 // none.
-const Buffer* gathered_share(const Schedule& schedule, int bucket);
+const Buffer* gathered_shard(const Schedule& schedule, int bucket);
 // Whether each Gather brings it from the host's memory to the device first.
 bool gathers_from_host(const Schedule& schedule, int bucket);
 
 // In which weights are kept and updated: float32, or float64 where blocks compute in
 // it.
 at::ScalarType kept_type(const Precision& precision);
-// In which shares of the summed gradient are kept.
+// In which shards of the summed gradient are kept.
 at::ScalarType sum_type(const Schedule& schedule);
 
 // The buffers of a bucket that hold something, in the order of the plan; kNone: those

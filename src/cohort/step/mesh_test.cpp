@@ -27,7 +27,7 @@ TEST(Mesh, OfDataParallelRanksIsALine) {
   EXPECT_EQ(Mesh().text(), "1");
 }
 
-// The shares of a state are held by neighbours, its copies lie far apart.
+// The shards of a state are held by neighbours, its copies lie far apart.
 TEST(Mesh, OfAHybridHasSharesInsideCopies) {
   const Mesh mesh(Layout{.dp = 6, .shard = 3, .replicate = 2});
   EXPECT_THAT(mesh.members(4, {Axis::kCut}), ElementsAre(3, 4, 5));

@@ -77,7 +77,7 @@ TEST(Offload, OfParametersMovesTheSharesThatAreGathered) {
     EXPECT_TRUE(gathers_from_host(narrow, 0));
   }
   const Schedule shared = planned_step({{.dp = 3, .shard = 3}, {.offload = true}});
-  EXPECT_NE(gathered_share(shared, 0), nullptr);
+  EXPECT_NE(gathered_shard(shared, 0), nullptr);
   EXPECT_FALSE(gathers_from_host(shared, 0));
 }
 

@@ -59,7 +59,7 @@ struct Bucket {
   at::ScalarType dtype = at::kFloat;  // of the model's parameters, as they were made
   // From shard level 2 on, gradients of buckets take turns in a few pieces of memory.
   int slot = 0;
-  // At level 3, the shares of all ranks are seen as one memory: nothing is copied.
+  // At level 3, the shards of all ranks are seen as one memory: nothing is copied.
   bool joined = false;
   // Whose gradients add up to the one that updates it: a tied parameter's are summed
   // along the pipeline, too.
@@ -76,14 +76,14 @@ struct Buffer {
     kReceived,      // what comes over a link
     kWhole,         // parameters, as they are computed with
     kMaster,        // float32 weights, where they lie apart
-    kTravelling,    // a share of the parameters, to be gathered
+    kTravelling,    // a shard of the parameters, to be gathered
     kMoment,        // of the optimizer
     kLeaf,          // the gradient of a slice
     kPartial,       // a sum of slices
     kSum,           // over ranks
-    kStack,         // partial sums of a share, of one rank's slices
+    kStack,         // partial sums of a shard, of one rank's slices
     kNodes,         // those that a group is left with
-    kMirrorMaster,  // the same of the neighbour's share
+    kMirrorMaster,  // the same of the neighbour's shard
     kMirrorMoment,
     kMirrorSum,
     kUnknown,  // of an old file: all that a rank keeps
@@ -129,7 +129,7 @@ struct Schedule {
   // All that a commit depends on is exchanged before the Vote: a rank that is cut off
   // behind it can finish the step alone.
   bool elastic = false;
-  // Sums of shares of the gradient stay in memory. Not where ranks reach each other's
+  // Sums of shards of the gradient stay in memory. Not where ranks reach each other's
   // memory, and an update uses a sum as it is made.
   bool keeps_sums = true;
   // A step may begin before the one before it has ended: its actions wait for those

@@ -19,10 +19,10 @@ enum class What : uint8_t {
   kDeferred,  // what its BackwardInput keeps for its BackwardWeight
   kLeaf,      // the gradient of a bucket, of one slice alone
   kPartial,   // the sum of those of this rank
-  kSum,       // over ranks: all of it, or this rank's share
-  kMirrored,  // the sum of the neighbour's share
+  kSum,       // over ranks: all of it, or this rank's shard
+  kMirrored,  // the sum of the neighbour's shard
   kWhole,     // all parameters of a bucket, to compute with, until a Free
-  kState,     // weights and moments, or this rank's share of them
+  kState,     // weights and moments, or this rank's shard of them
   kStat,      // running statistics of a block, of one slice
   kFolded,    // of all blocks, over all slices
   kLoss,      // of a slice; without one, over the batch

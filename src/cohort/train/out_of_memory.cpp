@@ -41,7 +41,7 @@ std::string_view words_of(Holds holds) {
     case Holds::kMaster:
       return "float32 weights";
     case Holds::kTravelling:
-      return "shares of parameters";
+      return "shards of parameters";
     case Holds::kMoment:
       return "optimizer state";
     case Holds::kPartial:

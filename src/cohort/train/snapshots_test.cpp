@@ -20,7 +20,7 @@ using test::FakeAgent;
 using testing::HasSubstr;
 
 std::vector<StatePiece> state_of(double shift, int rank = 0, int size = 1) {
-  return test::share(test::some_state(shift), rank, size);
+  return test::shard(test::some_state(shift), rank, size);
 }
 
 // What another holder of the descriptor sees.

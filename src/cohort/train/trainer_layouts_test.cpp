@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run is saved in one layout and goes on in another: the state is the same, to the
-// last bit, however tensors, stages and shares cut it.
+// last bit, however tensors, stages and shards cut it.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 

@@ -35,8 +35,8 @@ std::vector<NamedTensor> model() {
           {"mask", at::tensor({1, 0, 1}).to(at::kBool)}};
 }
 
-// An even share of every tensor, and moments that nobody wants.
-std::vector<StatePiece> share_of_model(int rank, int size) {
+// An even shard of every tensor, and moments that nobody wants.
+std::vector<StatePiece> shard_of_model(int rank, int size) {
   std::vector<StatePiece> pieces;
   for (const auto& [name, tensor] : model()) {
     StatePiece piece{whole_tensor(name, tensor),
@@ -68,7 +68,7 @@ class WeightsFile : public testing::TestWithParam<World> {
 TEST_P(WeightsFile, HasTheBytesOfOneThatARankWroteAlone) {
   run_ranks(GetParam(), [&](Communicator& comm) {
     for (const int64_t stretch : {1, 100, 1 << 20}) {
-      write_weights(path_, share_of_model(comm.rank(), comm.size()), comm, stretch);
+      write_weights(path_, shard_of_model(comm.rank(), comm.size()), comm, stretch);
       if (comm.rank() != 0) continue;
       write_safetensors(path_ + ".alone", model());
       EXPECT_TRUE(read_file(path_) == read_file(path_ + ".alone")) << stretch;
@@ -78,7 +78,7 @@ TEST_P(WeightsFile, HasTheBytesOfOneThatARankWroteAlone) {
 
 std::string error_of_write(const std::string& path, Communicator& comm) {
   try {
-    write_weights(path, share_of_model(comm.rank(), comm.size()), comm, 100);
+    write_weights(path, shard_of_model(comm.rank(), comm.size()), comm, 100);
   } catch (const CheckpointError& error) {
     return error.what();
   }
@@ -116,7 +116,7 @@ TEST(WeightsFileOfRanksThatDisagree, IsRefusedAndTheOldOneStays) {
   const std::string path = folder.path() + "/weights";
   write_file_atomically(path, "old");
   run_ranks({"local", 2}, [&](Communicator& comm) {
-    auto mine = share_of_model(comm.rank(), 2);
+    auto mine = shard_of_model(comm.rank(), 2);
     if (comm.rank() == 1) mine[0].tensor.spec.shape = {33, 7};
     EXPECT_THROW(write_weights(path, mine, comm), CheckpointError);
   });

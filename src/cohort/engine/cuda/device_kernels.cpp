@@ -197,7 +197,7 @@ class DeviceKernels final : public StateKernels {
 
   LogitKernels* logits() override { return &logits_; }
 
-  // Shares with the same rule and dtypes have one program.
+  // Shards with the same rule and dtypes have one program.
   std::unique_ptr<ShardUpdate> make_shard_update(
       const ShardUpdateOptions& options) override {
     const KernelProgram program = update_program(options);

@@ -20,7 +20,7 @@ class KernelsGpuTest : public testing::Test {
   }
 };
 
-constexpr int64_t kCapturedShare = 9000;
+constexpr int64_t kCapturedShard = 9000;
 constexpr double kLimit = 0.25;
 
 // All of a step behind the backward: sum, norm, clipping, sums over tensors, update.
@@ -30,25 +30,25 @@ class WholeStep {
       : kernels_(kernels), options_{.name = rule} {
     update_ = kernels.make_shard_update(
         {.rule = options_,
-         .ranges = {{0, 5000, {0.01, true}, 0, 0}, {5120, kCapturedShare, {0, false}}},
+         .ranges = {{0, 5000, {0.01, true}, 0, 0}, {5120, kCapturedShard, {0, false}}},
          .gradient = at::kFloat,
          .published = at::kBFloat16});
     const auto real = at::TensorOptions(at::kFloat).device(kernels.device());
     for (uint64_t i = 0; i < 3; ++i)
-      slices.push_back(values_of(kCapturedShare, i).to(real));
+      slices.push_back(values_of(kCapturedShard, i).to(real));
     for (const Tensor& slice : slices) inputs_.push_back(slice);
-    share.master = values_of(kCapturedShare, 7).to(real);
+    shard.master = values_of(kCapturedShard, 7).to(real);
     for (size_t k = 0; k < make_update_rule(options_)->states().size(); ++k)
-      share.states.push_back(at::zeros({kCapturedShare}, real));
-    share.published = at::zeros({kCapturedShare}, real.dtype(at::kBFloat16));
-    sum_ = at::zeros({kCapturedShare}, real);
+      shard.states.push_back(at::zeros({kCapturedShard}, real));
+    shard.published = at::zeros({kCapturedShard}, real.dtype(at::kBFloat16));
+    sum_ = at::zeros({kCapturedShard}, real);
     squares_ = at::zeros({9}, real.dtype(at::kDouble));
     sums_ = at::zeros({5, 2}, real.dtype(at::kDouble));
     totals_ = at::zeros({1, 2}, real.dtype(at::kDouble));
     std::vector<kernels::Chunk> chunks;
     for (int64_t c = 0; c < 9; ++c)
       chunks.push_back(
-          {c * 1024, std::min<int64_t>(1024, kCapturedShare - c * 1024), c});
+          {c * 1024, std::min<int64_t>(1024, kCapturedShard - c * 1024), c});
     chunks_ = kernels.chunk_table(chunks);
     tensors_ = kernels.tensor_table(std::vector<kernels::TensorChunks>{{0, 5}});
     numbers = make_step_numbers(kernels.device());
@@ -69,21 +69,21 @@ class WholeStep {
     kernels_.norm(squares_, kLimit, numbers);
     kernels_.cast_vote(numbers, hindered_, Tensor(), word_);
     kernels_.count_votes(word_, numbers);
-    update_->reduce(share, sum_, numbers, sums_);
+    update_->reduce(shard, sum_, numbers, sums_);
     kernels_.add_chunks(sums_, tensors_, totals_);
-    update_->apply(share, sum_, numbers, totals_);
+    update_->apply(shard, sum_, numbers, totals_);
   }
 
   void expect_same(const WholeStep& other) const {
-    EXPECT_TRUE(same_bits(share.master, other.share.master));
-    EXPECT_TRUE(same_bits(share.published, other.share.published));
-    for (size_t k = 0; k < share.states.size(); ++k)
-      EXPECT_TRUE(same_bits(share.states[k], other.share.states[k]));
+    EXPECT_TRUE(same_bits(shard.master, other.shard.master));
+    EXPECT_TRUE(same_bits(shard.published, other.shard.published));
+    for (size_t k = 0; k < shard.states.size(); ++k)
+      EXPECT_TRUE(same_bits(shard.states[k], other.shard.states[k]));
     EXPECT_EQ(read_step_numbers(numbers).norm, read_step_numbers(other.numbers).norm);
   }
 
   std::vector<Tensor> slices;
-  ShardMemory share;
+  ShardMemory shard;
   Tensor numbers;
 
  private:
@@ -106,7 +106,7 @@ TEST_F(KernelsGpuTest, AReplayGivesTheBitsOfTheHostAtEveryStep) {
     const int graph = lane->capture([&] { captured->launch(); });
     for (int64_t step = 1; step <= 4; ++step) {
       const double rate = 0.1 / static_cast<double>(step);
-      const Tensor fresh = values_of(kCapturedShare, 50 + static_cast<uint64_t>(step));
+      const Tensor fresh = values_of(kCapturedShard, 50 + static_cast<uint64_t>(step));
       plain.slices[1].copy_(fresh);
       plain.send(step, rate);
       plain.launch();
@@ -118,14 +118,14 @@ TEST_F(KernelsGpuTest, AReplayGivesTheBitsOfTheHostAtEveryStep) {
       lane->wait();
       captured->expect_same(plain);
     }
-    const Tensor before = captured->share.master.cpu();
+    const Tensor before = captured->shard.master.cpu();
     lane->run([&] {
       captured->send(5, 0.1);
       captured->slices[2][77].fill_(std::numeric_limits<float>::infinity());
     });
     lane->replay(graph);
     lane->wait();
-    EXPECT_TRUE(same_bits(captured->share.master, before));
+    EXPECT_TRUE(same_bits(captured->shard.master, before));
     EXPECT_EQ(read_step_numbers(captured->numbers).gate, 0);
   }
 }
@@ -133,7 +133,7 @@ TEST_F(KernelsGpuTest, AReplayGivesTheBitsOfTheHostAtEveryStep) {
 // What comes of so many elements that every block of a grid has several turns.
 struct LargeResults {
   Tensor sum, squares, hash, flag;
-  ShardMemory share;
+  ShardMemory shard;
 };
 
 LargeResults run_large(StateKernels& kernels, const Tensor& values) {
@@ -156,12 +156,12 @@ LargeResults run_large(StateKernels& kernels, const Tensor& values) {
   options.rule.name = "adamw";
   options.ranges = {{0, count / 3, {0.01, false}}, {count / 3, count, {0, false}}};
   options.published = at::kBFloat16;
-  made.share = {.master = gradient.clone(),
+  made.shard = {.master = gradient.clone(),
                 .states = {at::zeros({count}, real), at::zeros({count}, real)},
                 .published = at::zeros({count}, real.dtype(at::kBFloat16))};
   const Tensor numbers = make_step_numbers(kernels.device());
   send_step_numbers(numbers, step_numbers_of(options.rule, {.rate = 0.1, .step = 1}));
-  kernels.make_shard_update(options)->apply(made.share, made.sum, numbers, {});
+  kernels.make_shard_update(options)->apply(made.shard, made.sum, numbers, {});
   made.sum[count - 1] = std::numeric_limits<float>::quiet_NaN();
   kernels.mark_not_finite(made.sum, made.flag);
   return made;
@@ -175,10 +175,10 @@ TEST_F(KernelsGpuTest, BlocksWithSeveralTurnsLeaveNothingOut) {
   EXPECT_TRUE(same_bits(gpu.squares, host.squares));
   EXPECT_EQ(gpu.hash.item<int64_t>(), host.hash.item<int64_t>());
   EXPECT_EQ(gpu.flag.item<int>(), 1);
-  EXPECT_TRUE(same_bits(gpu.share.master, host.share.master));
+  EXPECT_TRUE(same_bits(gpu.shard.master, host.shard.master));
   for (size_t k = 0; k < 2; ++k)
-    EXPECT_TRUE(same_bits(gpu.share.states[k], host.share.states[k]));
-  EXPECT_TRUE(same_bits(gpu.share.published, host.share.published));
+    EXPECT_TRUE(same_bits(gpu.shard.states[k], host.shard.states[k]));
+  EXPECT_TRUE(same_bits(gpu.shard.published, host.shard.published));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ std::string device_rule(const UpdateOptions& rule) {
 }
 
 // Tiles end at multiples of `size`: so that all but the first of a range are aligned as
-// the share is. Slots count on from that of the range.
+// the shard is. Slots count on from that of the range.
 void add_tiles(const UpdateRange& range, int index, int64_t origin, int64_t size,
                std::vector<Tile>& tiles) {
   int64_t slot = range.slot;
@@ -88,10 +88,10 @@ DeviceShardUpdate::DeviceShardUpdate(KernelLauncher& launcher, int kernel,
   chunks_ = device_table(std::span<const Tile>(chunks), launcher.device());
 }
 
-void DeviceShardUpdate::reduce(const ShardMemory& share, const Tensor& gradient,
+void DeviceShardUpdate::reduce(const ShardMemory& shard, const Tensor& gradient,
                                const Tensor& numbers, const Tensor& sums) {
   if (!reduces_) return;
-  kernels::UpdateArguments given = arguments(share, gradient, numbers);
+  kernels::UpdateArguments given = arguments(shard, gradient, numbers);
   given.tiles = static_cast<const Tile*>(chunks_.const_data_ptr());
   given.num_tiles = chunks_.size(0);
   given.sums = sums.data_ptr<double>();
@@ -99,35 +99,35 @@ void DeviceShardUpdate::reduce(const ShardMemory& share, const Tensor& gradient,
   launcher_.launch(kernel_ + 1, (given.num_tiles + kAtOnce - 1) / kAtOnce, &given);
 }
 
-void DeviceShardUpdate::apply(const ShardMemory& share, const Tensor& gradient,
+void DeviceShardUpdate::apply(const ShardMemory& shard, const Tensor& gradient,
                               const Tensor& numbers, const Tensor& totals) {
-  kernels::UpdateArguments given = arguments(share, gradient, numbers);
+  kernels::UpdateArguments given = arguments(shard, gradient, numbers);
   given.tiles = static_cast<const Tile*>(tiles_.const_data_ptr());
   given.num_tiles = tiles_.size(0);
   if (reduces_ && totals.defined()) given.totals = totals.const_data_ptr<double>();
   launcher_.launch(kernel_, given.num_tiles, &given);
 }
 
-kernels::UpdateArguments DeviceShardUpdate::arguments(const ShardMemory& share,
+kernels::UpdateArguments DeviceShardUpdate::arguments(const ShardMemory& shard,
                                                       const Tensor& gradient,
                                                       const Tensor& numbers) const {
   const auto fits = [&](const Tensor& tensor, at::ScalarType dtype) {
     return tensor.numel() >= end_ && tensor.scalar_type() == dtype &&
            tensor.is_contiguous() && tensor.device() == launcher_.device();
   };
-  bool all = fits(share.master, at::kFloat) && fits(gradient, gradient_) &&
-             share.states.size() == states_ &&
-             share.published.defined() == published_.has_value();
-  if (published_) all = all && fits(share.published, *published_);
-  for (const Tensor& state : share.states) all = all && fits(state, at::kFloat);
-  COHORT_CHECK(all, "tensors of another share: ", share.master.numel(), " elements, ",
-               share.states.size(), " states; expected ", end_, " and ", states_);
+  bool all = fits(shard.master, at::kFloat) && fits(gradient, gradient_) &&
+             shard.states.size() == states_ &&
+             shard.published.defined() == published_.has_value();
+  if (published_) all = all && fits(shard.published, *published_);
+  for (const Tensor& state : shard.states) all = all && fits(state, at::kFloat);
+  COHORT_CHECK(all, "tensors of another shard: ", shard.master.numel(), " elements, ",
+               shard.states.size(), " states; expected ", end_, " and ", states_);
   kernels::UpdateArguments given{};
-  given.master = share.master.data_ptr<float>();
+  given.master = shard.master.data_ptr<float>();
   for (size_t k = 0; k < states_; ++k)
-    given.states[k] = share.states[k].data_ptr<float>();
+    given.states[k] = shard.states[k].data_ptr<float>();
   given.gradient = gradient.const_data_ptr();
-  given.published = published_ ? share.published.data_ptr() : nullptr;
+  given.published = published_ ? shard.published.data_ptr() : nullptr;
   given.ranges = static_cast<const kernels::RangeTraits*>(ranges_.const_data_ptr());
   given.numbers = static_cast<const StepNumbers*>(numbers.const_data_ptr());
   given.rule = rule_;

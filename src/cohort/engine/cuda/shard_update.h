@@ -6,20 +6,20 @@
 
 namespace cohort {
 
-// An update rule over a share by kernels: the first of update_program() has the number
+// An update rule over a shard by kernels: the first of update_program() has the number
 // `kernel`. Its tables lie in memory of the device. Borrows the launcher.
 class DeviceShardUpdate final : public ShardUpdate {
  public:
   DeviceShardUpdate(KernelLauncher& launcher, int kernel,
                     const ShardUpdateOptions& options);
 
-  void reduce(const ShardMemory& share, const Tensor& gradient, const Tensor& numbers,
+  void reduce(const ShardMemory& shard, const Tensor& gradient, const Tensor& numbers,
               const Tensor& sums) override;
-  void apply(const ShardMemory& share, const Tensor& gradient, const Tensor& numbers,
+  void apply(const ShardMemory& shard, const Tensor& gradient, const Tensor& numbers,
              const Tensor& totals) override;
 
  private:
-  kernels::UpdateArguments arguments(const ShardMemory& share, const Tensor& gradient,
+  kernels::UpdateArguments arguments(const ShardMemory& shard, const Tensor& gradient,
                                      const Tensor& numbers) const;
 
   KernelLauncher& launcher_;

@@ -30,20 +30,20 @@ std::vector<UpdateRange> three_ranges() {
 constexpr int64_t kChunks = 3 + 12;
 const std::vector<kernels::TensorChunks> kTensors = {{3, 12}, {0, 3}};  // by place
 
-// A share, and the same on the host beside it, which UpdateRule updates.
-struct Shares {
+// A shard, and the same on the host beside it, which UpdateRule updates.
+struct Shards {
   ShardMemory given, expected;
 };
 
 // The rule itself, range by range.
-void update_by_rule(const UpdateRule& rule, ShardMemory& share, const Tensor& gradient,
+void update_by_rule(const UpdateRule& rule, ShardMemory& shard, const Tensor& gradient,
                     const StepScalars& scalars) {
   const Tensor wide = gradient.to(at::kFloat);
   const auto stretch = [&]<typename Real>(Real*, int64_t at, int64_t count,
                                           std::vector<Real*>& states) {
-    for (const Tensor& state : share.states)
+    for (const Tensor& state : shard.states)
       states.push_back(state.data_ptr<float>() + at);
-    return UpdateStretch<Real>{share.master.data_ptr<float>() + at,
+    return UpdateStretch<Real>{shard.master.data_ptr<float>() + at,
                                wide.const_data_ptr<float>() + at, states, count};
   };
   for (const UpdateRange& range : three_ranges()) {
@@ -63,9 +63,9 @@ void update_by_rule(const UpdateRule& rule, ShardMemory& share, const Tensor& gr
     std::vector<float*> states;
     rule.apply(stretch(static_cast<float*>(nullptr), range.begin, count, states),
                range.traits, totals, scalars);
-    if (share.published.defined())
-      share.published.narrow(0, range.begin, count)
-          .copy_(share.master.narrow(0, range.begin, count));
+    if (shard.published.defined())
+      shard.published.narrow(0, range.begin, count)
+          .copy_(shard.master.narrow(0, range.begin, count));
   }
 }
 
@@ -86,12 +86,12 @@ struct Step {
         totals(at::zeros({2, 2}, sums.options())),
         tensors(kernels.tensor_table(kTensors)) {}
 
-  void launch(const ShardMemory& share, const Tensor& gradient) {
+  void launch(const ShardMemory& shard, const Tensor& gradient) {
     if (rule->reductions() > 0) {
-      update->reduce(share, gradient, numbers, sums);
+      update->reduce(shard, gradient, numbers, sums);
       kernels.add_chunks(sums, tensors, totals);
     }
-    update->apply(share, gradient, numbers, totals);
+    update->apply(shard, gradient, numbers, totals);
   }
 
   StateKernels& kernels;
@@ -100,12 +100,12 @@ struct Step {
   Tensor numbers, sums, totals, tensors;
 };
 
-void expect_same(const Shares& shares, const std::string& what) {
-  EXPECT_TRUE(same_bits(shares.given.master, shares.expected.master)) << what;
-  for (size_t k = 0; k < shares.given.states.size(); ++k)
-    EXPECT_TRUE(same_bits(shares.given.states[k], shares.expected.states[k])) << what;
-  if (!shares.given.published.defined()) return;
-  EXPECT_TRUE(same_bits(shares.given.published, shares.expected.published)) << what;
+void expect_same(const Shards& shards, const std::string& what) {
+  EXPECT_TRUE(same_bits(shards.given.master, shards.expected.master)) << what;
+  for (size_t k = 0; k < shards.given.states.size(); ++k)
+    EXPECT_TRUE(same_bits(shards.given.states[k], shards.expected.states[k])) << what;
+  if (!shards.given.published.defined()) return;
+  EXPECT_TRUE(same_bits(shards.given.published, shards.expected.published)) << what;
 }
 
 std::string name_of(const ShardUpdateOptions& options) {
@@ -116,37 +116,37 @@ std::string name_of(const ShardUpdateOptions& options) {
 
 class ShardUpdates : public test::KernelsTest {
  protected:
-  Shares make_shares(const ShardUpdateOptions& options, int64_t offset) {
+  Shards make_shards(const ShardUpdateOptions& options, int64_t offset) {
     const auto rule = make_update_rule(options.rule);
-    Shares shares;
+    Shards shards;
     const auto add = [&](const Tensor& host, Tensor& given, Tensor& expected) {
       expected = host.clone();
       given = there(host, offset);
     };
-    add(values_of(kShard, 1), shares.given.master, shares.expected.master);
+    add(values_of(kShard, 1), shards.given.master, shards.expected.master);
     for (size_t k = 0; k < rule->states().size(); ++k) {
-      shares.given.states.emplace_back();
-      shares.expected.states.emplace_back();
-      add(values_of(kShard, 2 + k).abs(), shares.given.states[k],
-          shares.expected.states[k]);
+      shards.given.states.emplace_back();
+      shards.expected.states.emplace_back();
+      add(values_of(kShard, 2 + k).abs(), shards.given.states[k],
+          shards.expected.states[k]);
     }
     if (options.published)
-      add(values_of(kShard, 7).to(*options.published), shares.given.published,
-          shares.expected.published);
-    return shares;
+      add(values_of(kShard, 7).to(*options.published), shards.given.published,
+          shards.expected.published);
+    return shards;
   }
 
   void expect_updates(const ShardUpdateOptions& options, int64_t offset) {
-    Shares shares = make_shares(options, offset);
+    Shards shards = make_shards(options, offset);
     Step step(*kernels_, options);
     for (int64_t t = 1; t <= 3; ++t) {
       const Tensor gradient =
           values_of(kShard, 10 + static_cast<uint64_t>(t)).to(options.gradient);
       send_step_numbers(step.numbers, step_numbers_of(options.rule, scalars_of(t)));
-      step.launch(shares.given, there(gradient, offset));
-      update_by_rule(*step.rule, shares.expected, gradient, scalars_of(t));
+      step.launch(shards.given, there(gradient, offset));
+      update_by_rule(*step.rule, shards.expected, gradient, scalars_of(t));
     }
-    expect_same(shares, name_of(options));
+    expect_same(shards, name_of(options));
   }
 };
 
@@ -171,12 +171,12 @@ TEST_P(ShardUpdates, ChangeNothingWithAClosedGate) {
   for (const UpdateOptions& rule : every_rule()) {
     const ShardUpdateOptions options{
         .rule = rule, .ranges = three_ranges(), .published = at::kBFloat16};
-    const Shares shares = make_shares(options, 0);
+    const Shards shards = make_shards(options, 0);
     Step step(*kernels_, options);
     send_step_numbers(step.numbers, step_numbers_of(rule, scalars_of(1)));
     gate_of(step.numbers).zero_();
-    step.launch(shares.given, there(values_of(kShard, 3)));
-    expect_same(shares, name_of(options));
+    step.launch(shards.given, there(values_of(kShard, 3)));
+    expect_same(shards, name_of(options));
   }
 }
 
@@ -184,39 +184,39 @@ TEST_P(ShardUpdates, ChangeNothingWithAClosedGate) {
 TEST_P(ShardUpdates, WhatIsNoNumberSpreadsAsOnTheHost) {
   for (const UpdateOptions& rule : every_rule()) {
     const ShardUpdateOptions options{.rule = rule, .ranges = three_ranges()};
-    Shares shares = make_shares(options, 2);
+    Shards shards = make_shards(options, 2);
     Step step(*kernels_, options);
     Tensor gradient = values_of(kShard, 4);
     gradient[3090] = std::numeric_limits<float>::quiet_NaN();
     gradient[5000] = std::numeric_limits<float>::infinity();
     send_step_numbers(step.numbers, step_numbers_of(rule, scalars_of(1)));
-    step.launch(shares.given, there(gradient));
-    update_by_rule(*step.rule, shares.expected, gradient, scalars_of(1));
-    expect_same(shares, name_of(options));
+    step.launch(shards.given, there(gradient));
+    update_by_rule(*step.rule, shards.expected, gradient, scalars_of(1));
+    expect_same(shards, name_of(options));
   }
 }
 
-// A share of a tensor that is cut, at a chunk: its sums go where the tensor's are.
+// A shard of a tensor that is cut, at a chunk: its sums go where the tensor's are.
 TEST_P(ShardUpdates, SumsOfACutTensorAreThoseOfTheWhole) {
   const UpdateOptions rule{.name = "lamb"};
   const ParameterTraits traits{.weight_decay = 0.1};
   const ShardUpdateOptions whole{.rule = rule, .ranges = {{0, 5000, traits, 0, 0}}};
   const ShardUpdateOptions left{.rule = rule, .ranges = {{0, 2048, traits, 0, 0}}};
   const ShardUpdateOptions right{.rule = rule, .ranges = {{0, 2952, traits, 0, 2}}};
-  const Shares shares = make_shares(whole, 0);
+  const Shards shards = make_shards(whole, 0);
   const Tensor gradient = there(values_of(kShard, 5));
   const auto part = [&](int64_t begin) {
     const auto of = [&](const Tensor& tensor) {
       return tensor.narrow(0, begin, kShard - begin);
     };
     return ShardMemory{
-        .master = of(shares.given.master),
-        .states = {of(shares.given.states[0]), of(shares.given.states[1])}};
+        .master = of(shards.given.master),
+        .states = {of(shards.given.states[0]), of(shards.given.states[1])}};
   };
   Step all(*kernels_, whole), cut(*kernels_, left);
   for (Step* step : {&all, &cut})
     send_step_numbers(step->numbers, step_numbers_of(rule, scalars_of(2)));
-  all.update->reduce(shares.given, gradient, all.numbers, all.sums);
+  all.update->reduce(shards.given, gradient, all.numbers, all.sums);
   cut.update->reduce(part(0), gradient, cut.numbers, cut.sums);
   kernels_->make_shard_update(right)->reduce(
       part(2048), gradient.narrow(0, 2048, kShard - 2048), cut.numbers, cut.sums);

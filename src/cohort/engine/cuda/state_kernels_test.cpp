@@ -104,7 +104,7 @@ TEST_P(StateKernelsTest, FoldsAsTheTreeSays) {
       const Tensor out = there(at::zeros({count}));
       kernels_->fold(fold, given, std::span(&out, 1));
       EXPECT_TRUE(same_bits(out, node_by_hand(host, 8, 0))) << slices;
-      // In the place of the first value, as shares of memory are summed.
+      // In the place of the first value, as shards of memory are summed.
       kernels_->fold(fold, given, std::span(given.data(), 1));
       EXPECT_TRUE(same_bits(given[0], node_by_hand(host, 8, 0))) << slices;
     }

@@ -22,7 +22,7 @@ class Amounts {
     const Precision& precision = schedule_.precision;
     switch (action.kind) {
       case ActionKind::kReduce:
-        return (is_of_shares(action) ? schedule_.shard_of(bucket) : numel) *
+        return (is_of_shards(action) ? schedule_.shard_of(bucket) : numel) *
                size_of(is_of_uses(action) ? sum_type(schedule_) : precision.reduce);
       case ActionKind::kReduceScatter:
       case ActionKind::kReduceUpdate:
@@ -38,7 +38,7 @@ class Amounts {
 
  private:
   // Between copies of a state that is cut.
-  bool is_of_shares(const Action& action) const {
+  bool is_of_shards(const Action& action) const {
     const Group* const group = schedule_.group_of(action.lane);
     return group && !group->axes.meets(schedule_.buckets[action.buckets[0]].cut);
   }

@@ -25,7 +25,7 @@ struct StepFacts {
   // A rank's parts of tensors are with neither a replica nor the next stage.
   bool parts_alone = false;
 
-  // What a Mirror passes on: a share of a sum, or the sum of parts.
+  // What a Mirror passes on: a shard of a sum, or the sum of parts.
   What handed_on() const { return parts_alone ? What::kPartial : What::kSum; }
 };
 

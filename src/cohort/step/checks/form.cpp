@@ -119,7 +119,7 @@ class Form {
                   schedule_.world()));
   }
 
-  // Where nobody has another share, parameters are gathered from the host's memory.
+  // Where nobody has another shard, parameters are gathered from the host's memory.
   Channel::Kind channel_of(const Action& action, Lane lane) const {
     const bool alone =
         action.kind == ActionKind::kGather && schedule_.group_along(kDataAxes) == kNone;

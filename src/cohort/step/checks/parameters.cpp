@@ -14,7 +14,7 @@ class Parameters {
   Parameters(const RoleView& role, const StepFacts& facts)
       : role_(role), facts_(facts), buckets_(facts.buckets) {
     for (int i : role.all(ActionKind::kReduceScatter))
-      buckets_[role.at(i).buckets[0]].in_shares = true;
+      buckets_[role.at(i).buckets[0]].in_shards = true;
   }
 
   void check() {
@@ -24,8 +24,8 @@ class Parameters {
 
  private:
   struct Life {
-    bool in_shares = false;  // each rank has a share of the gradient's sum
-    bool stale = false;      // only that share of the whole parameters is new
+    bool in_shards = false;  // each rank has a shard of the gradient's sum
+    bool stale = false;      // only that shard of the whole parameters is new
     int version = 0;         // of the state in the whole parameters
     // By whom it was done last:
     int gathered = kNone, freed = kNone;
@@ -67,7 +67,7 @@ class Parameters {
                         : text(", which a Free dropped (action ", life.freed, ")")));
       if (life.stale)
         refuse("R11", text("computes with bucket ", bucket,
-                           ", of which only a share is updated"));
+                           ", of which only a shard is updated"));
       const auto [first, is_new] = used_.try_emplace(
           std::tuple(action.block, action.slice, bucket), life.version);
       if (first->second != life.version)
@@ -96,7 +96,7 @@ class Parameters {
   void renew(const Action& action) {
     Life& life = buckets_[action.buckets[0]];
     for (const auto& access : action.writes)
-      if (access.value.what == What::kWhole) life.stale = life.in_shares;
+      if (access.value.what == What::kWhole) life.stale = life.in_shards;
     note_version(action);
   }
 
@@ -116,7 +116,7 @@ class Parameters {
       if (access.value.what == What::kWhole && access.value.of >= 0 &&
           buckets_[access.value.of].stale)
         refuse("R13", text("reads ", access.value.text(),
-                           ", of which only a share is updated: no Gather follows"));
+                           ", of which only a shard is updated: no Gather follows"));
   }
 
   void check_end(int bucket) const {

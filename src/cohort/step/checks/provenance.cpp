@@ -16,7 +16,7 @@ namespace {
 struct Origin {
   std::set<std::pair<int, int>> parts;  // block and slice; of a loss: slices
   AxisSet summed;
-  bool alone = false;  // one rank has this share, or part, of it
+  bool alone = false;  // one rank has this shard, or part, of it
 };
 
 class Provenance {
@@ -206,7 +206,7 @@ class Provenance {
                         [](const Access& a) { return a.value.what == What::kLeaf; });
   }
 
-  // What updates a bucket has all of it, in the second copy of a share too.
+  // What updates a bucket has all of it, in the second copy of a shard too.
   void check_gradient(const Action& action, int bucket) {
     const Access* gradient = nullptr;
     const Access* mirrored = nullptr;
@@ -219,7 +219,7 @@ class Provenance {
     check_complete(bucket, *gradient);
     if (mirrored) check_complete(bucket, *mirrored);
     if (gradients_.at(name_of(*gradient)).alone && mirrors_ && !mirrored)
-      refuse("R9", text("uses a share of bucket ", bucket,
+      refuse("R9", text("uses a shard of bucket ", bucket,
                         " that one rank has: no Mirror hands it on"));
   }
 
@@ -251,7 +251,7 @@ class Provenance {
     const Value sum{facts_.handed_on(), action.buckets[0]};
     const auto it = gradients_.find(sum);
     if (it == gradients_.end() || !it->second.alone)
-      refuse("R9", "hands on a sum that others have; legal: a share that one rank has");
+      refuse("R9", "hands on a sum that others have; legal: a shard that one rank has");
     gradients_[{What::kMirrored, action.buckets[0]}] = it->second;
   }
 
@@ -369,7 +369,7 @@ class Provenance {
   bool elastic_;
   int at_ = 0;
   int vote_ = kNone;
-  bool mirrors_ = false;  // shares that one rank has are handed on
+  bool mirrors_ = false;  // shards that one rank has are handed on
   bool reduces_loss_ = false;
   std::set<int> here_;                 // blocks of this role
   std::map<int, std::set<int>> uses_;  // by bucket: blocks of this role

@@ -57,7 +57,7 @@ struct NarrowArguments {
   int64_t count;
 };
 
-// Elements [begin, begin + count) of a share; at most kNormChunk.
+// Elements [begin, begin + count) of a shard; at most kNormChunk.
 struct Chunk {
   int64_t begin;
   int64_t count;
@@ -145,13 +145,13 @@ struct RuleNumbers {
   double momentum, beta1, beta2, eps, trust;
 };
 
-// What is alike in a range of a share.
+// What is alike in a range of a shard.
 struct RangeTraits {
   double weight_decay;
   int64_t place;  // of what adapts: its totals begin at place * width; else -1
 };
 
-// Elements [begin, begin + count) of a share, which lie in one range; at most kTile,
+// Elements [begin, begin + count) of a shard, which lie in one range; at most kTile,
 // or kNormChunk where sums of chunks are made.
 struct Tile {
   int64_t begin;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The update rules on a device: optim/update_arithmetic.h over the tiles of a share.
+// The update rules on a device: optim/update_arithmetic.h over the tiles of a shard.
 
 #include "cohort/engine/cuda/kernels/memory.cuh"
 #include "cohort/engine/cuda/kernels/sums.cuh"
@@ -159,9 +159,9 @@ __device__ inline void publish_pack(Out* to, const Pack<float>& p) {
 
 constexpr int kSums = 2;  // of each chunk of a tensor that adapts
 
-// One share, in memory.
+// One shard, in memory.
 template <typename Rule, typename In, typename Out>
-struct Share {
+struct Shard {
   static constexpr int kStates = Rule::kStates;
   static constexpr int kPlaces = kStates > 0 ? kStates : 1;  // no empty arrays
   float* master;
@@ -170,7 +170,7 @@ struct Share {
   float* states[kPlaces];
 
   // From element `begin` on.
-  __device__ Share(const UpdateArguments& a, int64_t begin)
+  __device__ Shard(const UpdateArguments& a, int64_t begin)
       : master(a.master + begin),
         gradient(static_cast<const In*>(a.gradient) + begin),
         published(static_cast<Out*>(a.published) + begin),
@@ -233,11 +233,11 @@ __device__ inline void update(const UpdateArguments& a) {
       known = tile.range;
     }
     const typename Rule::Numbers n = shared;
-    const Share<Rule, In, Out> share(a, tile.begin);
+    const Shard<Rule, In, Out> shard(a, tile.begin);
     for_elements(
-        tile.count, share.packed(), threadIdx.x, blockDim.x,
-        [&](int64_t i) { share.update_pack(i, n); },
-        [&](int64_t i) { share.update_element(i, n); });
+        tile.count, shard.packed(), threadIdx.x, blockDim.x,
+        [&](int64_t i) { shard.update_pack(i, n); },
+        [&](int64_t i) { shard.update_element(i, n); });
   }
 }
 
@@ -246,11 +246,11 @@ template <typename Rule, typename In>
 __device__ inline void reduce(const UpdateArguments& a) {
   const auto reduced = [&](const Tile& tile, int lane) {
     const auto n = numbers_of<Rule>(a, tile.range);
-    const Share<Rule, In, Nothing> share(a, tile.begin);
+    const Shard<Rule, In, Nothing> shard(a, tile.begin);
     return arithmetic::lane_square_sum(tile.count, lane, [&](int64_t i) {
-      float s[Share<Rule, In, Nothing>::kPlaces] = {};
-      for (int k = 0; k < Rule::kStates; ++k) s[k] = share.states[k][i];
-      return Rule::reduced(share.master[i], widened(share.gradient[i]), s, n);
+      float s[Shard<Rule, In, Nothing>::kPlaces] = {};
+      for (int k = 0; k < Rule::kStates; ++k) s[k] = shard.states[k][i];
+      return Rule::reduced(shard.master[i], widened(shard.gradient[i]), s, n);
     });
   };
   for_chunks(
