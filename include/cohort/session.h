@@ -11,7 +11,7 @@ namespace [[gnu::visibility("default")]] cohort {
 
 class Store;
 
-// Who this process is in a run, and where the run's store is.
+// Which rank this process is in a run, and where the run's store is.
 struct World {
   int rank = 0;
   int size = 1;
@@ -55,7 +55,7 @@ struct ConnectOptions {
 // from allocate() may stay. Thread safety: as Communicator.
 class Session {
  public:
-  // Collective. The launcher's variables say who this rank is (world_from_env);
+  // Collective. The launcher's variables say which rank this is (world_from_env);
   // without any it is a world of one, which needs no peer and no network. ConfigError
   // for variables or a backend that cannot be, for ranks that disagree about their
   // world or run another build, and under `cohort launch --elastic` (elastic.h);

@@ -44,8 +44,9 @@ StepForecast foretell_step(const Recipe& recipe, const Config& config,
 
 struct StepVerdict {
   bool is_equal = true;
-  double largest = 0;     // deviation of any tensor, over its largest element
-  std::string deviation;  // the first tensor that differs, and who touched it last
+  double largest = 0;  // deviation of any tensor, over its largest element
+  std::string
+      deviation;  // the first tensor that differs, and which action touched it last
 };
 
 // Makes one step in the layout, with a thread for each rank, and the same on one rank:

@@ -9,7 +9,7 @@
 #include <vector>
 
 // Tensors and losses, as all of the library passes them on. Memory of a tensor belongs
-// to whoever holds a handle; nothing here locks, so a tensor is one thread's at a time.
+// to all that hold a handle; nothing here locks, so a tensor is one thread's at a time.
 
 namespace [[gnu::visibility("default")]] cohort {
 
