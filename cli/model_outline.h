@@ -17,8 +17,8 @@ struct ModelOutline {
   std::vector<TensorSpec> trained, frozen, buffers;
 };
 
-// Found out in a process of its own: making a chain may run kernels, and whoever is to
-// start ranks must not have run any. Empty if that fails: the ranks will say why.
+// Found out in a process of its own: making a chain may run kernels, and a process that
+// is to start ranks must not have run any. Empty if that fails: the ranks will say why.
 // ConfigError if the recipe refuses it.
 std::optional<ModelOutline> outline_of(const Recipe& recipe, const Config& config,
                                        const TensorPart& part = {});

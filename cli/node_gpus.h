@@ -10,7 +10,7 @@ struct NodeGpus {
   std::string fault;  // why it cannot, in one line; empty: it can
   int count = 0;
 };
-// Looks in a child: whoever starts ranks may ask.
+// Looks in a child: a process that starts ranks may ask.
 NodeGpus look_for_gpus();
 
 // Why that many ranks of a node cannot use NCCL, as a line without the command's name;

@@ -31,7 +31,7 @@ TEST(RankGpu, ADriverThatIsTooOldIsSaidAsCudaSaysIt) {
             "cpu");
 }
 
-// Whoever looks has not started CUDA.
+// The process that looks has not started CUDA.
 TEST(RankGpu, LooksInAChild) {
   const NodeGpus found = look_for_gpus();
   EXPECT_EQ(found.fault.empty(), found.count > 0);

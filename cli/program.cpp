@@ -327,7 +327,7 @@ int run(int argc, char** argv, const std::string& name, const RecipeList& recipe
     return kExitConfig;
   }
   if (!app.got_subcommand("train") && !app.got_subcommand("launch"))
-    release_stop_signals();  // no agent comes who answers
+    release_stop_signals();  // no agent comes that answers
   return command();
 }
 

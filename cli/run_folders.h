@@ -24,8 +24,8 @@ void require_folder(std::string_view key, const std::string& path);
 std::vector<FolderLock> lock_folders(const ResolvedRun& run);
 
 // A run that does not go on with another begins without what such a run has left.
-// Decided once, by who holds the locks: ranks of a later world could not tell.
-// ConfigError if there are checkpoints, which nobody removes unasked.
+// Decided once, by the process that holds the locks: ranks of a later world could not
+// tell. ConfigError if there are checkpoints, which nobody removes unasked.
 void begin_afresh(const ResolvedRun& run);
 
 // Both, by the first rank of a run whose agent does not: nothing on the others.

@@ -46,7 +46,7 @@ void check_size(const std::string& path, const ShardFile& file) {
               text("extra bytes: ", info.st_size, " bytes, expected ", file.bytes));
 }
 
-// Any other byte in a bool is undefined behaviour for whoever computes with it.
+// Any other byte in a bool is undefined behaviour for code that computes with it.
 bool is_bools(const char* bytes, int64_t count) {
   return std::all_of(bytes, bytes + count, [](char c) { return c == 0 || c == 1; });
 }

@@ -12,8 +12,8 @@
 
 namespace cohort {
 
-// A saved state (docs/formats/checkpoint.md), for reading. Whoever wrote it, any rank
-// of any layout asks for what it needs, as the dtype it needs:
+// A saved state (docs/formats/checkpoint.md), for reading. Whichever ranks wrote it,
+// any rank of any layout asks for what it needs, as the dtype it needs:
 //   Checkpoint saved("runs/a/step-00001200");
 //   saved.read("fc.weight", shard.begin, my_master);      // a flat range
 //   saved.read(my_piece);                                 // a range of any box

@@ -8,10 +8,10 @@
 
 namespace cohort {
 
-// Fills the data of pieces, as whoever holds them now has cut them, from a checkpoint
-// of any layout: the other way of CheckpointWriter::save(). Data may lie on any device
-// and have another dtype than the saved one; it is contiguous in the order of its
-// tensor. Each rank asks for its own; no rank waits for another.
+// Fills the data of pieces, as the ranks that hold them now have cut them, from a
+// checkpoint of any layout: the other way of CheckpointWriter::save(). Data may lie on
+// any device and have another dtype than the saved one; it is contiguous in the order
+// of its tensor. Each rank asks for its own; no rank waits for another.
 //
 // Failure: CheckpointError. What is missing or of another shape is named before
 // anything is changed; damage is found while reading, and data read by then has

@@ -92,7 +92,7 @@ void SafetensorsReader::read_at(int64_t offset, void* out, int64_t count) const 
   }
 }
 
-// Any other byte in a bool is undefined behaviour for whoever computes with it.
+// Any other byte in a bool is undefined behaviour for code that computes with it.
 void SafetensorsReader::check_bools(const Tensor& tensor,
                                     const TensorEntry& entry) const {
   const std::string_view bytes(static_cast<const char*>(tensor.const_data_ptr()),

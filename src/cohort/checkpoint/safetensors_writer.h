@@ -16,8 +16,8 @@ namespace cohort {
 // gaps; then by name.
 void sort_as_saved(std::vector<StateTensor>& tensors);
 
-// Writes a safetensors file a bit at a time, for whoever has not all of it at once: the
-// bytes are those of write_safetensors(). The file appears at finish(), whole.
+// Writes a safetensors file a bit at a time, for a rank that has not all of it at once:
+// the bytes are those of write_safetensors(). The file appears at finish(), whole.
 //
 // Failure: CheckpointError that names the file and what is wrong; then the file is what
 // it was before. Thread safety: none.

@@ -80,7 +80,7 @@ void cut(PlannedPiece& piece, int64_t chunk_bytes, Checkpoint* base) {
   const EarlierBox earlier = find(base, piece.tensor);
   const int64_t step = std::max<int64_t>(1, chunk_bytes / size_of(spec.dtype));
   for (int64_t begin = spec.begin; begin < spec.end;) {
-    // Multiples within the box: the same cuts whoever holds it.
+    // Multiples within the box: the same cuts whichever rank holds it.
     const int64_t end = std::min(spec.end, (begin / step + 1) * step);
     SavedChunk chunk{.begin = begin, .end = end, .file = -1};
     chunk.hash = hash64(bytes_at(piece, begin, end));

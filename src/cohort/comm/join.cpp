@@ -119,7 +119,7 @@ void find_peers(const World& world, Store& store, const ConnectOptions& options,
   arrive(card, store, verdict);
   const JoinCard first = to_card(store.get("join/first", kVerdictWait));
   const std::string fault = difference(card, first);
-  // Only who finds no fault is counted: a refusal cannot be overtaken.
+  // Only a rank that finds no fault is counted: a refusal cannot be overtaken.
   if (!fault.empty()) {
     verdict.refuse(fault);
   } else if (store.add("join/agreed", 1) == world.size) {

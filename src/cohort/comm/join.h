@@ -22,8 +22,9 @@ std::unique_ptr<Store> join_as(const World& world, const ConnectOptions& options
 void find_peers(const World& world, Store& store, const ConnectOptions& options,
                 const std::string& version);
 
-// Closes a world that not all of its ranks have joined: those who wait for the others,
-// and those still to come, get a CommError with `why`. False if all have joined it.
+// Closes a world that not all of its ranks have joined: the ranks that wait for the
+// others, and those still to come, get a CommError with `why`. False if all have joined
+// it.
 bool close_world(const World& world, StoreServer& server, const std::string& why);
 
 }  // namespace cohort

@@ -62,8 +62,8 @@ class PeerMemory {
   virtual Work work_jointly(int64_t what, std::function<void()> work) = 0;
 
   // While what it returns lives, this rank begins no joint work, in any group
-  // of the world: whoever waits in the middle of something else moves bytes alone. Its
-  // peers wait for it meanwhile.
+  // of the world: a rank that waits in the middle of something else moves bytes alone.
+  // Its peers wait for it meanwhile.
   [[nodiscard]] virtual std::shared_ptr<void> hold_joint_work() = 0;
 
  protected:

@@ -37,8 +37,8 @@ struct PatienceOptions {
   // Called now and then on the waiting thread: ranks that are still at their tasks.
   std::function<void(const std::vector<int>& late, std::chrono::duration<double>)>
       watch = {};
-  // Where a task goes that is left behind; whoever owns this waits for them. Null: the
-  // one who is cut off waits.
+  // Where a task goes that is left behind; the owner of this waits for them. Null: the
+  // one that is cut off waits.
   std::vector<std::future<std::string>>* left_behind = nullptr;
 };
 

@@ -9,7 +9,7 @@
 
 namespace cohort {
 
-// A file that is written bit by bit and replaced at one instant: whoever reads `path`
+// A file that is written bit by bit and replaced at one instant: a reader of `path`
 // before finish() finds the old bytes, after it the new ones, whole. It has the
 // promises of write_file_atomically() (core/file.h); without finish() nothing is left
 // behind.

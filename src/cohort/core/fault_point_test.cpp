@@ -131,7 +131,7 @@ TEST(FaultPlan, FreezesARealProcess) {
   EXPECT_TRUE(WIFEXITED(end) && WEXITSTATUS(end) == 0) << end;
 }
 
-// Before it strikes: whoever is killed tells nothing any more.
+// Before it strikes: a process that is killed tells nothing any more.
 TEST(FaultPlan, AStrikeIsNotedInTheFileThatTheEnvironmentNames) {
   const auto file =
       std::filesystem::temp_directory_path() / text("cohort_strikes_", ::getpid());

@@ -23,7 +23,7 @@ std::string read_file(const std::filesystem::path& path,
                       ErrorKind kind = ErrorKind::kData,
                       int64_t most = std::numeric_limits<int64_t>::max());
 
-// Replaces the file: whoever reads `path`, also after a crash or a power cut at any
+// Replaces the file: a reader of `path`, also after a crash or a power cut at any
 // instant, finds the old bytes or the new ones, whole. Writes a file without a name in
 // the same folder (or one beside it, where the file system has no such files), syncs,
 // names it, syncs the folder. On failure nothing is left behind. A link is followed and

@@ -24,7 +24,7 @@ class FolderLockTest : public testing::Test {
   }
   ~FolderLockTest() override { std::filesystem::remove_all(folder_); }
 
-  // What is said to whoever comes now; empty: nothing, it has the lock.
+  // What is said to the process that comes now; empty: nothing, it has the lock.
   std::string refusal(std::chrono::milliseconds patience = std::chrono::seconds(60)) {
     try {
       const FolderLock lock(folder_, patience);

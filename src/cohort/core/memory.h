@@ -11,7 +11,8 @@
 namespace cohort {
 
 // Bytes that parts of the library say they hold, and the most they ever held at
-// once. Those who allocate report; nothing is intercepted. Any thread may call.
+// once. Each part reports what it allocates; nothing is intercepted. Any thread may
+// call.
 class MemoryCounter {
  public:
   void add(int64_t bytes);
@@ -69,10 +70,10 @@ int64_t available_memory();
 // `ulimit -v` leave it.
 int64_t memory_left();
 
-// Throws the error of `kind` if memory cannot hold so many bytes more. Whoever is about
-// to allocate what a file or a peer asked for calls this first: the system would let
-// it, and kill some process later. `what` begins the message. Costs nothing for less
-// than kSmallMemory, which the bytes of a file or message bound.
+// Throws the error of `kind` if memory cannot hold so many bytes more. Code that is
+// about to allocate what a file or a peer asked for calls this first: the system would
+// let it, and kill some process later. `what` begins the message. Costs nothing for
+// less than kSmallMemory, which the bytes of a file or message bound.
 inline constexpr int64_t kSmallMemory = 16 << 20;
 void require_memory(int64_t bytes, ErrorKind kind, const std::string& what);
 

@@ -11,8 +11,8 @@
 
 namespace cohort {
 
-// What the files of a run could not be given because the disk is full, and who is told.
-// It outlives the files. Thread safety: none.
+// What the files of a run could not be given because the disk is full, and how
+// that is told. It outlives the files. Thread safety: none.
 class Backlog {
  public:
   // One line when the first file has no room, one when the last has it again, and one

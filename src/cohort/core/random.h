@@ -16,7 +16,7 @@ using PhiloxBlock = std::array<uint32_t, 4>;
 PhiloxBlock philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> key);
 
 // Names one stream of random numbers. Element i of a stream depends on the key
-// and i alone: not on what was drawn before, by whom, or how a tensor is cut.
+// and i alone: not on what was drawn before, where, or how a tensor is cut.
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t stream = 0;

@@ -8,7 +8,7 @@ namespace cohort {
 
 // What was computed with, in two numbers that ranks can add up: how many samples, and
 // the sum, modulo 2^64, of a keyed mix of their ids. A sample that is missing, doubled
-// or another changes it; who drew it, and in which order, does not.
+// or another changes it; which rank drew it, and in which order, does not.
 //
 // The values are a format: docs/formats/sample_order.md has the formula, and
 // sample_sum_test.cpp known answers.

@@ -113,7 +113,7 @@ void write_tokens(const fs::path& folder, const TextFiles& files,
     tokenizer->encode(parts.valid, valid);
     (parts.valid.empty() ? train : valid).push_back(end);
   });
-  // Whoever finds the last one finds all.
+  // A process that finds the last one finds all.
   write_token_file(folder / "val.bin", valid);
   write_token_file(folder / "train.bin", train);
 }

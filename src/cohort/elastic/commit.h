@@ -33,8 +33,8 @@ struct Decision {
 
 // A step is committed if one rank knows that its vote passed, or if all ranks that are
 // left have voted: one of those that are lost may have known, and have said so. Before
-// its vote a rank has everything that the step needs of others; so whoever voted can
-// finish it alone. And where one rank has not voted, nobody can have seen a result.
+// its vote a rank has everything that the step needs of others; so a rank that voted
+// can finish it alone. And where one rank has not voted, nobody can have seen a result.
 //
 // If one rank knows of damage, states of later steps are nobody's: copies of them may
 // differ, or may all have been computed from what was damaged.

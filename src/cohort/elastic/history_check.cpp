@@ -172,7 +172,8 @@ void HistoryCheck::take(const HistoryWorld& world) {
   if (same_command && world.generation <= world_->generation)
     breach("", text("generation ", world.generation, "; expected one above ",
                     world_->generation));
-  // Whoever wrote the end may be lost right behind it: another one ends the run again.
+  // The rank that wrote the end may be lost right behind it: another one ends the run
+  // again.
   if (same_command && ended_ && world.committed > at_)
     breach("", "a world of a command that has ended; expected a later command");
   const auto [command, is_new] = commands_.emplace(world.started_us, record_);

@@ -67,7 +67,8 @@ struct HistoryStep {
   int32_t epoch = 0;
   int64_t first = 0;  // its samples are places [first, first + count)
   int32_t count = 0;
-  bool afterwards = false;  // noted by a later world: whoever should have, was lost
+  bool afterwards =
+      false;  // noted by a later world: the rank that should have was lost
   std::optional<double> loss;
   std::optional<RecordedHash> hash;
   // What the ranks together computed with, as they say: not derived from the step.

@@ -85,8 +85,8 @@ class Membership {
   std::optional<World> world_after(const std::string& why);
 
   // Rank 0's, when all is done but to say so: afterwards the agent opens no world,
-  // unless this rank dies, and whoever loses the last one is dismissed. CommError if
-  // this world is over already: then the run is not done. `limit` as above.
+  // unless this rank dies, and a rank that loses the last one is dismissed. CommError
+  // if this world is over already: then the run is not done. `limit` as above.
   void finish(std::chrono::milliseconds limit = std::chrono::seconds(120));
   bool finished() const;
 

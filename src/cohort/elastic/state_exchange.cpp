@@ -31,7 +31,7 @@ struct HeldPiece {
 // Where a wanted element is: so many from there on can be had at once.
 struct StateSource {
   const HeldPiece* held = nullptr;
-  int64_t at = 0;  // in the box of the one who has it
+  int64_t at = 0;  // in the box of the rank that has it
   int64_t count = 0;
 };
 
@@ -44,7 +44,7 @@ struct Move {
   int64_t bytes;
 };
 
-// What all ranks have and want, and so, alike on all, who sends what to whom.
+// What all ranks have and want, and so, alike on all, which rank sends what to which.
 class Plan {
  public:
   explicit Plan(std::span<const std::string> records) {
@@ -91,7 +91,7 @@ class Plan {
     }
   }
 
-  // What one who holds a piece can give, from element `at` of the wanted box on.
+  // What a rank that holds a piece can give, from element `at` of the wanted box on.
   static StateSource source_in(const HeldPiece& held, const Listing& want,
                                const BoxMap& map, int64_t at) {
     const Listing& have = held.listing;

@@ -13,7 +13,7 @@ class ActionWatch {
   virtual ~ActionWatch() = default;
   virtual void begin(const Action& action) = 0;
   virtual void end(const Action& action) = 0;
-  // Between the two, of a Send: what it gives to a peer, who may read it later, and
+  // Between the two, of a Send: what it gives to a peer, which may read it later, and
   // through pages of its own.
   virtual void gives(const Tensor&) {}
   // Whether communication of that lane starts as late as it can (Performer).

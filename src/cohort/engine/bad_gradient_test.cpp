@@ -61,7 +61,8 @@ std::vector<std::string> trained_names() {
   return names;
 }
 
-// Whoever finds it makes everybody leave the step, or after its vote is left behind.
+// The rank that finds it makes all others leave the step, or after its vote is left
+// behind.
 TEST(ElasticStep, AGradientThatHasChangedIsNeverCommitted) {
   test::run_in_child([] {
     for (const auto& way : every_way()) {

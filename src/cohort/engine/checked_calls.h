@@ -23,7 +23,7 @@ namespace cohort {
 class CheckedCalls final : public BlockCalls {
  public:
   struct Options {
-    // Whom a rank calls along some axes; null: it is alone there.
+    // Which ranks a rank calls along some axes; null: it is alone there.
     std::function<Communicator*(AxisSet axes)> group = nullptr;
     int rank = 0;                 // in the world, for fault points
     FaultPlan* faults = nullptr;  // reached as "engine.call"

@@ -137,7 +137,7 @@ void Executor::run_list(int first, int end, const StepInput& input) {
   step_.split = before;
 }
 
-// Whoever recovers has use for the state alone.
+// A rank that recovers has use for the state alone.
 void Executor::abandon() {
   channels_.leave_blocks();
   interpreter_.abandon();
@@ -180,7 +180,7 @@ bool Executor::comes_late(int lane) const {
   return options_.watch && options_.watch->delays(lane);
 }
 
-// In streams nothing is ever in flight as the host sees it: whoever comes next in one
+// In streams nothing is ever in flight as the host sees it: what comes next in one
 // begins behind what is there, also what is done with the result of communication.
 PendingWork Executor::perform(int index) {
   if (!lanes_) return act(index);
@@ -357,7 +357,7 @@ Values Executor::outputs(const Schedule& forward, const Batch& batch, Block& las
   return given;
 }
 
-// Whoever wrote did so in no lane.
+// What wrote it did so in no lane.
 void Executor::refresh() {
   if (lane_) lane_->wait_for_device();
   in_lane([&] { view_.refresh(); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an executor shows to those who measure and test it.
+// What an executor shows to measurements and tests.
 #include "cohort/engine/executor.h"
 
 namespace cohort {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an executor is put together: who computes, and who ends a step, where its state
+// How an executor is put together: what computes, and what ends a step, where its state
 // lies.
 #include <utility>
 

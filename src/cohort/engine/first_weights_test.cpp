@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights a run begins with, and who holds what of them.
+// The weights a run begins with, and which rank holds what of them.
 #include "cohort/engine/first_weights.h"
 
 #include <ATen/ATen.h>
@@ -125,7 +125,7 @@ TEST(FirstWeights, AreTheSameHoweverAModelThatIsFilledLaterIsCut) {
 }
 
 // A spare that takes the place of a lost rank has a model that is filled later; those
-// who were there before have values.
+// that were there before have values.
 TEST(FirstWeights, AreThoseOfRankZeroWhereRanksDiffer) {
   test::run_ranks({.backend = "local", .size = 3}, [&](Communicator& comm) {
     const FirstHashes wanted = usual_hashes(comm, at::kFloat);

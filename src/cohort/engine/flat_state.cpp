@@ -228,7 +228,7 @@ void FlatState::fill(int bucket, const Schedule& schedule, const RankGroups& gro
   first.turn_to(bucket, state.numel, has_room ? state.whole : Tensor());
   if (state.mirror) {
     state.mirror->master = allocate(Buffer::Holds::kMirrorMaster);
-    // Other parts than its own this rank has from whoever makes them.
+    // Parts other than its own come from the ranks that make them.
     if (mirrored_places_.empty()) first.read(state.mirror->begin, state.mirror->master);
   }
   if (!state.own) return drop_parameters(bucket, schedule.precision.compute);

@@ -133,7 +133,7 @@ class FlatState {
   std::vector<std::vector<int>> blocks_;
   std::unordered_map<const void*, int> by_parameter_;
   // Memory for gathered buckets, each fit for the largest; longest free first, as in
-  // the plan: who still uses what was freed last is not waited for.
+  // the plan: what still uses the memory that was freed last is not waited for.
   std::deque<Tensor> spare_;
   int64_t largest_ = 0;
 };

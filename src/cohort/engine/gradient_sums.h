@@ -37,7 +37,7 @@ class GradientSums {
 
   struct Options {
     bool visits = false;  // sums go to a Visitor and are not kept; if can_visit()
-    // In exact, elastic runs whoever reads a gradient looks whether it has changed.
+    // In exact, elastic runs each reader of a gradient looks whether it has changed.
     bool seals = false;
   };
   // Collective.

@@ -62,17 +62,18 @@ void HostState::fold_buffers() {
 }
 
 // Their sum came with the loss, so every rank finds the same, before it votes: nothing
-// has changed, and whoever finishes a step that was voted on knows what was drawn.
+// has changed, and a rank that finishes a step that was voted on knows what was drawn.
 void HostState::check_samples() {
   if (!options_.communicate || std::exchange(as_expected_, true)) return;
   require_expected(*input_, step_.sums.drawn());
 }
 
-// From the call on peers may know of this vote; so whoever is cut off in it has voted.
+// From the call on peers may know of this vote; so a rank that is cut off in it has
+// voted.
 //
 // What a rank computed from memory that had changed is in everyone's sums. So before
-// anybody votes, each has looked at the memory it computed with: whoever finds damage,
-// or dies before it has looked, leaves a step that nobody voted on.
+// anybody votes, each has looked at the memory it computed with: a rank that finds
+// damage, or dies before it has looked, leaves a step that nobody voted on.
 PendingWork HostState::vote() {
   check_samples();
   Communicator& world = *groups_.world;

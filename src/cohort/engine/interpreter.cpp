@@ -87,7 +87,7 @@ void Interpreter::start(int index) {
   if (action.lane != kComputeLane && !sends) start_late_sends();
   times_[index].begin = now();
   pending_[index] = performer_->perform(index);
-  // Whoever receives may have something to send first: a Send waits for nobody.
+  // The receiver may have something to send first: a Send waits for no other.
   if (in_turn_ && !sends) pending_[index].finish();
   performer_->done(index);
   times_[index].end = now();

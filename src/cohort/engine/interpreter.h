@@ -12,7 +12,7 @@
 
 namespace cohort {
 
-// Who does what the actions of a list say.
+// Does what the actions of a list say.
 class Performer {
  public:
   virtual ~Performer() = default;
@@ -42,8 +42,8 @@ class Interpreter {
   // The same up to that action; the next call goes on from there. What is in flight
   // then stays so.
   void run_to(int end, Performer& performer, bool in_turn = false);
-  // Drops what is in flight: it ends at once, for it is broken, or with the peers, who
-  // have come to it or will.
+  // Drops what is in flight: it ends at once, for it is broken, or with the peers,
+  // which have come to it or will.
   void abandon();
 
   // Waits for an action of the list, and for all before it in its lane.

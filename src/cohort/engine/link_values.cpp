@@ -132,7 +132,7 @@ LinkValues::Sending LinkValues::send(RankChannels::Link link, const Value& what,
           !copies.empty()};
 }
 
-// Nobody waits for it: whoever receives may have something to send first.
+// Nothing waits for it: the receiver may have something to send first.
 void LinkValues::say(RankChannels::Link link, const Forms& forms) {
   while (!said_.empty() && said_.front().first.poll()) {
     said_.front().first.wait();

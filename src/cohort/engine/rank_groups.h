@@ -35,7 +35,7 @@ class RankChannels {
   RankChannels(const Schedule& schedule, Communicator& world);
 
   const RankGroups& groups() const { return groups_; }
-  // The pair of ranks at the ends of that lane's link, and who the other one is.
+  // The pair of ranks at the ends of that lane's link, and which rank the other one is.
   struct Link {
     Communicator* comm;
     int peer;

@@ -24,7 +24,7 @@ Tensor bytes_of(StepNumbers& numbers);
 // Waits.
 void send_step_numbers(const Tensor& to, StepNumbers numbers);
 StepNumbers read_step_numbers(const Tensor& from);  // waits
-// Views of one int32: whoever writes there, a kernel or a copy, opens and closes an
+// Views of one int32: what writes there, a kernel or a copy, opens and closes an
 // update that has been launched or captured already.
 Tensor gate_of(const Tensor& numbers);
 Tensor not_finite_of(const Tensor& numbers);

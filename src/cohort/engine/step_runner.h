@@ -62,7 +62,7 @@ struct ExecutorOptions {
   int64_t listed_samples = 0;
 
   // Reached as "engine.action", with rank and index, before every action of a step; as
-  // "engine.moment", "engine.mirror" and "engine.gradient" there, by whoever is to flip
+  // "engine.moment", "engine.mirror" and "engine.gradient" there, by what is to flip
   // a bit of such memory; and as "engine.vote" when all that a rank looks at before it
   // votes is done. Before every collective that a block makes with a peer in a step as
   // "engine.call", counted within the step.
@@ -157,7 +157,7 @@ class StepRunner {
 
   // The state between steps, as views of the memory it lies in: weights as float32
   // masters under their names, "optimizer.STATE.NAME" for each state of the update
-  // rule, buffers. Whoever writes into pieces that are held calls refresh() then.
+  // rule, buffers. After writing into pieces that are held, call refresh().
   virtual std::vector<StatePiece> state(Holding which) = 0;
   // Collective: what blocks compute with follows the masters.
   virtual void refresh() = 0;

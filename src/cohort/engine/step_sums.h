@@ -16,9 +16,9 @@ namespace cohort {
 // Which samples each rank drew in a step: ids, by rank.
 using DrawnSamples = std::vector<std::vector<int64_t>>;
 
-// The small sums of a step that every rank must know before it votes: the loss, who was
-// asked to stop, and what the ranks really computed with. They travel together, as
-// doubles: whole numbers below 2^53 add up exactly in any order.
+// The small sums of a step that every rank must know before it votes: the loss, which
+// ranks were asked to stop, and what the ranks really computed with. They travel
+// together, as doubles: whole numbers below 2^53 add up exactly in any order.
 //
 // Use: clear(), then the additions of this rank, then reduce(); once that is waited for
 // all ranks read the same. Where they are summed in the memory of a device, send()

@@ -8,8 +8,8 @@
 
 namespace cohort {
 
-// Hashes of a flat buffer, one for each stretch of each shard of it, so that whoever
-// reads a stretch, on this rank or on another, finds what its writer left there. A
+// Hashes of a flat buffer, one for each stretch of each shard of it, so that a
+// reader of a stretch, on this rank or on another, finds what its writer left there. A
 // seal of nothing costs nothing and always holds.
 //
 // Positions and counts are of elements: a stretch begins at a multiple of kStretch of

@@ -87,7 +87,7 @@ struct LaunchResult {
   int exit_code = 0;
   int stop_signal = 0;  // that signal
   int restarts = 0;
-  bool too_few = false;           // it ended because those who are left make no team
+  bool too_few = false;  // it ended because the ranks that are left make no team
   std::vector<Failure> failures;  // the last generation's first cause first
 };
 

@@ -49,7 +49,7 @@ class ElasticRanks : public RankGroup {
   // What the run was given up for, if it was.
   const Failure* cause() const { return given_up_ ? &given_up_->cause : nullptr; }
   int restarts() const { return budget_.used(); }
-  // Those who were left made no team.
+  // The ranks that were left made no team.
   bool has_too_few() const { return given_up_ && given_up_->too_few; }
   // After done(), as those of FixedRanks.
   std::optional<int> common_code() const;
@@ -68,8 +68,8 @@ class ElasticRanks : public RankGroup {
     std::optional<int> status;  // of the last one that ended
     bool ended_well = false;
   };
-  // A rank has reported that its world is broken. Who does not report as well in time
-  // is the one that the others wait for.
+  // A rank has reported that its world is broken. A rank that does not report as well
+  // in time is the one that the others wait for.
   struct WorldBreak {
     Clock::time_point since;
     std::string why;

@@ -50,7 +50,7 @@ void ElasticRanks::promise_no_world(const Member& member) {
   member.link.send(LinkMessage::kFinished, generation_);
 }
 
-// The others give it up as well: who does not is the one they wait for.
+// The others give it up as well: one that does not is what they wait for.
 void ElasticRanks::break_world(const std::string& why) {
   broken_ = WorldBreak{Clock::now(), why};
   for (const Seat& seat : seats_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is in the next world of an elastic run: after a loss, and when a run grows or
-// shrinks.
+// Which ranks are in the next world of an elastic run: after a loss, and when a run
+// grows or shrinks.
 #include <algorithm>
 
 #include "cohort/core/error.h"
@@ -83,7 +83,7 @@ std::vector<bool> ElasticRanks::living() const {
   return lives;
 }
 
-// Those who live, and spares that wait or are about to be started.
+// Those that live, and spares that wait or are about to be started.
 int ElasticRanks::left() const {
   return static_cast<int>(std::ranges::count(living(), true)) + spare_plan_.count();
 }
@@ -96,7 +96,7 @@ std::vector<int> ElasticRanks::seats_after_loss() const {
               elastic_.team);
 }
 
-// Those who make no team are spares from here on.
+// Those that make no team are spares from here on.
 void ElasticRanks::keep_the_rest_waiting(const std::vector<int>& seats) {
   const auto seated = std::ranges::count_if(seats, [](int seat) { return seat >= 0; });
   const auto rest = std::ranges::count(living(), true) - seated;

@@ -34,7 +34,7 @@ class AgentStream {
 
   int fd_;
   // The same pipe or terminal opened once more, non-blocking: the flag on fd_ itself
-  // would be shared with whoever gave it to us.
+  // would be shared with what gave it to us.
   UniqueFd own_;
   bool socket_ = false;
   bool file_ = false;

@@ -97,7 +97,8 @@ std::vector<std::string> Rendezvous::notices() {
   return lines;
 }
 
-// Whoever can listen at the endpoint serves the store; the others are its guests.
+// The agent that can listen at the endpoint serves the store; the others are its
+// guests.
 void Rendezvous::find_store() {
   const auto begin = Clock::now();
   if ((is_here(address_) && serve()) || visit()) {
@@ -122,7 +123,7 @@ bool Rendezvous::serve() {
     last_error_ = error.what();
     return false;
   }
-  id_ = 0;  // also of one who came as a guest before
+  id_ = 0;  // also of one that came as a guest before
   store_->set("node/0", card());
   return true;
 }

@@ -19,7 +19,7 @@ namespace cohort::process {
 // The agents of several nodes, meeting in a guarded store that one of them serves.
 //
 // The agent that can listen at the endpoint is node 0; the others are numbered as
-// they come. Only those who know the secret come in; without one the endpoint must be
+// they come. Only agents that know the secret come in; without one the endpoint must be
 // loopback, and only agents of this user on this machine come in. Until the world is
 // written down an agent may die, or lose the store, and come again. Nothing here waits
 // for long: the agent calls advance() and poll() between its other duties.

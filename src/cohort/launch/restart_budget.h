@@ -11,9 +11,9 @@
 
 namespace cohort::process {
 
-// How often an elastic run may lose ranks, and which losses are a loop: whoever dies
-// again must have come further than when it died last. A run that went back and makes
-// its steps again may fail there, and go on.
+// How often an elastic run may lose ranks, and which losses are a loop: a rank that
+// dies again must have come further than when it died last. A run that went back and
+// makes its steps again may fail there, and go on.
 class RestartBudget {
  public:
   explicit RestartBudget(int max_restarts) : max_(max_restarts) {}

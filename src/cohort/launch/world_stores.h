@@ -17,8 +17,8 @@ class WorldStores {
 
   // Makes the store of the next world ahead, unless there is one: a recovery is a race.
   void prepare();
-  // Frees those who wait in the store of `world`, which is over: by its end, or, where
-  // someone may still come to it, by a word in it.
+  // Frees the ranks that wait in the store of `world`, which is over: by its end, or,
+  // where someone may still come to it, by a word in it.
   void close(const World& world);
   // Opens that of the next world and returns its port. The one before is closed.
   int open();

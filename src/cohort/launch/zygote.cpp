@@ -178,7 +178,7 @@ class Zygote {
       report(Report::kNotSpawned, index, 0, errno);
       return;
     }
-    ::setpgid(pid, pid);  // both sides do: whoever is first
+    ::setpgid(pid, pid);  // both sides do: whichever is first
     ranks_[pid] = index;
     report(Report::kSpawned, index, pid, 0);
   }

@@ -27,7 +27,7 @@ struct FirstValue {
 // While one lives, the parameters that this thread's layers make have no memory yet:
 // they are CPU tensors with the form of the usual ones, and know how to get their
 // values (first_value_of). The engine then makes on each rank only what is the rank's
-// own. Whoever computes with such a model otherwise calls give_first_values() before;
+// own. Code that computes with such a model otherwise calls give_first_values() before;
 // to touch its elements without is an error of LibTorch's. Buffers are as usual.
 //
 // Like ModelsWithoutMemory, which comes first where both live, it acts on its thread

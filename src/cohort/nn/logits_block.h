@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-// A block that stands in the place of a language model's last one, for who draws
+// A block that stands in the place of a language model's last one, for what draws
 // tokens: it has the parameters of that, takes the field "places" (samples, places) of
 // int64 instead of "target", and gives logits (samples, places, vocabulary), on every
 // tensor-parallel rank all of them. For evaluations alone: nothing is differentiated.

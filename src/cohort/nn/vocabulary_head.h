@@ -27,7 +27,7 @@ class VocabularyHead {
   // Sum and count of the loss.
   Values operator()(const Tensor& input, const Tensor& target, Context& context) const;
 
-  // For who draws tokens, in an evaluation: logits (samples, places, vocabulary) of
+  // For drawing tokens, in an evaluation: logits (samples, places, vocabulary) of
   // some places of each sequence, which `places` (samples, places) numbers.
   Tensor logits_at(const Tensor& input, const Tensor& places, Context& context) const;
   // What a block that ends so calls inside then, for so many places.

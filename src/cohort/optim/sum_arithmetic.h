@@ -55,7 +55,7 @@ COHORT_EVERYWHERE static double lane_square_sum(long long count, int lane,
 
 // The sums of a tensor's chunks, which lie `stride` apart, in a binary tree over their
 // indices: a node of level k has chunks [j << k, (j + 1) << k), as far as there are.
-// Whoever holds all chunks of a node can add them alone. 0 for no chunk.
+// A rank that holds all chunks of a node can add them alone. 0 for no chunk.
 COHORT_EVERYWHERE static inline double tree_sum(const double* sums, long long count,
                                                 long long stride) {
   double waiting[63];  // by level: the left child that has no sibling yet

@@ -265,7 +265,7 @@ TEST(Checker, CollectivesOfOtherSizesAreRefused) {
   EXPECT_THAT(refusal(schedule), HasSubstr("bytes"));
 }
 
-// Each waits in one group for the other, who waits in the other group.
+// Each waits in one group for the other, which waits in the other group.
 TEST(Checker, DeadlockIsNamed) {
   std::vector<BlockSpec> blocks(3);
   for (const char* name : {"a", "b", "c"})

@@ -107,7 +107,7 @@ struct Lines {
     return std::max(seconds, 0.0);
   }
 
-  // The k-th call of a lane is one, whoever is in it.
+  // The k-th call of a lane is one, whichever ranks are in it.
   void add_calls(const ObservedStep& step, int lane) {
     struct Call {
       ActionKind kind;

@@ -28,7 +28,7 @@ struct ThingHash {
   }
 };
 
-// Who has used each thing so far.
+// Which actions have used each thing so far.
 class Uses {
  public:
   int writer_of(const Access& access) const { return users(value_of(access)).writer; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that those who are left can finish: what is written, and what is refused.
+// Steps that the ranks that are left can finish: what is written, and what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

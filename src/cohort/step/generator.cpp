@@ -113,8 +113,8 @@ void add_mirrors(Schedule& schedule) {
 }
 
 // Outputs one way, gradients the other; and sums of gradients round the ring, to
-// whoever holds a second copy. Round the ring goes all of it where the last place has
-// a next stage: the first place's.
+// the rank that holds a second copy. Round the ring goes all of it where the last place
+// has a next stage: the first place's.
 void add_links(Schedule& schedule) {
   const int places = schedule.mesh.size(Axis::kPipe);
   const bool ring = static_cast<int>(schedule.stages.size()) > places;

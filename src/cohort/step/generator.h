@@ -36,8 +36,8 @@ struct GeneratorOptions {
   bool tensor_sums = false;
   bool vote = false;  // no update before all ranks know that the step is good
 
-  // The step can be finished by those who are left: statistics are folded before the
-  // Vote, which it implies, and the sums of shards are mirrored.
+  // The step can be finished by the ranks that are left: statistics are folded before
+  // the Vote, which it implies, and the sums of shards are mirrored.
   bool elastic = false;
 
   // Blocks that keep their input alone, and make the rest again in backward.

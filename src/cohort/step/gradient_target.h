@@ -21,9 +21,9 @@ using LaterGradients = std::map<const GradTarget*, std::function<void()>>;
 struct GradTarget {
   Tensor view;
   bool accumulate = false;  // add to what is there, from earlier slices
-  // In a backward of two parts: whoever can make the gradient without the graph leaves
-  // here how, and returns none. Before that is called, the target is filled in. Null:
-  // now or never.
+  // In a backward of two parts: a layer that can make the gradient without the graph
+  // leaves here how, and returns none. Before that is called, the target is filled in.
+  // Null: now or never.
   LaterGradients* later = nullptr;
 };
 

@@ -40,16 +40,16 @@ std::vector<const Buffer*> planned(const Schedule& schedule, Buffer::Holds holds
 // Values that are under way on a link, sent and not taken: each has room of its own.
 inline constexpr int kSentAhead = 2;
 
-// Bytes that values with memory of their own take, by action: whoever makes one takes
-// them, whoever uses it last gives them back when it is done. The room of a link is
-// taken by those that send first, and stays.
+// Bytes that values with memory of their own take, by action: the one that makes one
+// takes them, the one that uses it last gives them back when it is done. The room of a
+// link is taken by those that send first, and stays.
 struct ValueMemory {
   std::vector<int64_t> takes, frees;
 };
 ValueMemory value_memory(const Role& role);
 
-// By buffer: whether a rank of the role keeps it. Those of buckets are with whoever
-// uses the bucket, what comes over links with whoever receives it.
+// By buffer: whether a rank of the role keeps it. Those of buckets are with what
+// uses the bucket, what comes over links with the receiver.
 std::vector<bool> kept_buffers(const Schedule& schedule, const Role& role);
 int64_t kept_bytes(const Schedule& schedule, const Role& role);
 

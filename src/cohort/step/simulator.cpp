@@ -269,7 +269,7 @@ std::vector<MemoryPoint> memory_over_time(const Schedule& schedule, const Role& 
                                           const std::vector<ActionTime>& times) {
   const auto& actions = role.actions;
   const ValueMemory memory = value_memory(role);
-  std::vector<double> freed(actions.size(), kUnknown);  // first begin of who waited
+  std::vector<double> freed(actions.size(), kUnknown);  // first begin of what waited
   std::map<int, size_t> last;
   const auto waited = [&](size_t earlier, size_t i) {
     if (freed[earlier] == kUnknown || times[i].begin < freed[earlier])

@@ -17,7 +17,7 @@ enum class TensorKind { kParameter, kMoment, kBuffer };
 // "parameter", "moment" (of an optimizer) or "buffer".
 std::string_view kind_name(TensorKind kind);
 
-// A tensor of the state, whoever holds it.
+// A tensor of the state, whichever rank holds it.
 struct StateTensor {
   TensorSpec spec;
   TensorKind kind = TensorKind::kParameter;

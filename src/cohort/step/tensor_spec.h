@@ -12,7 +12,7 @@
 
 namespace cohort {
 
-// What a state tensor is, whoever holds it (law 7, docs/design.md). Checkpoints,
+// What a state tensor is, whichever rank holds it (law 7, docs/design.md). Checkpoints,
 // hashes, shards and optimizers all read this one description.
 struct TensorSpec {
   std::string name;            // as PyTorch's state_dict has it

@@ -34,8 +34,8 @@ inline constexpr int kWhats = 16;
 std::string_view name_of(What what);
 
 // One of them: of a block (activations) or a bucket (gradients and parameters), of a
-// slice of this rank. Whoever changes it in place, or makes it anew, makes its next
-// version; there is one at a time.
+// slice of this rank. An action that changes it in place, or makes it anew, makes its
+// next version; there is one at a time.
 struct Value {
   What what = What::kInput;
   int of = kNone;
@@ -60,8 +60,8 @@ constexpr bool is_made_anew(What what) { return what <= What::kDeferred; }
 struct Access {
   Value value;
   int buffer = kNone;
-  // Taken by whoever makes it, of its own, until nobody uses it any more: measured on a
-  // device, or estimated.
+  // Taken by the action that makes it, of its own, until none uses it any more:
+  // measured on a device, or estimated.
   int64_t bytes = 0;
 
   bool operator==(const Access&) const = default;

@@ -12,8 +12,8 @@
 namespace cohort {
 
 // The hash of weights that users see (docs/formats/weights_hash.md). It is a sum modulo
-// 2^64: a term for each tensor and one for each of its elements. So whoever has a piece
-// adds that, in any order, and the sums of all ranks make the hash of the whole.
+// 2^64: a term for each tensor and one for each of its elements. So a rank that has a
+// piece adds that, in any order, and the sums of all ranks make the hash of the whole.
 //
 // Failure: CheckpointError for a dtype that safetensors does not have, which names it.
 

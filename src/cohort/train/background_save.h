@@ -37,7 +37,7 @@ class BackgroundSave {
   void start(int64_t step, std::function<SaveReport()> save);
   // How the last save ended, once it has, and only once.
   std::optional<SaveOutcome> take_outcome();
-  // Until it has ended; any thread may wait. Whoever is in a hurry breaks the group its
+  // Until it has ended; any thread may wait. A caller in a hurry breaks the group its
   // exchange is over.
   void wait() { busy_.wait(true); }
 

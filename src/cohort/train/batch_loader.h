@@ -19,9 +19,9 @@ namespace cohort {
 // Makes a rank's batches of the next step while it computes one, in a thread of its
 // own.
 //
-// Whoever computes takes the slices of a step in order. Each one that is taken has the
-// same slice of the next step made, so there is never more than one step ahead. Taking
-// another step than the next one, after a rollback, drops what was made.
+// The thread that computes takes the slices of a step in order. Each one that is taken
+// has the same slice of the next step made, so there is never more than one step ahead.
+// Taking another step than the next one, after a rollback, drops what was made.
 //
 // `make` is called in that thread alone, one call at a time, and keeps to one core
 // (keep_to_one_thread). What it throws is thrown by take().

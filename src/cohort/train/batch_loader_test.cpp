@@ -64,8 +64,8 @@ TEST(BatchLoader, MakesTheNextStepsBatchesWhileOneIsComputed) {
   EXPECT_EQ(steps.after(6).size(), 6u);  // the run ends with step 2
 }
 
-// The computation of step 0 ends only after step 1 is made: whoever made it when asked
-// would never come to an end.
+// The computation of step 0 ends only after step 1 is made: a loader that made it only
+// when asked would never come to an end.
 TEST(BatchLoader, ALoadAsLongAsAStepIsHiddenUnderIt) {
   std::latch made(2);  // steps 0 and 1
   BatchLoader loader(

@@ -10,8 +10,8 @@
 
 namespace cohort {
 
-// What a rank knows of the last step it committed. Every rank keeps it: whoever notes
-// steps may be lost before it noted this one, and the next asks those who are left.
+// What a rank knows of the last step it committed. Every rank keeps it: the one that
+// notes steps may be lost before it noted this one, and the next asks the ranks left.
 struct LastStep {
   int64_t step = 0;  // counted from 1; 0: it knows of none
   double loss = 0;

@@ -12,7 +12,7 @@ struct HeldPages {
   int fd = -1;  // the receiver's to close
 };
 
-// Who holds descriptors of memory while ranks come and go: the agent, for a rank.
+// Holds descriptors of memory while ranks come and go: the agent, for a rank.
 // Failure: CommError. Thread safety: none.
 class PageHolder {
  public:

@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-// Collective: who the ranks are, at rank 0 and everywhere.
+// Collective: which processes the ranks are, at rank 0 and everywhere.
 std::vector<RankIdentity> identities(Communicator& comm);
 
 }  // namespace cohort

@@ -177,8 +177,8 @@ class RankRun final : public RankHost {
     return tensor_part(run_.config, options_.layout, part);
   }
 
-  // Who replaces a rank takes a GPU when it has a world; the backend that is chosen
-  // there depends on the GPUs of all.
+  // A spare that replaces a rank takes a GPU when it has a world; the backend that is
+  // chosen there depends on the GPUs of all.
   int settle_gpu(const World& world, Store& store) {
     int& mine = options_.execute.gpu;
     if (membership_)

@@ -60,9 +60,9 @@ void RunRecorder::begin(int64_t committed, const std::string& why, bool damaged)
                   why, known(committed), damaged);
 }
 
-// Whoever committed the last step may have died before it was noted: rank 0 hears of it
-// from anyone who was there. What was told of validations all hear from rank 0: the
-// page of progress may change while they look.
+// The rank that committed the last step may have died before it was noted: rank 0 hears
+// of it from any rank that was there. What was told of validations all hear from rank
+// 0: the page of progress may change while they look.
 void RunRecorder::learn_last_step(int64_t committed) {
   Membership* const membership = services_.membership;
   if (comm_->generation() == 0) {

@@ -62,7 +62,7 @@ class RunRecorder {
   void healed(int64_t committed);
 
   void rolled_back(int64_t from, int64_t to, const std::string& why);
-  // Told once in a run, whoever validates the epoch again.
+  // Told once in a run, whichever ranks validate the epoch again.
   void valid(const ValidEvent& event);
   void continuation(const ContinuationEvent& event);
   void note(const std::string& line);

@@ -42,7 +42,7 @@ TEST_F(SampleLogTest, HoldsWhatItIsToldAndNothingElse) {
   EXPECT_EQ(content(), "1 1 0 7\n1 1 0 3\n1 1 2 9\n");
 }
 
-// Only the step that was being written is lost: whoever knows it writes it again.
+// Only the step that was being written is lost: a rank that knows it writes it again.
 TEST_F(SampleLogTest, KeepsTheWholeStepsOfAWriterThatWasKilled) {
   write(0, 9);
   const std::string whole = content();

@@ -224,8 +224,8 @@ std::optional<SnapshotTitle> SnapshotPages::title() const {
                        .rank = static_cast<int>(head.rank)};
 }
 
-// Whoever left the pages may have been killed, or be no rank of ours: a piece outside
-// them would be memory of somebody else.
+// The rank that left the pages may have been killed, or be no rank of ours: a piece
+// outside them would be memory of somebody else.
 int64_t SnapshotPages::place_of(const TensorRecord& record) const {
   const TensorSpec& spec = record.tensor.spec;
   const int64_t room = bytes_ - header().data_at;

@@ -39,9 +39,9 @@ SnapshotPlan plan_snapshot(std::span<const StatePiece> pieces);
 // A rank's part of one state in pages of their own, which any process that has the
 // descriptor can map; they live until the last of them has let go.
 //
-// A mark, written last, says that the part is complete: whoever is killed while he
+// A mark, written last, says that the part is complete: a rank that is killed while it
 // copies leaves none. The mark is a hash of all that is not data, and of the hash of
-// the data, which is looked at by whoever uses them: damage().
+// the data, which is looked at when they are used: damage().
 //
 // Failure: CheckpointError when the system gives no memory. Thread safety: one writes;
 // complete parts may be read by anyone.

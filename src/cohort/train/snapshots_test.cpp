@@ -79,7 +79,7 @@ TEST(SnapshotPages, ThatTheSystemCannotGiveAreAnError) {
   EXPECT_THROW(SnapshotPages::create(int64_t{1} << 60), CheckpointError);
 }
 
-// Pages come from whoever had them before: a place outside them is nobody's.
+// Pages come from the rank that had them before: a place outside them is nobody's.
 TEST(SnapshotPages, WithPiecesOutsideThemAreRefused) {
   const auto pieces = state_of(0);
   const auto good = plan_snapshot(pieces);
@@ -236,7 +236,7 @@ TEST_F(SnapshotsTest, FillPiecesOfSeveralCuts) {
     EXPECT_TRUE(at::equal(pieces[i].data, wanted[i].data)) << i;
 }
 
-// Whoever does not read the damaged part does not care.
+// A rank that does not read the damaged part does not care.
 TEST_F(SnapshotsTest, WithDamagedDataAreNotTaken) {
   const auto first = rank(0, 3), second = rank(1, 3), third = rank(2, 3);
   take(*first, 0, 3, 10);

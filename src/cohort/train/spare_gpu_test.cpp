@@ -24,7 +24,7 @@ TEST(SpareGpu, WithMoreRanksThanGpusTheyShare) {
   EXPECT_EQ(gpu_for(chosen, 2, 1), 0);
 }
 
-// In each world anew: who has taken one keeps it in the next.
+// In each world anew: a rank that has taken one keeps it in the next.
 TEST(SpareGpu, RanksAgreeBeforeTheyConnect) {
   LocalStore store;
   std::vector<std::thread> ranks;

@@ -271,7 +271,7 @@ bool Trainer::may_run_ahead() const {
          !must_compare(next) && !options_.backup.is_due(next) && !must_validate(next);
 }
 
-// A world of one waits for nobody who could tell it.
+// A world of one waits for no rank that could tell it.
 void Trainer::require_world() const {
   if (services_.membership && services_.membership->is_over())
     throw CommError("[train] this world is over");

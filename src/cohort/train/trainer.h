@@ -59,7 +59,7 @@ class Trainer {
   //
   // After a CommError it may be called again, with the communicator of the next world,
   // which may be larger or smaller and have ranks that are new. They go on from the
-  // last step that was committed; whoever is new takes the state from the others. From
+  // last step that was committed; a new rank takes the state from the others. From
   // then on nothing of the communicator before is used.
   void enter(Communicator& comm, Reporter* reporter, const WorldGpu& gpu = {});
 

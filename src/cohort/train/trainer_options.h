@@ -73,7 +73,7 @@ struct TrainerOptions {
 // What others do for a trainer. It borrows them for as long as it lives.
 struct TrainerServices {
   Membership* membership = nullptr;  // of a rank of an elastic run; null: it is none
-  PageHolder* pages = nullptr;       // who holds snapshots; null: nobody
+  PageHolder* pages = nullptr;       // holds snapshots; null: nothing does
   Backlog* backlog = nullptr;   // takes what a full disk does not; null: the run ends
   FaultPlan* faults = nullptr;  // what tests let happen; null: nothing
   const Tokenizer* tokenizer = nullptr;  // of the text that the model continues

@@ -91,7 +91,7 @@ std::string notes_of_ranks(const std::vector<int>& milliseconds, int stages) {
   return notes;
 }
 
-// All others wait for it: before it and behind it along the pipeline, and those who
+// All others wait for it: before it and behind it along the pipeline, and those that
 // compute the same stage.
 TEST(SlowStage, IsNamedWhereverItIs) {
   test::run_in_child([] {

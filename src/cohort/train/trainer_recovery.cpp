@@ -42,8 +42,8 @@ void Trainer::settle(std::unique_ptr<StepRunner> fresh,
   if (!lost.empty()) take_from_backup(std::move(fresh), lost, reports);
   reach("train.settled");
   recorder_.begin(state_.committed, lost, damaged);
-  // Whoever was to tell of a validation may be lost, and what is kept of a run does not
-  // have its outcome: it is then made once more.
+  // The rank that was to tell of a validation may be lost, and what is kept of a run
+  // does not have its outcome: it is then made once more.
   if (const auto told = recorder_.validation_told())
     facts_.validated = lost.empty() ? std::min(facts_.validated, *told) : 0;
 }

@@ -10,8 +10,8 @@
 namespace cohort {
 
 // An elastic run goes on; any other has nobody who keeps a good state. The history has
-// such a step with the hash of its weights, so it is noted only here; whoever is lost
-// before that leaves it to the next world.
+// such a step with the hash of its weights, so it is noted only here; whichever rank is
+// lost before that leaves it to the next world.
 void Trainer::compare_replicas() {
   const ReplicaReport found = runner_->compare_replicas();
   if (found.what.empty()) {
@@ -35,7 +35,7 @@ void Trainer::compare_replicas() {
   if (!mended) throw Error(ErrorKind::kBug, "[engine] " + line);
 }
 
-// From those who are the most. False, and nothing has changed, if nobody can tell who
+// From those that are the most. False, and nothing has changed, if it is unknown which
 // is right, or nobody else has what the odd ones hold.
 bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
   if (found.odd.empty()) return false;
@@ -60,7 +60,7 @@ bool Trainer::heal(const std::string& line, const ReplicaReport& found) {
 
 // To the last state that was equal everywhere. Before the first byte of the state is
 // replaced this rank says that it has none, and that nobody has a good one of later
-// steps: whoever is lost meanwhile, the next world hears both.
+// steps: whichever rank is lost meanwhile, the next world hears both.
 bool Trainer::go_back(const std::string& why) {
   recorder_.note(why);
   state_.sound_until = facts_.known_good;

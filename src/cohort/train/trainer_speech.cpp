@@ -33,8 +33,8 @@ std::optional<int64_t> Trainer::next_token(const Continuation& text) {
   return said[0].item<int64_t>();
 }
 
-// All ranks write the same text; whoever has the last block chooses for all. A run that
-// is asked to stop leaves it.
+// All ranks write the same text; the rank that has the last block chooses for all. A
+// run that is asked to stop leaves it.
 void Trainer::speak() {
   if (!options_.continuation) return;
   Continuation text(*services_.tokenizer, *options_.continuation);

@@ -21,7 +21,7 @@ namespace {
 // What travels at once: ranges of some tensors, one behind another in the file.
 using Stretch = std::vector<StateTensor>;
 
-// Elements that are as good as one for whoever cuts: in another memory order than
+// Elements that are as good as one for what cuts: in another memory order than
 // row-major, rows along dimension 0 lie one behind another in both orders if it is the
 // slowest in both, and can be turned alone. Else only all of the tensor can.
 int64_t unit_of(const StateTensor& tensor) {

@@ -162,7 +162,7 @@ void DeviceCommunicator::begin_call(const std::string& what,
     throw BugError(text("[comm.", backend(), "] ", what,
                         " is captured; legal with this backend: calls as they come"));
   group_->enter(what);
-  // Whoever replays what is captured orders it among what is not.
+  // What replays a capture orders it among what is not.
   const auto& last = captured ? last_captured_ : last_;
   if (last && last->capture == capture && last->lane() != lane) last->join(lane);
   // Memory that belongs to another lane is not used again before this one is done with

@@ -141,7 +141,7 @@ void DeviceGroup::abort(const std::string& reason) {
   on_broken();
 }
 
-// The device knows that something is wrong; over the host ranks may tell who is
+// The device knows that something is wrong; over the host ranks may tell which is
 // missing.
 void DeviceGroup::fail(const std::string& what, const std::string& why) {
   std::string cause = broken_ ? "" : loss(what);

@@ -42,7 +42,7 @@ class DeviceGroup {
   virtual std::unique_ptr<DeviceCall> call(const std::string& what, Stream lane) = 0;
 
   // Whether calls of different lanes follow one another by themselves. Otherwise
-  // whoever makes them sees to that.
+  // what makes them sees to that.
   virtual bool orders_lanes() const = 0;
 
   // Around each call: enter() throws CommError if the group is broken; leave() has the

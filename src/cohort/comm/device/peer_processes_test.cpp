@@ -23,7 +23,7 @@ void await_end(const PeerProcesses& processes, int rank) {
   EXPECT_TRUE(processes.has_ended(rank));
 }
 
-// Who parts before is no loss, but has ended as well.
+// A rank that parts before is no loss, but has ended as well.
 TEST(PeerProcesses, WhoIsKilledHasEndedAndIsLostUnlessItHasParted) {
   for (const bool parts : {false, true}) {
     const test::World world{"shm", 3, test::Kind::kProcesses};

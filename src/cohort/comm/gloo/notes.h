@@ -47,8 +47,8 @@ class Notes {
   // After: this rank lives, and was at `record`.
   void publish_failure(const Record& record) noexcept;
 
-  // Why the group broke, seen from a rank at `record`: who aborted it, who is
-  // missing, or who was elsewhere. Empty if nobody knows.
+  // Why the group broke, seen from a rank at `record`: which rank aborted it, is
+  // missing, or was elsewhere. Empty if no rank knows.
   std::string find_cause(const Record& record) noexcept;
 
  private:

@@ -95,7 +95,7 @@ void NcclGroup::settle(const std::string& what, Result result,
 }
 
 Result NcclGroup::async_error() {
-  // Whoever holds it longer than a moment ends the ncclComm.
+  // A thread that holds it longer than a moment ends the ncclComm.
   const std::unique_lock lock(calls_, std::try_to_lock);
   if (!lock) return kInProgress;
   if (!handle_) return kSuccess;  // broken, as check() says

@@ -26,7 +26,7 @@ class NcclGroup final : public device_comm::DeviceGroup {
   // Collective: all ranks of `host` come here. The GPU is the current one.
   NcclGroup(std::shared_ptr<const Library> library, std::shared_ptr<Communicator> host,
             const DeviceGroupOptions& options);
-  // Ends the ncclComm in bounded time, whoever of its peers is left.
+  // Ends the ncclComm in bounded time, whichever of its peers are left.
   ~NcclGroup() override;
 
   std::unique_ptr<device_comm::DeviceCall> call(const std::string& what,

@@ -30,7 +30,7 @@ class SymbolReader {
   void* library_;
 };
 
-// Never closed: NCCL has threads that may outlive whoever asked for it.
+// Never closed: NCCL has threads that may outlive what asked for it.
 void* open_nccl() {
   if (void* const loaded = ::dlopen(kName, RTLD_NOW | RTLD_NOLOAD)) return loaded;
   return ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);

@@ -39,7 +39,7 @@ class RelayGroup final : public device_comm::DeviceGroup {
   // Collective, over `host`. ConfigError where the device cannot.
   RelayGroup(std::shared_ptr<RelayDriver> driver, std::shared_ptr<Communicator> host,
              const DeviceGroupOptions& options);
-  // In bounded time, whoever of its peers is left.
+  // In bounded time, whichever of its peers are left.
   ~RelayGroup() override;
 
   std::unique_ptr<device_comm::DeviceCall> call(const std::string& what,

@@ -181,7 +181,7 @@ TEST(RelayGroup, TheEndOfOneGroupIsTheEndOfItsFamily) {
   });
 }
 
-// The thread of rank 0 has a deadline of its own, and says who is late.
+// The thread of rank 0 has a deadline of its own, and says which rank is late.
 TEST(RelayGroup, APeerThatDoesNotComeBreaksTheGroup) {
   run_relays(
       2,

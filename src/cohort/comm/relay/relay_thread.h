@@ -40,7 +40,7 @@ class RelayThread {
   };
   Ticket ask(HostCall call);
 
-  // No call begins any more, the one under way is given up, and then whoever awaits
+  // No call begins any more, the one under way is given up, and then what awaits
   // `done` goes on, now and later: not before, for peers may still read what it gives.
   // What it finds means nothing.
   void stop(const std::string& reason);

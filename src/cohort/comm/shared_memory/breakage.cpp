@@ -15,7 +15,7 @@ constexpr Nanoseconds kLookAgain = 50ms;  // for a peer that was killed in its w
 constexpr Nanoseconds kReasonIsWritten = 1s;
 
 // Why the group of `control` was aborted. It takes no time to write that down, unless
-// the one who does is killed over it.
+// the one that does is killed over it.
 std::string reason_in(const Control& control) {
   const Nanoseconds end = now() + kReasonIsWritten;
   while (control.abort.load() == Control::kWriting) {

@@ -8,7 +8,7 @@
 namespace cohort::shared_memory {
 namespace {
 
-// The one to blame for a late rank may be at the end of a chain of those who wait.
+// The one to blame for a late rank may be at the end of a chain of ranks that wait.
 template <typename WaitsFor>
 std::string waits_of(int rank, const WaitsFor& waits_for) {
   std::vector<int> chain = {rank};

@@ -14,7 +14,7 @@ class SharedGroup;
 // others: nobody else does, for there is no thread behind a rank.
 //
 // A thread moves only those groups that it was the last to use. Another thread that
-// takes a group over waits until whoever moves it is done.
+// takes a group over waits until the thread that moves it is done.
 //
 // Thread safety: any thread may call anything.
 class Siblings {
@@ -36,7 +36,7 @@ class Siblings {
   bool holds_joint_work() const { return holds_.load(std::memory_order_relaxed) > 0; }
 
   // How many groups have something outstanding: told by each as it begins or ends. A
-  // group that was always alone has nobody who might count at the same time.
+  // group that was always alone has no other rank that might count at the same time.
   void count(int change) {
     constexpr auto kRelaxed = std::memory_order_relaxed;
     if (alone_.load(kRelaxed)) {

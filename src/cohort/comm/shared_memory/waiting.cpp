@@ -89,7 +89,7 @@ bool SharedGroup::move_siblings() {
   return spec_.siblings->visit(*this, [](SharedGroup& sibling) { sibling.move_on(); });
 }
 
-// What goes wrong is for those who wait in this group.
+// What goes wrong is for the ranks that wait in this group.
 void SharedGroup::move_on() noexcept {
   if (!counted_ || !broken_.empty()) return;
   try {

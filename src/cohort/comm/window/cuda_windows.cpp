@@ -101,7 +101,7 @@ class CudaWindows final : public WindowDriver {
 
   std::future<void> settled() override {
     return device_comm::run_apart([gpu = gpu_] {
-      // An error is not told here: whoever waits asks for the end alone.
+      // An error is not told here: what waits asks for the end alone.
       if (cudaSetDevice(gpu) == cudaSuccess) cudaDeviceSynchronize();
     });
   }

@@ -71,7 +71,7 @@ WithGpuWindows with_gpu_windows(std::unique_ptr<Communicator> host, int gpu,
                                                .join_timeout = options.join_timeout};
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpu));
   const auto driver = driver_for(gpu);
-  // The host goes back to whoever gave it, where there are no windows.
+  // The host goes back to where it came from, where there are no windows.
   std::shared_ptr<Communicator> borrowed(host.get(), [](Communicator*) {});
   const std::string why = why_no_windows(driver, borrowed, limits);
   if (!why.empty()) return {std::move(host), why};

@@ -39,9 +39,9 @@ using device_comm::DeviceGroupOptions;
 // Why no word is lost. A word is taken by the lanes of its owner alone, and given by
 // one peer alone. A peer gives "posted" after it took "free" of that half; the reader
 // gave that after it took the last "posted". So a word is 0 when it is given, and
-// nobody sets it to 0 but who has found 1. A word is taken by one lane after the other,
-// because the calls of a group follow one another also where they are made in different
-// lanes (orders_lanes()).
+// nothing sets it to 0 but the lane that has found 1. A word is taken by one lane after
+// the other, because the calls of a group follow one another also where they are made
+// in different lanes (orders_lanes()).
 //
 // Why nobody reads or writes a half too early. What is given is seen after all that was
 // before it in its lane (it is behind a fence). For each half, "free" and "posted"
@@ -73,7 +73,7 @@ class WindowGroup final : public device_comm::DeviceGroup {
   // Collective, as WindowMemory. A group of one rank needs no memory.
   WindowGroup(std::shared_ptr<WindowDriver> driver, std::shared_ptr<Communicator> host,
               const WindowSizes& sizes, const DeviceGroupOptions& options);
-  // In bounded time, whoever of its peers is left.
+  // In bounded time, whichever of its peers are left.
   ~WindowGroup() override;
 
   std::unique_ptr<device_comm::DeviceCall> call(const std::string& what,

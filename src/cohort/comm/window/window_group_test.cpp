@@ -144,7 +144,7 @@ TEST(WindowMemory, WhatNobodyHasOpenButThoseWhoAreGoneIsGivenBack) {
     });
   }
   for (auto& thread : threads) thread.join();
-  EXPECT_EQ(windows.count(), 1u);  // that of the one who is gone
+  EXPECT_EQ(windows.count(), 1u);  // that of the one that is gone
 }
 
 // Lanes take again what they were given.

@@ -12,7 +12,7 @@
 namespace cohort {
 
 // The same batch where a copy to `device` waits for nothing: in pinned memory, for a
-// GPU. Whoever makes batches in a thread of their own calls it there.
+// GPU. A thread that makes batches calls it itself.
 Batch pinned(Batch batch, at::Device device);
 
 // One slice of a batch in device memory, with the keys of its samples.

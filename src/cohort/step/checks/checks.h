@@ -33,10 +33,10 @@ struct StepFacts {
 void check_form(const Schedule& schedule);
 StepFacts find_facts(const Schedule& schedule);
 
-// R1: a value is written once, version after version. R2: whoever reads one comes after
-// its writer, and before whoever makes the next. R3: of two actions on one buffer, one
-// of which writes, one is surely first.
-// Where steps run ahead, in two of them in a row.
+// R1: a value is written once, version after version. R2: an action that reads one
+// comes after its writer, and before the one that makes the next. R3: of two actions on
+// one buffer, one of which writes, one is surely first. Where steps run ahead, in two
+// of them in a row.
 void check_flow(const RoleView& role, const StepFacts& facts, bool runs_ahead);
 
 // R2 also: what an action cannot do without is declared.

@@ -225,7 +225,7 @@ class CallOrder {
       exchange_[role] = index;
   }
 
-  // Whom an action waits for inside its block.
+  // Which actions an action waits for inside its block.
   int missing_inside(size_t role) const {
     for (const auto& call : action(role, static_cast<int>(begun_[role])).calls)
       for (int peer : inner_peers_[role][call.group])

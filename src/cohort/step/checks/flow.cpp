@@ -38,8 +38,8 @@ class Flow {
   }
 
  private:
-  // What is in a place now, or the newest version of a value: who wrote it, and who has
-  // read it since.
+  // What is in a place now, or the newest version of a value: what wrote it, and what
+  // has read it since.
   struct Held {
     Value value;
     int buffer = kNone;

@@ -125,7 +125,7 @@ __device__ inline bool all_finite(const In* values, int64_t count, int64_t first
   return finite;
 }
 
-// Whoever else writes the flag writes the same.
+// Any other thread that writes the flag writes the same.
 template <typename In>
 __device__ inline void mark_not_finite(const FiniteArguments& a) {
   if (!all_finite(static_cast<const In*>(a.values), a.count, thread_of_grid(),
