@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No class of our headers has more than 25 data members: more are two ideas.
+"""No class of ours has more than 25 data members: more are two ideas.
 
-Counted are the members of each class itself, in include/, src/cohort/, cli/ and recipes/: not
-static ones, not those of its bases. A plain struct, without a private or protected section, is
-a list of settings or results and may have 45: each stands for itself, and no function has to
-keep them in step.
+Counted are the members of each class itself, in headers and sources of include/, src/cohort/,
+cli/ and recipes/: not static ones, not those of its bases. A plain struct, without a private or
+protected section, is a list of settings or results, and no function has to keep them in step:
+it may have 26, as many as TrainerOptions, the longest of them, has.
 """
 
 import re
@@ -21,7 +21,7 @@ import cpp_text  # noqa: E402
 
 FOLDERS = ("include", "src/cohort", "cli", "recipes")
 MOST = 25
-MOST_OF_PLAIN = 45
+MOST_OF_PLAIN = 26
 
 _CLASS = re.compile(r"(class|struct|union)\b(?!\s*\()(.*)", re.DOTALL)
 _TAGS = re.compile(r"\[\[.*?\]\]|alignas\s*\([^)]*\)", re.DOTALL)
@@ -179,8 +179,6 @@ def most_of(size):
 
 def breaches(root):
     for path in cpp_text.sources(root, FOLDERS):
-        if path.suffix not in (".h", ".cuh"):
-            continue
         name = path.relative_to(root).as_posix()
         for size in classes(path.read_text()):
             most = most_of(size)
@@ -238,12 +236,12 @@ class Counting(unittest.TestCase):
             "class C { public: int a; };\n")}
         self.assertEqual(plain, {"A": True, "B": False, "C": False})
 
-    def test_classes_have_25_and_plain_structs_45(self):
+    def test_classes_have_25_and_plain_structs_26(self):
         self.assertEqual(most_of(ClassSize("A", False, 0)), 25)
-        self.assertEqual(most_of(ClassSize("A", True, 0)), 45)
+        self.assertEqual(most_of(ClassSize("A", True, 0)), 26)
 
 
-class Headers(unittest.TestCase):
+class OurClasses(unittest.TestCase):
     def test_each_class_is_one_idea(self):
         self.assertEqual(list(breaches(ROOT)), [])
 
@@ -253,8 +251,12 @@ class Headers(unittest.TestCase):
             header = Path(folder) / "src/cohort/core/a.h"
             header.parent.mkdir(parents=True)
             header.write_text("class A {\n" + members + "};\nstruct B {\n" + members + "};\n")
+            header.with_name("b.cpp").write_text(
+                "struct C {\n  int x;\n" + members + "};\nclass D {\n" + members + "};\n")
             self.assertEqual(list(breaches(Path(folder))), [
-                "src/cohort/core/a.h: A has 26 data members; legal: 25"])
+                "src/cohort/core/a.h: A has 26 data members; legal: 25",
+                "src/cohort/core/b.cpp: C has 27 data members; legal: 26",
+                "src/cohort/core/b.cpp: D has 26 data members; legal: 25"])
 
     def test_that_is_all_of_them(self):
         """A parser that loses its way finds few."""

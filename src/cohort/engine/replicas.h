@@ -12,7 +12,7 @@ namespace cohort {
 
 // What a comparison of copies found.
 struct ReplicaReport {
-  std::string what;  // which tensor, of whom; empty: all copies are equal
+  std::string what;  // which tensor, of which ranks; empty: all copies are equal
   std::vector<int>
       odd;  // ranks whose copies are not those of most; empty: nobody knows
 };

@@ -9,9 +9,9 @@
 
 namespace cohort {
 
-// An elastic run goes on; any other has nobody who keeps a good state. The history has
-// such a step with the hash of its weights, so it is noted only here; whichever rank is
-// lost before that leaves it to the next world.
+// An elastic run goes on; any other has no agent that keeps a good state. The history
+// has such a step with the hash of its weights, so it is noted only here; whichever
+// rank is lost before that leaves it to the next world.
 void Trainer::compare_replicas() {
   const ReplicaReport found = runner_->compare_replicas();
   if (found.what.empty()) {
