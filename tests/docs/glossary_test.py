@@ -4,8 +4,9 @@
 
 Words: every class and struct of the public headers is one. Classes: every other `class` that a
 header of src/cohort/, cli/ or recipes/ declares outside of any other has a row with its room and
-what it is, in at most 15 words. A struct may have a row; most are data of one class. No class is
-in both tables, and no two classes have one name.
+what it is, in at most 15 words. So has a struct that a header of another room names; most others
+are data of one class, and may have a row. No class is in both tables, and no two classes have one
+name (of structs tests/style/names_test.py says the same).
 
 Not asked for: settings (Options) and kinds of errors (Error), which their endings explain; headers
 of tests (testing_*, *_test.h); and stand-ins for headers of others (stand_in/)."""
@@ -73,6 +74,17 @@ def private_classes():
             if not name.endswith(("Options", "Error"))]
 
 
+def shared_structs():
+    """(struct, room) of every struct that a header of another room names."""
+    headers = [(room, header.read_text()) for room, header in private_headers()]
+    homes = {name: room for room, text in headers for name in declared(text, "struct")
+             if not name.endswith(ENDINGS)}
+    names = re.compile(r"\b[A-Z]\w+")
+    return sorted({(name, homes[name]) for room, text in headers
+                   for name in names.findall(re.sub(r"//.*", "", text))
+                   if homes.get(name, room) != room})
+
+
 class Words(unittest.TestCase):
     def test_every_public_class_is_a_word(self):
         known = set(words())
@@ -96,6 +108,14 @@ class Classes(unittest.TestCase):
         missing = sorted(f"{name} ({room})" for name, room in private_classes()
                          if name not in listed and phrase(name) not in known)
         self.assertEqual(missing, [], "not in docs/glossary.md")
+
+    def test_every_struct_that_rooms_share_has_a_row_or_is_a_word(self):
+        known = set(words())
+        listed = {name for name, _, _ in rows()}
+        shared = shared_structs()
+        self.assertGreater(len(shared), 40)
+        self.assertEqual([s for s in shared if s[0] not in listed and phrase(s[0]) not in known],
+                         [], "not in docs/glossary.md")
 
     def test_every_row_is_of_a_class_in_that_room(self):
         there = {(name, room) for room, header in private_headers()
