@@ -17,6 +17,10 @@
 //
 //   cohort::Chain chain{.blocks = {}, .loss = cohort::classifier_loss()};
 //   chain.blocks.push_back(...);  // each is fed by the one before
+//
+// Memory: a chain owns its blocks, and they own their tensors. Who made the chain keeps
+// it alive, and changes nothing of it, while something is trained by it; a recipe gives
+// it away to the run.
 
 namespace [[gnu::visibility("default")]] cohort {
 
@@ -69,6 +73,9 @@ struct ParameterCut {
 // only from keys of its Context, and communicates only as it declares. It may be
 // run twice, or its result thrown away. Thread safety: forwards of different
 // slices may run side by side.
+//
+// Failure: what forward throws ends the step, and the rank with one line; the others
+// lose a peer. What a user can mend is a ConfigError of the constructor.
 class Block {
  public:
   virtual ~Block() = default;

@@ -11,6 +11,10 @@
 
 // Settings of a run: a schema of keys, and their values in layers. A recipe takes the
 // common keys, adds its own, and sets its defaults.
+//
+// All here are values: a copy shares nothing. References that const functions return
+// are good until the object changes or goes. Thread safety: const functions may be
+// called from several threads at once; what changes an object is one thread's alone.
 
 namespace [[gnu::visibility("default")]] cohort {
 
@@ -92,8 +96,9 @@ Keys common_keys();
 //   config.set_assignment("optim.lr=0.1");
 //
 // Failure: ConfigError with where the text came from, what was given, what is legal
-// or the nearest legal key. A failed call changes nothing. Asking for a key that is
-// not in the schema, or as another type, is a bug.
+// or the nearest legal key. A failed call changes nothing. To ask for a key that is not
+// in the schema, or as another type, is a mistake of the program: BugError that names
+// the key.
 class Config {
  public:
   explicit Config(Keys keys);

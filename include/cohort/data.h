@@ -74,6 +74,10 @@ Batch empty_batch(const Dataset& data, std::span<const int64_t> ids,
 // Changes the samples of a batch in place: those fields that are there, since a rank of
 // a pipeline has not all of them. What becomes of a sample depends on its id and the
 // epoch alone: not on the batch, the slice or the rank it is in.
+//
+// Called once for each batch, behind Dataset::gather(), in the thread that loads, while
+// another one computes: one call at a time in a process. What it throws ends the rank.
+// The batch is the caller's: keep nothing of it.
 using Augment = std::function<void(Batch& batch, int64_t epoch)>;
 
 struct CropFlipOptions {

@@ -14,6 +14,18 @@
 //     std::cerr << error.what() << "\n";  // one line
 //     return 4;
 //   }
+//
+// They are thrown in the thread that called; one that a thread of the library's own
+// comes upon is thrown by the call that needs its work. What to do with them:
+//
+//   ConfigError, DataError    end with the line: the same call fails again
+//   CommError                 let go of the group and all that uses it, and make new
+//                             ones; within ElasticRun::train() do not catch it
+//   CheckpointError           of a save: training may go on, the old ones are there;
+//                             of a resume: the state is good for nothing
+//   BugError                  end, and tell us: what the objects hold is unknown
+//
+// run_program() catches all of them; ElasticRun::train() catches CommError.
 
 namespace [[gnu::visibility("default")]] cohort {
 

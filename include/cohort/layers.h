@@ -20,8 +20,13 @@
 //       },
 //       cohort::fields_of_layer(0)));
 //
-// Thread safety: layers are immutable once made, but for the memory of their tensors,
-// which belongs to the engine.
+// A layer is a handle: copies share its tensors. Each tensor of a model needs a name of
+// its own. Thread safety: layers are immutable once made, but for the memory of their
+// tensors, which belongs to the engine.
+//
+// Failure: constructors leave sizes to LibTorch, as calls do with inputs: those that
+// cannot be are a c10::Error, and end the program with its first line. Dropout alone
+// checks what it is made with.
 
 namespace [[gnu::visibility("default")]] cohort {
 

@@ -8,7 +8,8 @@
 namespace [[gnu::visibility("default")]] cohort {
 
 // The learning rate of a step, counted from 0, of so many in all. A pure function, or a
-// run that is gone on with is another.
+// run that is gone on with is another. Each rank calls it for itself, and all must get
+// the same.
 using RateFunction = std::function<double(int64_t step, int64_t total_steps)>;
 
 struct RateOptions {
@@ -46,6 +47,9 @@ struct RateOptions {
 // The learning rate as a pure function of the step, so that a resumed run needs no
 // state for it. Equal to PyTorch's StepLR, CosineAnnealingLR and LinearLR, behind a
 // LinearLR of the warm-up by SequentialLR.
+//
+// It keeps a copy of the options, `own` with what that holds. Thread safety: immutable;
+// at() may be called from several threads at once if `own` may.
 class RateSchedule {
  public:
   // ConfigError for an unknown name or scale, and for numbers out of range.

@@ -29,11 +29,16 @@ struct DataSets {
   std::function<std::unique_ptr<Tokenizer>()> tokenizer = nullptr;
 };
 
-// Data on its way from disk while the ranks find one another.
+// Data on its way from disk while the ranks find one another. It may be destroyed at
+// any time, also before finish().
 class DataLoading {
  public:
   virtual ~DataLoading() = default;
-  // Collective over the ranks of this node; the first of them reads.
+  // Collective over the ranks of this node; the first of them reads. Null for a rank
+  // that takes part alone, as one that joins a run later: it has read for itself.
+  // Called once, in the thread that called load(); the sets are the caller's, and need
+  // this object no more. Failure: DataError, which ends the run; CommError as in
+  // Communicator.
   virtual DataSets finish(Communicator* node) = 0;
 };
 
@@ -47,7 +52,8 @@ std::unique_ptr<DataLoading> data_at_hand(DataSets data);
 // then in each rank load(), make_chain() while data is on its way, and
 // DataLoading::finish(). Failure: ConfigError for settings that it cannot follow,
 // DataError for data; both end the run in one line. Thread safety: const, and called
-// from one thread of a process.
+// from one thread of a process; but verify_step() and the command `verify` make a chain
+// and a rule in a thread for each rank, at once. It outlives what it has made.
 class Recipe {
  public:
   virtual ~Recipe() = default;

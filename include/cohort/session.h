@@ -29,7 +29,8 @@ struct World {
 
 // Reads the launcher's variables (torchrun's, ours, Open MPI's, MPICH's, Slurm's).
 // Without any: a world of one. Throws ConfigError for variables that contradict
-// each other (a rank outside its world, half a set).
+// each other (a rank outside its world, half a set). Talks to nobody, and may be called
+// at any time and from any thread, if no other changes the environment meanwhile.
 World world_from_env();
 
 struct ConnectOptions {

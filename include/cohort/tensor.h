@@ -70,7 +70,9 @@ struct Metrics {
   std::vector<std::string> named = {};
 };
 
-// What stands behind the last block.
+// What stands behind the last block. The function is called for each slice, in the
+// thread that computes, behind the forward of the last block: pure, as that is, and it
+// may be called again for one slice. What it throws ends the rank, as there.
 struct Loss {
   // `fields` are those below, in that order.
   std::function<WeightedLoss(const Values& outputs, const Values& fields)> function;

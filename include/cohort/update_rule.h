@@ -68,13 +68,16 @@ struct UpdateStretch {
 // equal traits. With them it has two phases, and a stretch lies in one tensor:
 //
 //   every rank: reduce() each chunk that it holds of each tensor that adapts; chunks
-//               are cut at multiples of kNormChunk (gradient_norm.h) elements from the
-//               tensor's start
+//               are cut at multiples of 1024 elements from the tensor's start
 //   together:   bring the sums of all chunks to every rank that holds a part of the
 //               tensor, and add_chunks() them
 //   every rank: apply() with these totals
 //
 // Both phases of a step have the same gradient, traits and scalars.
+//
+// Failure: what a user can mend is a ConfigError of the constructor; what reduce() and
+// apply() throw ends the rank, with weights that are half changed. Memory of stretches
+// is the caller's, for the time of the call.
 //
 // Thread safety: reduce() and apply() are const and may run for different stretches at
 // once.

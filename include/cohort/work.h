@@ -6,15 +6,20 @@
 
 namespace [[gnu::visibility("default")]] cohort {
 
-// One operation in flight, as a backend sees it.
+// One operation in flight, as a backend sees it: a backend derives its own from this
+// and hands them out as Work. A program has no need of it.
+//
+// Only Work calls it, in the thread that uses the group, one call at a time: poll() and
+// join() any number of times, then wait() at most once, then the destructor. It may be
+// destroyed without wait() where join() was called. Failure: wait(), and a join() that
+// is as by default, throw CommError; poll() keeps it for wait().
 class Operation {
  public:
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  // Blocks the host until the operation is finished. Throws CommError. Called
-  // at most once.
+  // Blocks the host until the operation is finished.
   virtual void wait() = 0;
 
   // Lets the operation, and what its thread has outstanding in other groups of the
@@ -34,10 +39,15 @@ class Operation {
   Operation() = default;
 };
 
-// A handle to an operation in flight. Its tensors belong to the operation until
-// wait() returns, or, once it is joined, until what follows it in that lane is done. A
-// Work that is dropped neither finished nor joined is waited for first, and an error is
-// then lost: so do not drop it.
+// A handle to an operation in flight, which a Communicator gives for each of its calls.
+// Wait for it or join it, in the order you like, before the Communicator goes.
+//
+// Memory: its tensors belong to the operation until wait() returns, or, once it is
+// joined, until what follows it in that lane is done. A Work that is dropped neither
+// finished nor joined is waited for first, and an error is then lost: so do not drop
+// it.
+//
+// Thread safety: as its Communicator, whose calls these are: one thread at a time.
 class [[nodiscard]] Work {
  public:
   Work() = default;  // finished already
