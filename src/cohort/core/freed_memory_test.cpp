@@ -29,7 +29,7 @@ void take_and_free() {
 }
 
 // The allocators serve the whole process, so it is another one that is changed.
-TEST(KeptMemory, BlocksAreTakenAgainWithoutFaults) {
+TEST(FreedMemory, BlocksAreTakenAgainWithoutFaults) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

@@ -30,13 +30,13 @@ Foretold foretell(int ranks, int shard, ComputeOn compute_on,
   return foretold;
 }
 
-TEST(StepMemory, OfARankOnTheHostIsAllThere) {
+TEST(MemoryLimit, OfARankOnTheHostIsAllThere) {
   const RolePeak peak = foretell(2, 0, ComputeOn::kHost).peak;
   EXPECT_EQ(peak.on_host(), peak.parts.total());
   EXPECT_EQ(peak.on_device, 0);
 }
 
-TEST(StepMemory, OfRanksOnGpusIsAllThere) {
+TEST(MemoryLimit, OfRanksOnGpusIsAllThere) {
   for (const int ranks : {1, 3}) {
     for (const int shard : {0, 1, 3}) {
       const RolePeak peak = foretell(ranks, shard, ComputeOn::kCuda).peak;
@@ -46,7 +46,7 @@ TEST(StepMemory, OfRanksOnGpusIsAllThere) {
   }
 }
 
-TEST(StepMemory, OfStateThatIsOffloadedIsOnTheHost) {
+TEST(MemoryLimit, OfStateThatIsOffloadedIsOnTheHost) {
   const auto [all, parameters] = foretell(1, 0, ComputeOn::kCuda);
   const RolePeak moments = foretell(1, 0, ComputeOn::kCuda, {.offload = true}).peak;
   EXPECT_EQ(moments.on_host(), parameters);
@@ -56,7 +56,7 @@ TEST(StepMemory, OfStateThatIsOffloadedIsOnTheHost) {
   EXPECT_EQ(shares.peak.on_host(), 2 * shares.parameters);
 }
 
-TEST(StepMemory, OfOneKindIsNoHelpForTheOther) {
+TEST(MemoryLimit, OfOneKindIsNoHelpForTheOther) {
   const PlacedMemory need{.host = 10, .gpu = 20};
   EXPECT_TRUE(need.fits({.host = 10, .gpu = 20}));
   EXPECT_FALSE(need.fits({.host = 100, .gpu = 19}));

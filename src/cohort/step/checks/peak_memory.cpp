@@ -8,14 +8,14 @@
 namespace cohort {
 namespace {
 
-RolePeak kept_memory(const Schedule& schedule, const Role& role) {
-  RolePeak kept_peak;
-  MemoryParts& parts = kept_peak.parts;
+RolePeak memory_of_buffers(const Schedule& schedule, const Role& role) {
+  RolePeak peak;
+  MemoryParts& parts = peak.parts;
   const auto kept = kept_buffers(schedule, role);
   for (size_t i = 0; i < kept.size(); ++i) {
     if (!kept[i]) continue;
     const Buffer& buffer = schedule.buffers[i];
-    if (buffer.memory == Buffer::Memory::kDevice) kept_peak.on_device += buffer.bytes();
+    if (buffer.memory == Buffer::Memory::kDevice) peak.on_device += buffer.bytes();
     if (buffer.holds == Buffer::Holds::kSlot)
       parts.gradients += buffer.bytes();
     else if (buffer.holds == Buffer::Holds::kGathered)
@@ -23,7 +23,7 @@ RolePeak kept_memory(const Schedule& schedule, const Role& role) {
     else
       parts.state += buffer.bytes();
   }
-  return kept_peak;
+  return peak;
 }
 
 // Walks the list in its order. What an action gives back is free when another has
@@ -71,7 +71,7 @@ class Walk {
 }  // namespace
 
 RolePeak find_peak(const Schedule& schedule, const RoleView& role) {
-  RolePeak peak = Walk(role).find(kept_memory(schedule, role.role()));
+  RolePeak peak = Walk(role).find(memory_of_buffers(schedule, role.role()));
   if (schedule.computes_in == Buffer::Memory::kDevice)
     peak.on_device += peak.parts.activations + peak.parts.scratch;
   return peak;
