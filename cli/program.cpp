@@ -29,6 +29,7 @@
 #include "cohort/core/first_line.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
+#include "cohort/core/loaded_libtorch.h"
 #include "cohort/core/processor.h"
 #include "cohort/version.h"
 
@@ -350,6 +351,7 @@ int run_program(int argc, char** argv,
   const std::string name = cli::name_of_program(argc, argv);
   int code = 0;
   try {
+    require_built_libtorch();
     RecipeList all = built_in_recipes();
     for (auto& recipe : recipes) all.add(std::move(recipe));
     code = cli::run(argc, argv, name, all);

@@ -8,6 +8,7 @@
 #include "cli/run_folders.h"
 #include "cli/scalar_log.h"
 #include "cohort/core/error.h"
+#include "cohort/core/loaded_libtorch.h"
 #include "cohort/train/rank_run.h"
 #include "cohort/trainer.h"
 
@@ -72,6 +73,7 @@ cli::TrainArgs args_of(const TrainOptions& options) {
 
 TrainResult train(const Recipe& recipe, const Config& config,
                   const TrainOptions& options) {
+  require_built_libtorch();
   if (std::getenv("COHORT_ELASTIC"))
     throw ConfigError(
         "[train] this is a rank or a spare of `cohort launch --elastic`, whose worlds "

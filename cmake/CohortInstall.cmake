@@ -20,6 +20,9 @@ add_custom_target(cohort_public ALL DEPENDS "${_joined}")
 install(FILES "${_joined}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cohort"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(CODE "set(COHORT_LIBTORCH \"${LibTorch_VERSION}\")
+set(COHORT_INCLUDE_FOLDER \"${CMAKE_INSTALL_INCLUDEDIR}\")")
+install(SCRIPT "${PROJECT_SOURCE_DIR}/cmake/RefuseOtherLibTorch.cmake")
 
 # ---- The program -----------------------------------------------------------
 # It finds LibTorch where it lies, not through this checkout.

@@ -5,6 +5,7 @@
 
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
+#include "cohort/core/loaded_libtorch.h"
 #include "cohort/core/processor.h"
 
 namespace cohort {
@@ -15,6 +16,7 @@ Session Session::from_env(const ConnectOptions& options) {
         "[session] this is a rank or a spare of `cohort launch --elastic`, whose "
         "worlds come and go; legal: ElasticRun::train() and the communicator it "
         "gives, or a launch without --elastic");
+  require_built_libtorch();
   describe_processor();
   settle_vector_math();
   return Session(world_from_env(), options);

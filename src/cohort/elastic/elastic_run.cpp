@@ -11,6 +11,7 @@
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
 #include "cohort/core/first_line.h"
+#include "cohort/core/loaded_libtorch.h"
 #include "cohort/core/processor.h"
 #include "cohort/elastic.h"
 #include "cohort/elastic/membership.h"
@@ -43,6 +44,7 @@ class ElasticRun::Impl {
       : module_(module), options_(options), membership_(Membership::from_env()) {
     if (!membership_ && std::getenv("COHORT_ELASTIC"))
       throw ConfigError("[elastic] a second ElasticRun; legal: one in a process");
+    require_built_libtorch();
     describe_processor();
     settle_vector_math();
     kept_.push_back(bytes_of(optimizer));
