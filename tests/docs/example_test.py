@@ -35,6 +35,12 @@ class Example(unittest.TestCase):
         plain = (ROOT / "examples/data_parallel.cpp").read_text().splitlines()
         self.assertLessEqual(len(elastic) - len(plain), 10)
 
+    def test_the_docs_show_what_an_elastic_loop_changes(self):
+        names = ("examples/data_parallel.cpp", "examples/elastic.cpp")
+        before, after = ((ROOT / name).read_text().splitlines() for name in names)
+        diff = "\n".join(difflib.unified_diff(before, after, *names, n=1, lineterm=""))
+        self.assertIn(f"```diff\n{diff}\n```", (ROOT / "docs/api.md").read_text())
+
     def test_the_readme_shows_those_lines(self):
         readme = (ROOT / "README.md").read_text()
         block = re.search(r"```diff\n(.*?)```", readme, re.S).group(1)
