@@ -165,10 +165,10 @@ class BatchNorm2d {
 // Sets each value to zero with probability p and divides the rest by 1 - p; in
 // evaluation it does nothing.
 //
-// Element j of a sample falls if uniform_float(RandomKey::of_sample(seed, step, sample,
-// name), j) < p, where j counts in row-major order. So the mask depends neither on the
-// slice a sample lies in, nor on the rank, nor on whether the block runs twice, nor on
-// the device.
+// Element j of a sample falls if a number in [0, 1) is below p that follows from seed,
+// step, sample, name and j alone, where j counts in row-major order. So the mask depends
+// neither on the slice a sample lies in, nor on the rank, nor on whether the block runs
+// twice, nor on the device.
 class Dropout {
  public:
   // `name` is the layer's path, unique in the model. ConfigError unless 0 <= p < 1.
