@@ -92,6 +92,27 @@ class ElasticProgram(unittest.TestCase):
         self.assertIn("legal: ElasticRun::train()", run.err)
         self.assertNotIn("epoch", run.out)
 
+    def refused(self, script):
+        run = train_run.cohort("launch", "--elastic", "-n", 2, "--", "sh", "-c", script)
+        self.assertEqual(run.code, 2, run.err)
+        self.assertEqual(run.err.splitlines(),
+                         ["[launch] sh ended well without a cohort::ElasticRun, so no rank "
+                          "could be replaced; legal: a loop in ElasticRun::train(), or "
+                          "launch without --elastic"])
+
+    def test_a_program_without_an_elastic_run_is_refused(self):
+        self.refused("exit 0")
+
+    def test_so_it_is_when_a_rank_goes_on(self):
+        for rank in (0, 1):
+            self.refused(f"if [ $RANK = {rank} ]; then exit 0; fi; sleep 60")
+
+    def test_a_program_that_fails_before_its_elastic_run_fails_as_it_does(self):
+        run = train_run.cohort("launch", "--elastic", "-n", 2, "--max-restarts", 0, "--",
+                               "sh", "-c", "exit 7")
+        self.assertEqual(run.code, 7, run.err)
+        self.assertNotIn("ElasticRun", run.err)
+
     def test_a_program_hears_of_the_end_at_once(self):
         run = subprocess.Popen([PROGRAM, "1000000"], stdout=subprocess.PIPE, text=True,
                                env=train_run.clean_environment())

@@ -29,7 +29,7 @@ struct Head {
 
 bool makes_sense(const Head& head, const std::string& text, size_t num_fds) {
   return head.version == kLinkVersion && head.kind >= LinkMessage::kProgressPage &&
-         head.kind <= LinkMessage::kNextHeld && head.text_bytes == text.size() &&
+         head.kind <= LinkMessage::kTaken && head.text_bytes == text.size() &&
          num_fds <= 1;
 }
 

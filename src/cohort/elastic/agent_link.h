@@ -32,6 +32,7 @@ struct LinkMessage {
     kLost,      // text: why this rank's world is broken
     kHold,      // text: name, fd: memory to hold
     kNextHeld,  // text: a name; asks for the first held one behind it
+    kTaken,     // the process has taken its end of the link: it has an elastic loop
   };
   Kind kind = kProgressPage;
   int generation = 0;  // the sender's world

@@ -46,6 +46,7 @@ std::unique_ptr<Membership> Membership::from_env() {
   AgentLink link{UniqueFd(std::atoi(fd))};
   ::fcntl(link.fd(), F_SETFD, FD_CLOEXEC);  // it came through an exec, perhaps
   ::unsetenv("COHORT_AGENT_FD");
+  link.send(LinkMessage::kTaken, 0);
   std::optional<World> first;
   if (!std::getenv("COHORT_SPARE")) first = world_from_env();
   return std::make_unique<Membership>(std::move(link), std::move(first));

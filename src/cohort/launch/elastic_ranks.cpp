@@ -106,6 +106,7 @@ void ElasticRanks::on_end(RankProcess& process) {
   if (process.is_spare()) return on_spare_end(process, member.mapped());
   Seat& seat = seats_[process.local_rank()];
   seat = Seat{-1, process.status(), ended_well(process)};
+  if (has_no_loop(process, member.mapped())) return refuse_program();
   life_.on(event_of(process));
   if (seat.ended_well) {
     dismiss_spares();
@@ -123,6 +124,24 @@ void ElasticRanks::on_end(RankProcess& process) {
   } else {
     dead_.push_back(process.failure());
   }
+}
+
+// A program that never asked for its link cannot be told of another world. While the
+// run is being stopped it may have ended before it came to that.
+bool ElasticRanks::has_no_loop(const RankProcess& process, const Member& member) const {
+  return !plan_.options.program.empty() && !member.taken && process.is_fine() &&
+         !life_.is_stopping();
+}
+
+void ElasticRanks::refuse_program() {
+  Failure failure;
+  failure.exit_code = kExitConfig;
+  failure.host = host_name();
+  failure.message =
+      text(plan_.options.program[0],
+           " ended well without a cohort::ElasticRun, so no rank could be replaced; "
+           "legal: a loop in ElasticRun::train(), or launch without --elastic");
+  give_up({failure}, "");
 }
 
 ElasticEvent ElasticRanks::event_of(const RankProcess& process) const {
@@ -160,6 +179,7 @@ bool ElasticRanks::is_last_word(const RankProcess& process) const {
 
 // Nothing is lost with it but time.
 void ElasticRanks::on_spare_end(RankProcess& process, const Member& member) {
+  if (has_no_loop(process, member)) return refuse_program();
   if (!life_.allows(ElasticEvent::kSpareWanted)) return;
   Failure failure = process.failure();
   failure.rank = 0;  // or there would be no cause

@@ -59,6 +59,7 @@ class ElasticRanks : public RankGroup {
   struct Member {
     AgentLink link;
     bool ready = false;     // of the first world, or it has come to where spares wait
+    bool taken = false;     // its process has an elastic loop
     bool reported = false;  // a rank whose world is broken
     bool leaving = false;   // was told to
     Clock::time_point leave_by = Clock::time_point::max();
@@ -104,6 +105,8 @@ class ElasticRanks : public RankGroup {
   void on_spare_end(RankProcess& process, const Member& member);
   ElasticEvent event_of(const RankProcess& process) const;  // that has ended
   bool ended_well(const RankProcess& process) const;
+  bool has_no_loop(const RankProcess& process, const Member& member) const;
+  void refuse_program();
   bool is_last_word(const RankProcess& process) const;
   bool ended_by_request(const RankProcess& process) const;
   void settle();

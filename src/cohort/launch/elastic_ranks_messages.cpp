@@ -15,6 +15,9 @@ void ElasticRanks::handle(int index, Member& member, LinkMessage& message) {
       member.ready = true;
       spare_plan_.arrived();
       break;
+    case LinkMessage::kTaken:
+      member.taken = true;
+      break;
     case LinkMessage::kFinish:
       if (message.generation == generation_ && !processes_.at(index)->ended()) {
         promise_no_world(member);
