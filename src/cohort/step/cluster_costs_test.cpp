@@ -148,7 +148,7 @@ std::vector<ActionTime> times_in_lane(const Schedule& schedule,
 
 // Whether anybody waits for it or not: a Send and its Recv, and what a group does.
 TEST(LinkCosts, AllWhoAreInACallHaveItsTime) {
-  int met = 0;
+  int pairs = 0;
   for (const std::string hidden : {"true", "false"})
     for (const auto& one : test::right_pipelines()) {
       const Schedule schedule = make(one.pipe);
@@ -163,10 +163,10 @@ TEST(LinkCosts, AllWhoAreInACallHaveItsTime) {
             EXPECT_EQ(times_in_lane(schedule, simulation, r, lane),
                       times_in_lane(schedule, simulation, peer, lane))
                 << one.name << ' ' << hidden << ' ' << schedule.name_of_lane(lane);
-            ++met;
+            ++pairs;
           }
     }
-  EXPECT_GT(met, 100);
+  EXPECT_GT(pairs, 100);
 }
 
 TEST(BackwardCosts, HalvesOfBackwardUnlessTheyHaveRows) {
