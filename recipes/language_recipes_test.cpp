@@ -59,9 +59,17 @@ class LanguageModels : public testing::Test {
 };
 
 TEST_F(LanguageModels, HaveTheSizesThatTheirNamesSay) {
-  EXPECT_EQ(parameters_of(test::find_recipe("gpt")),
-            124'439'808);  // as Hugging Face counts
-  EXPECT_NEAR(parameters_of(test::find_recipe("gpt"), {"model.size=774M"}), 774e6, 1e6);
+  const Recipe& gpt = test::find_recipe("gpt");
+  EXPECT_EQ(parameters_of(gpt), parameters_of(gpt, {"model.size=124M"}));
+  // As Hugging Face counts gpt2, gpt2-medium, gpt2-large and gpt2-xl.
+  EXPECT_EQ(parameters_of(gpt, {"model.size=124M"}), 124'439'808);
+  EXPECT_EQ(parameters_of(gpt, {"model.size=350M"}), 354'823'168);
+  EXPECT_EQ(parameters_of(gpt, {"model.size=774M"}), 774'030'080);
+  EXPECT_EQ(parameters_of(gpt, {"model.size=1.5B"}), 1'557'611'200);
+  // The shape of GPT-3 XL with sequences of 1024: 24 layers, 2048 wide, by hand.
+  constexpr int64_t kWidth = 2048, kLayer = 12 * kWidth * kWidth + 13 * kWidth;
+  EXPECT_EQ(parameters_of(gpt, {"model.size=1.3B"}),
+            (50'257 + 1024 + 2) * kWidth + 24 * kLayer);
   EXPECT_NEAR(parameters_of(test::find_recipe("bert")), 110e6, 2e6);
   for (const char* tiny : {"gpt-tiny", "llama-tiny", "bert-tiny"})
     EXPECT_NEAR(parameters_of(test::find_recipe(tiny)), 1.2e6, 0.2e6) << tiny;
