@@ -5,9 +5,12 @@
 #include <c10/core/GradMode.h>
 
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
-#include "cohort/checkpoint/safetensors.h"
+#include "cohort/checkpoint/tensor_source.h"
+#include "cohort/checkpoint/weight_names.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/nearest.h"
@@ -20,22 +23,13 @@ namespace {
 
 constexpr size_t kNamed = 3;  // of a kind of trouble; more do not help
 
-using ByName = std::map<std::string, Tensor>;
-
 // A tensor of the model, and what of the whole it is.
 struct ModelTensor {
   Tensor tensor;
   TensorSpec spec;
 };
 using ModelState = std::map<std::string, ModelTensor>;
-
-template <typename Some, typename Others>
-std::vector<std::string> names_without(const Some& tensors, const Others& others) {
-  std::vector<std::string> names;
-  for (const auto& entry : tensors)
-    if (!others.count(entry.first)) names.push_back(entry.first);
-  return names;
-}
+using Specs = std::map<std::string, TensorSpec>;
 
 ModelState state_of(const Chain& chain) {
   ModelState state;
@@ -45,13 +39,6 @@ ModelState state_of(const Chain& chain) {
     state[parameters[i].name] = {parameters[i].tensor.detach(), specs[i]};
   for (const auto& [name, tensor] : chain.buffers())
     state[name] = {tensor, spec_of(name, tensor)};
-  return state;
-}
-
-ByName read_state(const std::string& path) {
-  ByName state;
-  for (auto& [name, tensor] : read_safetensors(path).tensors)
-    if (!name.ends_with(".num_batches_tracked")) state[name] = tensor;
   return state;
 }
 
@@ -77,12 +64,11 @@ class Trouble {
   size_t count_ = 0;
 };
 
-// Names of `wanted` that `there` lacks, each with the nearest of those it has instead.
-template <typename Wanted, typename There>
-Trouble absent(std::string kind, const Wanted& wanted, const There& there) {
+// Names, each with the nearest of those that could be meant.
+Trouble absent(std::string kind, const std::vector<std::string>& names,
+               const std::vector<std::string>& instead) {
   Trouble trouble(std::move(kind));
-  const auto instead = names_without(there, wanted);
-  for (const auto& name : names_without(wanted, there)) {
+  for (const auto& name : names) {
     const std::string close = trouble.full() ? "" : nearest(name, instead);
     trouble.add(close.empty() ? text("'", name, "'")
                               : text("'", name, "' (nearest: '", close, "')"));
@@ -90,21 +76,62 @@ Trouble absent(std::string kind, const Wanted& wanted, const There& there) {
   return trouble;
 }
 
-Trouble misshapen(const ModelState& model, const ByName& file) {
-  Trouble trouble("of another form");
-  for (const auto& [name, own] : model) {
-    const auto found = file.find(name);
-    if (found == file.end()) continue;
-    const auto& [tensor, spec] = own;
-    const Tensor& value = found->second;
-    if (value.sizes() != at::IntArrayRef(spec.shape))
-      trouble.add(text("'", name, "' is ", format_shape(value.sizes()), ", expected ",
-                       format_shape(spec.shape)));
-    else if (tensor.is_floating_point() && !value.is_floating_point())
-      trouble.add(text("'", name, "' is ", value.scalar_type(), ", expected ",
-                       tensor.scalar_type()));
-  }
+Trouble repeated(const WeightNames& names) {
+  Trouble trouble("twice in the file");
+  for (const auto& [second, name] : names.twice)
+    trouble.add(
+        text("'", name, "', as '", names.in_file.at(name), "' and as '", second, "'"));
   return trouble;
+}
+
+Trouble misshapen(const Specs& model, const WeightNames& names, const Specs& file) {
+  Trouble trouble("of another form");
+  const auto compare = [&](const std::string& given, const std::string& name) {
+    const TensorSpec &value = file.at(given), &own = model.at(name);
+    if (value.shape != own.shape)
+      trouble.add(text("'", given, "' is ", format_shape(value.shape), ", expected ",
+                       format_shape(own.shape)));
+    else if (at::isFloatingType(own.dtype) && !at::isFloatingType(value.dtype))
+      trouble.add(text("'", given, "' is ", value.dtype, ", expected ", own.dtype));
+  };
+  for (const auto& [name, given] : names.in_file) compare(given, name);
+  for (const auto& [given, name] : names.twins) compare(given, name);
+  return trouble;
+}
+
+[[noreturn]] void refuse_weights(const std::string& path, const std::string& trouble) {
+  throw CheckpointError(text("[checkpoint.weights] ", path,
+                             ": its tensors are not the model's", trouble));
+}
+
+template <typename Map>
+std::set<std::string> keys_of(const Map& map) {
+  std::set<std::string> names;
+  for (const auto& entry : map) names.insert(entry.first);
+  return names;
+}
+
+WeightNames matched(const TensorSource& source, const Specs& model) {
+  Specs file;
+  for (const auto& tensor : source.tensors) file[tensor.spec.name] = tensor.spec;
+  WeightNames names = match_names(keys_of(model), keys_of(file));
+  const std::string trouble =
+      absent("missing in the file", names.missing, names.unknown).line() +
+      absent("unknown to the model", names.unknown, names.missing).line() +
+      repeated(names).line() + misshapen(model, names, file).line();
+  if (!trouble.empty()) refuse_weights(source.path, trouble);
+  return names;
+}
+
+// A head that is not the embedding's copy is that of a model that is not tied.
+void require_twins(const TensorSource& source, const WeightNames& names) {
+  for (const auto& [given, name] : names.twins) {
+    const std::string& tied = names.in_file.at(name);
+    const Tensor head = source.read(given);
+    if (!at::equal(head, source.read(tied).to(head.scalar_type())))
+      refuse_weights(source.path, text("; '", given, "' is not '", tied,
+                                       "', and the model has one tensor for both"));
+  }
 }
 
 void take(const Tensor& whole, const ModelTensor& own) {
@@ -123,15 +150,25 @@ void take(const Tensor& whole, const ModelTensor& own) {
 void load_weights(const std::string& path, const Chain& chain) {
   give_first_values(chain);
   const ModelState model = state_of(chain);
-  const ByName file = read_state(path);
-  const std::string trouble = absent("missing in the file", model, file).line() +
-                              absent("unknown to the model", file, model).line() +
-                              misshapen(model, file).line();
-  if (!trouble.empty())
-    throw CheckpointError(text("[checkpoint.weights] ", path,
-                               ": its tensors are not the model's", trouble));
+  Specs specs;
+  for (const auto& [name, own] : model) specs[name] = own.spec;
+  const TensorSource source = open_weights(path);
+  const WeightNames names = matched(source, specs);
+  require_twins(source, names);
   const c10::NoGradGuard no_grad;
-  for (const auto& [name, own] : model) take(file.at(name), own);
+  for (const auto& [name, own] : model) take(source.read(names.in_file.at(name)), own);
+}
+
+std::string check_weights(const std::string& path, std::span<const TensorSpec> model) {
+  Specs specs;
+  for (const auto& spec : model) specs[spec.name] = spec;
+  const WeightNames names = matched(open_weights(path), specs);
+  Trouble unused("passed over, for the model does without"), tied("tied in the file");
+  for (const auto& name : names.unused) unused.add(text("'", name, "'"));
+  for (const auto& [given, name] : names.tied_in_file)
+    tied.add(text("'", name, "' begins as '", given, "'"));
+  const std::string told = unused.line() + tied.line();
+  return told.empty() ? told : text("[checkpoint.weights] ", path, told);
 }
 
 }  // namespace cohort

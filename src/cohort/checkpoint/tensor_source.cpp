@@ -229,6 +229,15 @@ TensorSource open_tensors(const std::string& path, const std::string& key) {
   return from_file(TensorForm::kSafetensors, path, path);
 }
 
+TensorSource open_weights(const std::string& path) {
+  if (!fs::is_directory(path) && is_zip(path))
+    fail_source(path, text("is a PyTorch file; legal: what `cohort checkpoint export ",
+                           path, " OUT --to safetensors` makes of it"));
+  TensorSource source = open_tensors(path);
+  keep_weights(source);
+  return source;
+}
+
 int64_t export_tensors(const TensorSource& source, const std::string& path,
                        const ExportOptions& options) {
   int64_t bytes = 0;

@@ -34,6 +34,10 @@ struct TensorSource {
 // CheckpointError if it is none of them.
 TensorSource open_tensors(const std::string& path, const std::string& key = "");
 
+// The same without the moments of optimizers. A PyTorch file is refused: its tensors
+// cannot be looked at before they are read.
+TensorSource open_weights(const std::string& path);
+
 struct ExportOptions {
   TensorForm form = TensorForm::kSafetensors;  // kCheckpoint is not for this
   std::optional<at::ScalarType> dtype;         // of floating tensors; none: as they are

@@ -145,7 +145,8 @@ void add_data_and_model(Keys& keys) {
                 "tp > 1: between layers that are cut, each rank has a part of every "
                 "sequence")
       .add_string("model.weights", "",
-                  "safetensors file with the initial weights; empty: random ones");
+                  "initial weights: a safetensors file, a folder of Hugging Face or a "
+                  "checkpoint; empty: random ones");
 }
 
 void add_output(Keys& keys) {
