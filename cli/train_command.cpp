@@ -12,6 +12,7 @@
 #include "cli/run_folders.h"
 #include "cli/train_rank.h"
 #include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/load_weights.h"
 #include "cohort/core/error.h"
 #include "cohort/engine/flat_state.h"
 #include "cohort/launch/error_file.h"
@@ -21,15 +22,28 @@
 namespace cohort::cli {
 namespace {
 
-// What ranks would find out, each for itself.
+std::vector<TensorSpec> tensors_of(const ModelOutline& outline) {
+  std::vector<TensorSpec> all = outline.trained;
+  for (const auto* more : {&outline.frozen, &outline.buffers})
+    all.insert(all.end(), more->begin(), more->end());
+  return all;
+}
+
+// What ranks would find out, each for itself: here, and below.
+void check_first_weights(const ResolvedRun& run) {
+  if (run.weights.empty()) return;
+  const auto outline = outline_of(*run.recipe, run.config);
+  if (!outline) return;
+  const std::string note = check_weights(run.weights, tensors_of(*outline));
+  if (!note.empty() && !run.quiet) std::fprintf(stderr, "%s\n", note.c_str());
+}
+
 void check_saved(const ResolvedRun& run) {
   const BackupOptions& backup = run.trainer.backup;
   if (!backup.resume || backup.dir.empty()) return;
   const auto outline = outline_of(*run.recipe, run.config);
   if (!outline) return;
-  std::vector<TensorSpec> state = outline->trained;
-  for (const auto* more : {&outline->frozen, &outline->buffers})
-    state.insert(state.end(), more->begin(), more->end());
+  std::vector<TensorSpec> state = tensors_of(*outline);
   const auto rule = make_update_rule(run.trainer.update);
   for (const auto& moment : rule->states())
     for (TensorSpec like : outline->trained) {
@@ -79,6 +93,7 @@ int run_train(const TrainArgs& args, const RecipeList& recipes) {
   LaunchOptions launching = run.launch;
   const bool one_node = launching.max_nodes == 1;
   const auto locks = one_node ? lock_folders(run) : std::vector<FolderLock>{};
+  check_first_weights(run);
   if (one_node) {
     begin_afresh(run);
     check_saved(run);
