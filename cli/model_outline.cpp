@@ -68,14 +68,17 @@ std::optional<ModelOutline> outline_of(const Recipe& recipe, const Config& confi
 }
 
 // Only a choice that names blocks, or a model in parts, needs to know what there is.
-void require_blocks(const Recipe& recipe, const Config& config, const Layout& layout) {
+void require_blocks(const Recipe& recipe, const Config& config,
+                    const std::optional<Layout>& known) {
   constexpr const char* kKey = "step.recompute";
   const GeneratorOptions step = step_options(config, /*exact=*/false);
-  if (!step.recompute.names_blocks() && layout.pp == 1 && layout.tp == 1) return;
+  const Layout layout = known.value_or(Layout{});
+  const bool cuts = known && (layout.pp > 1 || !step.pipeline.ends.empty());
+  if (!step.recompute.names_blocks() && !cuts && layout.tp == 1) return;
   const auto outline = outline_of(recipe, config, tensor_part(config, layout, 0));
   if (!outline) return;
   step.recompute.require_within(outline->blocks, kKey);
-  require_stages(outline->blocks, layout.pp, step.pipeline);
+  if (known) require_stages(outline->blocks, layout.pp, step.pipeline);
 }
 
 }  // namespace cli

@@ -24,7 +24,9 @@ std::optional<ModelOutline> outline_of(const Recipe& recipe, const Config& confi
                                        const TensorPart& part = {});
 
 // ConfigError if a key names a block that the chain does not have, it has no block for
-// each stage of the pipeline, or its layers cannot be cut as the layout says.
-void require_blocks(const Recipe& recipe, const Config& config, const Layout& layout);
+// each stage of the pipeline, or its layers cannot be cut as the layout says. `known`:
+// none where nobody can say yet how many ranks there will be.
+void require_blocks(const Recipe& recipe, const Config& config,
+                    const std::optional<Layout>& known);
 
 }  // namespace cohort::cli

@@ -171,7 +171,7 @@ class Resolver {
   // What depends on the number of ranks, where it is known before they start.
   void check_world(const LaunchOptions& launch) const {
     if (launch.min_nodes != launch.max_nodes)
-      return require_blocks(recipe_, config_, Layout{});
+      return require_blocks(recipe_, config_, std::nullopt);
     const Layout layout = parse_layout(args_.layout, launch.ranks * launch.max_nodes);
     GeneratorOptions step = step_options(config_, args_.exact);
     step.slices = slices_for(step.slices, layout, integer("batch"));

@@ -50,6 +50,7 @@ void check_layout(const Layout& layout, const GeneratorOptions& options) {
   if (layout.ep > 1)
     throw ConfigError(
         text("[step] layout ", layout.text(), ": no layer has experts; legal: ep=1"));
+  require_places(layout.pp, options.pipeline);
   if (options.prefetch < 0)
     throw ConfigError(
         text("[step] prefetch=", options.prefetch, "; legal: 0 and more"));
@@ -203,6 +204,8 @@ Schedule make_frame(std::span<const BlockSpec> blocks, const Layout& layout,
                     .groups = make_groups(mesh, options.meets_alone)};
   if (layout.pp > 1 && !blocks.empty())
     schedule.stages = make_stages(blocks, layout.pp, options.pipeline);
+  if (layout.pp == 1 && !blocks.empty())
+    require_stages(static_cast<int>(blocks.size()), 1, options.pipeline);
   check_calls(blocks, schedule);
   schedule.keeps_sums = !options.shares_memory || layout.replicate > 1 ||
                         options.clip || options.tensor_sums || options.vote;

@@ -84,7 +84,9 @@ Layout parse_layout(std::string_view keys, int world) {
     throw ConfigError(
         text("[step] layout ", layout.text(), " is for ",
              replica > kMost ? text("more than ", kMost) : text(layout.dp * replica),
-             " ranks; the world has ", world));
+             " ranks; the world has ", world, "; legal: dp x cp x tp x pp = ", world,
+             world % replica == 0 ? text(", here dp=", world / replica)
+                                  : text(", or a multiple of ", replica, " ranks")));
   return layout;
 }
 

@@ -36,7 +36,12 @@ TEST(Layout, PartsOfSequencesAndExpertsAreAxes) {
 
 TEST(Layout, ProductThatIsNotTheWorldIsRefusedWithBothNumbers) {
   EXPECT_THAT(error_of("dp=3", 2), HasSubstr("is for 3 ranks; the world has 2"));
-  EXPECT_THAT(error_of("tp=4", 6), HasSubstr("the world has 6"));
+  EXPECT_THAT(
+      error_of("tp=4", 6),
+      HasSubstr("the world has 6; legal: dp x cp x tp x pp = 6, or a multiple of "
+                "4 ranks"));
+  EXPECT_THAT(error_of("dp=2,tp=2", 6),
+              HasSubstr("legal: dp x cp x tp x pp = 6, here dp=3"));
   EXPECT_THAT(error_of("tp=65536,pp=65536", 6), HasSubstr("more than 1048576 ranks"));
   EXPECT_THAT(error_of("dp=65536,tp=65536", 6), HasSubstr("4294967296 ranks"));
 }

@@ -101,9 +101,30 @@ PipelineOptions parse_pipeline(const PipelineText& given) {
   return options;
 }
 
+// A place alone has one stage, whatever the order of a pipeline would be.
+void require_places(int places, const PipelineOptions& options) {
+  const int per_place = places == 1 ? 1 : options.stages_per_place;
+  const int stages = places * per_place;
+  const int cut = static_cast<int>(options.ends.size());
+  const int speeds = static_cast<int>(options.speeds.size());
+  const int fits =
+      cut % options.stages_per_place == 0 ? cut / options.stages_per_place : 0;
+  if (cut > 0 && cut != stages)
+    throw ConfigError(text("[step] pipeline.cut has ", cut, " stages, and ",
+                           stages_text(places, per_place), " needs ", stages,
+                           "; legal: auto, or ", stages, " of them",
+                           fits > 1 ? text(", or --layout pp=", fits) : ""));
+  if (speeds > 0 && speeds != places)
+    throw ConfigError(text("[step] pipeline.speeds has ", speeds,
+                           " numbers, and pp=", places,
+                           " as many places; legal: ", places, " of them, or none",
+                           speeds > 1 ? text(", or --layout pp=", speeds) : ""));
+}
+
 void require_stages(int blocks, int places, const PipelineOptions& options) {
-  if (places == 1) return;
-  const int per_place = options.stages_per_place, stages = places * per_place;
+  require_places(places, options);
+  const int per_place = places == 1 ? 1 : options.stages_per_place;
+  const int stages = places * per_place;
   if (blocks < stages)
     throw ConfigError(
         text("[step] layout ", stages_text(places, per_place), ": the model has ",
@@ -111,18 +132,10 @@ void require_stages(int blocks, int places, const PipelineOptions& options) {
              blocks < 2 * per_place ? "" : text(" to ", blocks / per_place),
              per_place == 1 ? "" : ", or fewer of them at each place"));
   const auto& ends = options.ends;
-  if (!ends.empty() && static_cast<int>(ends.size()) != stages)
-    throw ConfigError(text("[step] pipeline.cut has ", ends.size(), " stages, and ",
-                           stages_text(places, per_place), " needs ", stages,
-                           "; legal: auto, or ", stages, " of them"));
   if (!ends.empty() && ends.back() != blocks)
     throw ConfigError(text("[step] pipeline.cut ends with block ", ends.back() - 1,
                            ", and the model with block ", blocks - 1,
                            "; legal: auto, or stages that cover all blocks"));
-  if (!options.speeds.empty() && static_cast<int>(options.speeds.size()) != places)
-    throw ConfigError(text("[step] pipeline.speeds has ", options.speeds.size(),
-                           " numbers, and pp=", places,
-                           " as many places; legal: ", places, " of them, or none"));
 }
 
 }  // namespace cohort

@@ -10,8 +10,8 @@ namespace cohort {
 enum class PipelineOrder { kGpipe, kOneForwardOneBackward, kInterleaved, kZeroBubble };
 std::string_view name_of(PipelineOrder order);  // as pipeline.schedule has it
 
-// What a user may say of a pipeline besides its depth. Means nothing where there is
-// none.
+// What a user may say of a pipeline besides its depth. An order means nothing where
+// there is none.
 struct PipelineOptions {
   PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
   int stages_per_place = 1;
@@ -36,7 +36,10 @@ struct PipelineText {
 };
 PipelineOptions parse_pipeline(const PipelineText& text);
 
-// ConfigError unless so many blocks at so many places can be cut as the options say.
+// ConfigError if the options name stages or places of another pipeline. One place needs
+// none: what they say of several is refused, but not an order.
+void require_places(int places, const PipelineOptions& options);
+// The same, and unless so many blocks at so many places can be cut as the options say.
 void require_stages(int blocks, int places, const PipelineOptions& options);
 
 }  // namespace cohort

@@ -59,6 +59,33 @@ TEST(Stages, AFastPlaceHasMoreToDo) {
               ElementsAre(2, 2, 4));
 }
 
+std::string why_not(int blocks, int places, const PipelineText& given) {
+  try {
+    require_stages(blocks, places, parse_pipeline(given));
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(Stages, WithoutAPipelineNoneAreNamed) {
+  for (const auto name : {"gpipe", "1f1b", "interleaved", "zero-bubble"})
+    EXPECT_EQ(why_not(4, 1, {.schedule = name}), "") << name;
+  EXPECT_EQ(why_not(4, 1, {.cut = "0-3"}), "");
+  EXPECT_EQ(why_not(4, 1, {.speeds = "2"}), "");
+  EXPECT_EQ(why_not(4, 1, {.cut = "0,1-3"}),
+            "[step] pipeline.cut has 2 stages, and pp=1 needs 1; legal: auto, or 1 of "
+            "them, or --layout pp=2");
+  EXPECT_EQ(
+      why_not(4, 1, {.schedule = "interleaved", .stages_per_place = 2, .cut = "0,1-3"}),
+      "[step] pipeline.cut has 2 stages, and pp=1 needs 1; legal: auto, or 1 of them");
+  EXPECT_EQ(
+      why_not(4, 1, {.speeds = "1,1,2"}),
+      "[step] pipeline.speeds has 3 numbers, and pp=1 as many places; legal: 1 of "
+      "them, or none, or --layout pp=3");
+  EXPECT_THAT(why_not(4, 1, {.cut = "0-2"}), HasSubstr("ends with block 2"));
+}
+
 TEST(Stages, WithoutCountsParametersAre) {
   std::vector<BlockSpec> blocks = blocks_of_cost({0, 0, 0});
   for (int i = 0; i < 3; ++i) blocks[i].parameters[0].shape = {i == 0 ? 100 : 10};
