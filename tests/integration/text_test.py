@@ -4,12 +4,28 @@
 import json
 import math
 import os
+import struct
 import unittest
 
 import train_run
 
 TINY = {"model.width": 32, "model.depth": 1, "model.heads": 2, "model.context": 32,
         "batch": 8, "slices": 4, "epochs": 1, "log.every_steps": 1}
+
+
+def write_weights(path, tensors):
+    """A safetensors file of float32: {name: (shape, bytes)}."""
+    header, at = {}, 0
+    for name, (shape, data) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text
+                     + b"".join(data for _, data in tensors.values()))
+
+
+def floats(shape):
+    return shape, struct.pack("<f", 0.5) * math.prod(shape)
 
 
 class TextTest(train_run.TrainTest):
@@ -34,8 +50,9 @@ class TextTest(train_run.TrainTest):
             "train", recipe, "-n", ranks, "--json", *args,
             *train_run.assignments({**TINY, "data.dir": self.folder, **keys}))
 
-    def refused(self, code, *words, recipe="gpt-tiny", **keys):
-        run = self.run_recipe(recipe, ranks=2, **keys)
+    def refused(self, code, *words, recipe="gpt-tiny", ranks=2, layout="", **keys):
+        run = self.run_recipe(recipe, *(["--layout", layout] if layout else []), ranks=ranks,
+                              **keys)
         self.assertEqual((run.code, run.out), (code, ""), run.err)  # no rank has started
         self.assertEqual(run.err.count("\n"), 1, run.err)
         for word in words:
@@ -156,6 +173,82 @@ class TextTest(train_run.TrainTest):
         self.refused(3, "train.bin", "legal: 0 to 49", data__tokenizer="none", data__vocab=50)
         info = train_run.cohort("data", "info", self.folder / "val.bin")
         self.assertIn("200 tokens in the form of llm.c", info.out)
+
+    def test_a_layout_that_cannot_be_had_is_refused_before_any_rank_starts(self):
+        self.write_text()
+        self.refused(2, "tp=3", "legal: dp x cp x tp x pp = 2, or a multiple of 3", layout="tp=3")
+        self.refused(2, "dp=3", "legal: dp x cp x tp x pp = 2, here dp=2", layout="dp=3")
+        self.refused(2, "the model has 3 blocks", "legal: pp=1 to 3", ranks=4, layout="pp=4")
+        self.refused(2, "a sequence of 31", "legal: tp=1, 31", layout="tp=2", model__context=31,
+                     model__sequence_parallel="true")
+        self.refused(2, "heads", "legal", layout="tp=2", model__heads=1)
+        for layout in ("", "dp=2"):
+            self.refused(2, "pipeline.cut has 2 stages, and pp=1 needs 1; legal: auto",
+                         "--layout pp=2", layout=layout, pipeline__cut="0,1-2")
+            self.refused(2, "pipeline.speeds has 2 numbers, and pp=1", layout=layout,
+                         pipeline__speeds="1,2")
+            self.refused(2, "ends with block 1, and the model with block 2", layout=layout,
+                         pipeline__cut="0-1")
+        self.refused(2, "pipeline.cut has 3 stages, and pp=2 needs 2", layout="pp=2",
+                     pipeline__cut="0,1,2")
+        run = self.run_recipe("gpt-tiny", "--max-steps", 1, pipeline__cut="0-2",
+                              pipeline__schedule="zero-bubble")
+        self.assertEqual(run.code, 0, run.err)
+
+    def test_weights_that_do_not_fit_are_refused_before_any_rank_starts(self):
+        self.write_text()
+        first = self.scratch / "first"
+        run = self.run_recipe("gpt-tiny", "--max-steps", 1, "--save-final", first)
+        self.assertEqual(run.code, 0, run.err)
+        self.refused(5, "none: is not there", model__weights=self.scratch / "none")
+        for layout in ("dp=2", "tp=2", "pp=2"):
+            self.refused(5, "of another form: 'transformer.h.0.attn.c_attn.bias' is 96, "
+                         "expected 48", layout=layout, model__weights=first,
+                         model__width=16)
+        self.refused(5, "missing in the file: 'transformer.h.1.attn.c_attn.bias'",
+                     model__weights=first, model__depth=2)
+        self.refused(5, "unknown to the model: 'transformer.h.0.attn.c_attn.bias'",
+                     recipe="llama-tiny", model__weights=first)
+        first.write_bytes(first.read_bytes()[:-5])
+        self.refused(5, "first: ", model__weights=first)
+
+    def test_weights_as_they_lie_on_the_hub_begin_a_run(self):
+        self.write_text()
+        for recipe, body, more, note in (
+                ("gpt-tiny", "transformer.", {"h.0.attn.bias": floats([1, 1, 32, 32])}, ""),
+                ("bert-tiny", "bert.", {"pooler.dense.bias": floats([32])},
+                 "passed over, for the model does without: 'pooler.dense.bias'")):
+            first, hub, again = (self.scratch / f"{recipe}-{n}" for n in range(3))
+            run = self.run_recipe(recipe, "--max-steps", 1, "--save-final", first)
+            self.assertEqual(run.code, 0, run.err)
+            data = first.read_bytes()
+            end = 8 + struct.unpack("<Q", data[:8])[0]
+            tensors = {}
+            for name, entry in json.loads(data[8:end]).items():
+                if name != "__metadata__":
+                    begin, stop = entry["data_offsets"]
+                    tensors[name.removeprefix(body)] = (entry["shape"],
+                                                        data[end + begin:end + stop])
+            self.assertNotIn(f"{body}h.0.attn.c_attn.bias", tensors)
+            write_weights(hub, {**tensors, **more})
+            run = self.run_recipe(recipe, "--max-steps", 1, "--save-initial", again,
+                                  "--layout", "tp=2", ranks=2, model__weights=hub, seed=3)
+            self.assertEqual(run.code, 0, run.err)
+            self.assertEqual(train_run.read_weights(again), train_run.read_weights(first))
+            notes = [line for line in run.err.splitlines() if "checkpoint.weights" in line]
+            self.assertEqual(len(notes), 1 if note else 0, run.err)
+            self.assertIn(note, run.err)
+            folder, saved = self.scratch / f"{recipe}-hub", self.scratch / f"{recipe}-saved"
+            for args in (("export", hub, folder, "--to", "hf", "--max-shard", "20K"),
+                         ("import", folder, saved)):
+                run = train_run.cohort("checkpoint", *args)
+                self.assertEqual(run.code, 0, run.err)
+            self.assertGreater(len(list(folder.glob("*.safetensors"))), 1)
+            for begin in (folder, saved):
+                run = self.run_recipe(recipe, "--max-steps", 1, "--save-initial", again,
+                                      "--quiet", model__weights=begin, seed=3)
+                self.assertEqual((run.code, run.err), (0, ""))
+                self.assertEqual(train_run.read_weights(again), train_run.read_weights(first))
 
     def test_bad_input_is_refused_before_any_rank_starts(self):
         self.refused(3, "no text there")
