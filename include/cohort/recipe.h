@@ -53,7 +53,8 @@ std::unique_ptr<DataLoading> data_at_hand(DataSets data);
 // DataLoading::finish(). Failure: ConfigError for settings that it cannot follow,
 // DataError for data; both end the run in one line. Thread safety: const, and called
 // from one thread of a process; but verify_step() and the command `verify` make a chain
-// and a rule in a thread for each rank, at once. It outlives what it has made.
+// in a thread for each rank, at once, and these use one rule. It outlives what it has
+// made.
 class Recipe {
  public:
   virtual ~Recipe() = default;
