@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs into a folder that nobody may write to, and builds and runs what a user would:
-projects with find_package and with pkg-config, and a program with a recipe of its own.
+"""Installs into a folder that nobody may write to, and builds and runs there, as an ordinary
+user, what a user would: projects with find_package and with pkg-config, a loop that outlives
+its ranks, a program with a recipe of its own, and the examples of earlier releases.
 
 Usage: install_test.py --build DIR --generator NAME
 """
 import argparse
+import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 300
 
 
+NOBODY = 65534
+
+
 def run(*command, code=0, **more):
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True,
                           timeout=LIMIT_S, **more)
@@ -28,25 +34,64 @@ def run(*command, code=0, **more):
     return done.stdout + done.stderr
 
 
-def as_ordinary_user():
-    """A command prefix under which even the owner of a folder may write only where its mode
-    says so. Without root that is everybody's lot."""
+def ordinary_user(*readable):
+    """A command prefix under which the rest of a command is an ordinary user's, who can read
+    `readable`. Root becomes another user; where LibTorch lies in a folder of root's alone, one
+    who may read everything; and where no such user can be made, root without its rights."""
     if os.geteuid() != 0:
         return []
-    return ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    other = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    reads = "-all,+dac_read_search"
+    users = [other, [*other, "--securebits=+no_setuid_fixup", f"--inh-caps={reads}",
+                     f"--ambient-caps={reads}", f"--bounding-set={reads}"],
+             ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]]
+    for user in users:
+        if all(subprocess.run([*user, "test", "-r", path], check=False,
+                              stderr=subprocess.DEVNULL).returncode == 0 for path in readable):
+            return user
+    raise AssertionError(f"no ordinary user can read {readable}")
+
+
+def ranks_of(program, agent):
+    """Processes of the program whose grandparent is the agent, but for spares."""
+    def parent_of(pid):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (os.readlink(entry / "exe") == str(program)
+                    and parent_of(parent_of(entry.name)) == agent
+                    and b"COHORT_SPARE" not in (entry / "environ").read_bytes()):
+                found.append(int(entry.name))
+        except OSError:
+            pass
+    return found
 
 
 class Install(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.scratch = Path(tempfile.mkdtemp(prefix="cohort_install_"))
+        cls.scratch.chmod(0o755)
         cls.prefix = cls.scratch / "prefix"
+        cls.home = cls.scratch / "home"  # all that the ordinary user may write to
+        cls.home.mkdir()
         run("cmake", "--install", ARGS.build, "--prefix", cls.prefix)
         for folder, _, files in os.walk(cls.prefix):
             for name in files:
                 path = Path(folder) / name
                 path.chmod(path.stat().st_mode & ~0o222)
             os.chmod(folder, 0o555)
+        cls.environment = {**os.environ, "HOME": str(cls.home), "TMPDIR": str(cls.home),
+                           "PKG_CONFIG_PATH": str(cls.prefix / "lib/pkgconfig")}
+        for name in ("XDG_CACHE_HOME", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
+            cls.environment.pop(name, None)
+        cls.torch = run("pkg-config", "--variable=torch", "cohort",
+                        env=cls.environment).strip()
+        cls.user = ordinary_user(ROOT / "examples/single.cpp", Path(cls.torch) / "include")
+        if cls.user:
+            shutil.chown(cls.home, *([NOBODY] * 2 if "--clear-groups" in cls.user else [0, 0]))
 
     @classmethod
     def tearDownClass(cls):
@@ -58,25 +103,39 @@ class Install(unittest.TestCase):
         return sorted(p.relative_to(self.prefix / "include").as_posix()
                       for p in (self.prefix / "include").rglob("*.h"))
 
+    def promised(self):
+        return re.findall(r"^\| \[?`(cohort/\w+\.h)`", (ROOT / "docs/api.md").read_text(),
+                          re.MULTILINE)
+
+    def as_user(self, *command, code=0):
+        return run(*self.user, *command, code=code, env=self.environment, cwd=self.home)
+
     def build(self, project):
-        folder = self.scratch / project
-        run(*as_ordinary_user(), "cmake", "-S", ROOT / "examples" / project, "-B", folder,
-            "-G", ARGS.generator, f"-DCMAKE_PREFIX_PATH={self.prefix}",
-            "-DCMAKE_BUILD_TYPE=Release")
-        run(*as_ordinary_user(), "cmake", "--build", folder)
+        folder = self.home / project
+        self.as_user("cmake", "-S", ROOT / "examples" / project, "-B", folder,
+                     "-G", ARGS.generator, f"-DCMAKE_PREFIX_PATH={self.prefix}",
+                     "-DCMAKE_BUILD_TYPE=Release")
+        self.as_user("cmake", "--build", folder)
         return folder
 
+    def program(self, source):
+        """Compiled by pkg-config, once for each text."""
+        name = hashlib.sha256((ROOT / source).read_bytes()).hexdigest()[:16]
+        program = self.home / f"{Path(source).stem}_{name}"
+        if not program.exists():
+            flags = self.as_user("pkg-config", "--cflags", "--libs", "cohort").split()
+            self.as_user("g++", "-O1", ROOT / source, *flags, "-o", program)
+        return program
+
     def launch(self, *program):
-        return run(*as_ordinary_user(), self.prefix / "bin/cohort", "launch", "-n", "2", "--",
-                   *program)
+        return self.as_user(self.prefix / "bin/cohort", "launch", "-n", "2", "--", *program)
 
     def test_nobody_may_write_there(self):
-        run(*as_ordinary_user(), "touch", self.prefix / "include/cohort/more.h", code=1)
+        self.as_user("touch", self.prefix / "include/cohort/more.h", code=1)
+        self.as_user("touch", self.prefix / "include/cohort/cohort.h", code=1)
 
     def test_what_is_installed_is_what_the_docs_promise(self):
-        promised = re.findall(r"^\| \[?`(cohort/\w+\.h)`", (ROOT / "docs/api.md").read_text(),
-                              re.MULTILINE)
-        self.assertEqual(self.headers(), sorted(promised))
+        self.assertEqual(self.headers(), sorted(self.promised()))
         umbrella = (self.prefix / "include/cohort/cohort.h").read_text()
         for header in self.headers():
             if header != "cohort/cohort.h":
@@ -88,23 +147,24 @@ class Install(unittest.TestCase):
                                    (self.prefix / "include" / header).read_text()):
                 self.assertIn(name, self.headers(), header)
 
-    def test_each_header_compiles_quickly(self):
-        flags = run("pkg-config", "--cflags", "cohort", env=self.pkg_config()).split()
-        lines = []
-        for header in self.headers():
+    def test_each_header_compiles_alone(self):
+        """Prints the table of docs/measured.md: lines, and processor seconds to compile."""
+        flags = self.as_user("pkg-config", "--cflags", "cohort").split()
+        rows = []
+        for header in self.promised():
             source = self.scratch / "header.cpp"
             source.write_text(f"#include <{header}>\n")
             usage = os.times()
-            run("g++", *flags, "-fsyntax-only", source)
+            self.as_user("g++", *flags, "-fsyntax-only", source)
             after = os.times()
             seconds = (after.children_user - usage.children_user +
                        after.children_system - usage.children_system)
-            text = (self.prefix / "include" / header).read_text()
-            lines.append(f"{header:28} {len(text.splitlines()):4} lines  {seconds:.1f} s")
-        print("\n" + "\n".join(lines))
+            lines = len((ROOT / "include" / header).read_text().splitlines())
+            rows.append(f"| `{header}` | {lines} | <= 4 s | {seconds:.1f} s |")
+        print("\n" + "\n".join(rows))
 
     def test_only_what_is_promised_can_be_linked_with(self):
-        names = run("nm", "-gC", "--defined-only", self.prefix / "lib/libcohort.a")
+        names = self.as_user("nm", "-gC", "--defined-only", self.prefix / "lib/libcohort.a")
         self.assertIn("cohort::Session::from_env", names)
         self.assertIn("cohort::run_program", names)
         for private in ("cohort::Executor", "cohort::Schedule", "cohort::cli::run",
@@ -113,65 +173,138 @@ class Install(unittest.TestCase):
 
     def test_find_package(self):
         program = self.build("cmake_project") / "my_training"
-        self.assertIn("fits on 1 rank", run(*as_ordinary_user(), program))
+        self.assertIn("fits on 1 rank", self.as_user(program))
         self.assertIn("fits on 2 ranks", self.launch(program))
-        self.assertIn("0.1", run(self.prefix / "bin/cohort", "--version"))
-
-    def pkg_config(self):
-        return {**os.environ, "PKG_CONFIG_PATH": str(self.prefix / "lib/pkgconfig")}
+        self.assertIn("0.1", self.as_user(self.prefix / "bin/cohort", "--version"))
 
     def test_pkg_config(self):
-        flags = run("pkg-config", "--cflags", "--libs", "cohort", env=self.pkg_config()).split()
-        program = self.scratch / "by_pkg_config"
-        run(*as_ordinary_user(), "g++", "-O1", ROOT / "examples/data_parallel.cpp", *flags, "-o",
-            program)
-        self.assertIn("epoch 3", self.launch(program))
+        self.assertIn("epoch 3", self.launch(self.program("examples/data_parallel.cpp")))
+
+    def test_state_that_is_cut(self):
+        said = self.launch(self.program("examples/sharded.cpp"))
+        self.assertLess(float(re.findall(r"epoch 3: .* ([\d.]+)", said)[-1]), 0.5)
 
     def test_results_in_a_program_of_its_own(self):
-        flags = run("pkg-config", "--cflags", "--libs", "cohort", env=self.pkg_config()).split()
-        program = self.scratch / "own_training"
-        run(*as_ordinary_user(), "g++", "-O1", ROOT / "examples/own_training.cpp", *flags, "-o",
-            program)
-        said = self.launch(program)
+        said = self.launch(self.program("examples/own_training.cpp"))
         self.assertIn("as on one; trained 320 steps to a loss of 0.0", said)
         self.assertLess(float(re.findall(r"distance ([\d.]+)", said)[-1]), 0.2)
 
+    def weights(self, said):
+        """What all ranks say of their weights at the end."""
+        (weights,) = set(re.findall(r"weights (\S+)", said))
+        return weights
+
+    def test_a_loop_that_outlives_its_ranks(self):
+        program = self.program("examples/elastic.cpp")
+        expected = self.weights(self.launch(program, "12"))
+        command = [*self.user, str(self.prefix / "bin/cohort"), "launch", "--elastic", "-n", "2",
+                   "--", str(program), "12"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, env=self.environment, cwd=self.home) as agent:
+            self.addCleanup(agent.kill)
+            said = ""
+            while "step 16:" not in said:
+                line = agent.stdout.readline()
+                self.assertTrue(line, said)
+                said += line
+            os.kill(ranks_of(program, agent.pid)[0], signal.SIGKILL)
+            said += agent.stdout.read()
+            self.assertEqual(agent.wait(LIMIT_S), 0, said)
+        self.assertEqual(self.weights(said), expected)
+        self.assertIn("killed", said)
+
+    def test_examples_of_earlier_releases_still_compile(self):
+        sources = sorted((ROOT / "tests/install").glob("release_*/**/*.cpp"))
+        self.assertTrue(sources)
+        for source in sources:
+            with self.subTest(source.relative_to(ROOT)):
+                self.program(source)
+
     def test_a_program_with_a_recipe_of_its_own(self):
-        program = [*as_ordinary_user(), self.build("my_cohort") / "my_cohort"]
-        help_text = run(*program, "train", "--help")
+        program = self.build("my_cohort") / "my_cohort"
+        help_text = self.as_user(program, "train", "--help")
         for expected in ("spirals", "which of two spirals", "Keys of spirals", "data.turns",
                          "fashion-mnist"):
             self.assertIn(expected, help_text)
-        exact = [*program, "train", "spirals", "--exact", "--set", "slices=4",
-                 "--max-steps", "40", "--json"]
-        hashes = {re.search(r'"weights_hash":"(\w+)"', run(*exact, "-n", n))[1]
-                  for n in (1, 2)}
-        self.assertEqual(len(hashes), 1)
-        learned = run(*program, "train", "spirals", "-n", "2", "--json")
+        learned = self.as_user(program, "train", "spirals", "-n", "2", "--json")
         self.assertGreater(float(re.findall(r'"accuracy":([\d.]+)', learned)[-1]), 0.9)
-        self.assertIn("accepted", run(*program, "step", "spirals", "-n", "4", "--layout",
-                                      "dp=2,pp=2,shard=1"))
-        self.assertIn("equal", run(*program, "verify", "spirals", "-n", "4", "--layout",
-                                   "dp=2,pp=2,shard=3"))
+        self.assertIn("accepted", self.as_user(program, "step", "spirals", "-n", "4", "--layout",
+                                               "dp=2,pp=2,shard=1"))
+        self.assertIn("equal", self.as_user(program, "verify", "spirals", "-n", "4", "--layout",
+                                            "dp=2,pp=2,shard=3"))
         self.assertIn("my_cohort: [recipes] unknown recipe 'spiral'; nearest: spirals",
-                      run(*program, "train", "spiral", code=2))
+                      self.as_user(program, "train", "spiral", code=2))
+        self.goes_on_from_a_checkpoint(program)
 
-    def test_another_libtorch_is_refused(self):
-        other = self.scratch / "torch"
+    def goes_on_from_a_checkpoint(self, program):
+        def hash_after(ranks, steps, *more):
+            said = self.as_user(program, "train", "spirals", "--exact", "--set", "slices=4", "-n",
+                                ranks, "--max-steps", steps, "--json", *more)
+            return re.search(r'"weights_hash":"(\w+)"', said)[1]
+
+        saved = self.home / "saved"
+        to_folder = ("--set", f"checkpoint.dir={saved}")
+        hash_after(2, 20, *to_folder)
+        self.assertIn("step-00000020", self.as_user(program, "checkpoint", "list", saved))
+        self.assertIn("layer0.weight", self.as_user(program, "checkpoint", "show", saved))
+        self.as_user(program, "checkpoint", "verify", saved)
+        resumed = hash_after(1, 40, *to_folder, "--resume")
+        self.assertEqual({resumed, hash_after(2, 40)}, {hash_after(1, 40)})
+        newest = saved / "step-00000040"
+        damaged = max((f for f in newest.rglob("*") if f.is_file()),
+                      key=lambda f: f.stat().st_size)
+        damaged.chmod(0o644)
+        damaged.write_bytes(damaged.read_bytes()[:-1] + b"~")
+        self.assertIn(damaged.name, self.as_user(program, "checkpoint", "verify", newest, code=5))
+
+    def another_libtorch(self):
+        """The folder of a LibTorch of which there is little but its number."""
+        other = Path(tempfile.mkdtemp(prefix="torch_", dir=self.scratch))
+        other.chmod(0o755)
         header = other / "include/torch/headeronly/version.h"
         header.parent.mkdir(parents=True)
         header.write_text("#define TORCH_VERSION_MAJOR 1\n#define TORCH_VERSION_MINOR 13\n"
-                          "#define TORCH_VERSION_PATCH 1\n")
+                          "#define TORCH_VERSION_PATCH 1\n"
+                          '#define TORCH_VERSION "1.13.1"\n')
         (other / "include/ATen/core").mkdir(parents=True)
-        (other / "include/ATen/core/Tensor.h").touch()
+        (other / "include/ATen/core/Tensor.h").write_text("#include_next <ATen/core/Tensor.h>\n")
         (other / "lib").mkdir()
         for name in ("libtorch_cpu.so", "libc10.so"):
             (other / "lib" / name).touch()
-        said = run("cmake", "-S", ROOT / "examples/cmake_project", "-B",
-                   self.scratch / "refused", f"-DCMAKE_PREFIX_PATH={self.prefix}",
-                   f"-DCOHORT_TORCH={other}", code=1)
+        return other
+
+    def test_another_libtorch_is_refused(self):
+        said = self.as_user("cmake", "-S", ROOT / "examples/cmake_project", "-B",
+                            self.home / "refused", f"-DCMAKE_PREFIX_PATH={self.prefix}",
+                            f"-DCOHORT_TORCH={self.another_libtorch()}", code=1)
         self.assertIn("LibTorch 1.13.1", said)
         self.assertIn("was built with", " ".join(said.split()))
+
+    def test_the_compiler_refuses_another_libtorch(self):
+        source = self.scratch / "other.cpp"
+        source.write_text("#include <cohort/session.h>\n")
+        other = self.another_libtorch()
+        by_pkg_config = self.as_user("pkg-config", f"--define-variable=torch={other}",
+                                     "--cflags", "cohort").split()
+        by_hand = ["-std=c++20", f"-I{self.prefix}/include", f"-I{other}/include"]
+        for flags in (by_pkg_config, by_hand):
+            said = self.as_user("g++", *flags, "-isystem", f"{self.torch}/include",
+                                "-fsyntax-only", source, code=1)
+            (line,) = re.findall(r"error: (.*)", said)
+            self.assertIn("LibTorch 1.13.1; this Cohort was built with", line)
+
+    def test_a_program_that_finds_another_libtorch_ends_with_a_line(self):
+        source, library = self.scratch / "number.cpp", self.home / "libtorch_cpu.so"
+        source.write_text('extern "C" unsigned long aoti_torch_abi_version() '
+                          "{ return 1UL << 56 | 13UL << 48 | 1UL << 40; }\n")
+        self.as_user("g++", "-shared", "-fPIC", source, "-o", library)
+        preload = ("env", f"LD_PRELOAD={library}")
+        said = self.as_user(*preload, self.prefix / "bin/cohort", "train", "mlp", code=2)
+        self.assertEqual(said.count("\n"), 1, said)
+        self.assertIn(f"[libtorch] {library} is LibTorch 1.13.1; legal: ", said)
+        said = self.as_user(*preload, self.program("examples/data_parallel.cpp"),
+                            code=-signal.SIGABRT)
+        self.assertIn("is LibTorch 1.13.1; legal: ", said)
 
 
 if __name__ == "__main__":
