@@ -50,6 +50,34 @@ TEST_P(LaunchAtSize, LetsProgramsMeetInTheStore) {
   EXPECT_EQ(run.out(), "round 0\nround 1\n");
 }
 
+// A rank alone has nobody to work with.
+TEST_P(LaunchAtSize, SaysInOneLineThatNoRankCameToTheStore) {
+  const int n = GetParam();
+  Program alone(shell({"-n", std::to_string(n)}, "true"));
+  EXPECT_EQ(alone.wait(), 0);
+  const std::string line =
+      "[launch] all " + std::to_string(n) +
+      " ranks of sh worked alone: none came to the run's store; to work together call "
+      "cohort::Session::from_env(), or init_process_group() of PyTorch\n";
+  EXPECT_EQ(alone.err(), n > 1 ? line : "");
+  Program together({launch_tool(), "-n", std::to_string(n), "--", launch_tool(),
+                    "--act", "meet", "1", "0"});
+  EXPECT_EQ(together.wait(), 0);
+  EXPECT_EQ(together.err(), "");
+}
+
+TEST(Launch, OfRanksThatFailOrAreStoppedSaysNothingOfTheStore) {
+  Program failed(shell({"-n", "2"}, "exit 5"));
+  EXPECT_EQ(failed.wait(), 5);
+  EXPECT_EQ(count(failed.err(), "store"), 0) << failed.err();
+  Program stopped(
+      shell({"-n", "2"}, "trap 'exit 0' TERM; echo ready; sleep 60 & wait"));
+  ASSERT_TRUE(stopped.wait_until([&] { return count(stopped.out(), "ready") == 2; }));
+  stopped.signal(SIGTERM);
+  EXPECT_EQ(stopped.wait(), 0) << stopped.err();
+  EXPECT_EQ(count(stopped.err(), "store"), 0) << stopped.err();
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, LaunchAtSize, testing::Values(1, 2, 3, 5));
 
 TEST(Launch, NamesTheFirstFailureAndItsOwnLine) {

@@ -72,6 +72,8 @@ int64_t StoreServer::add(const std::string& key, int64_t amount) {
   return impl_->store->add(key, amount);
 }
 
+int64_t StoreServer::num_keys() const { return impl_->store->getNumKeys(); }
+
 // Runs calls one after another on its own thread, each with a deadline. c10d waits
 // for an answer without one, so a frozen server would hold the caller for ever.
 class TcpStore::Caller {

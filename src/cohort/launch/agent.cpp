@@ -34,6 +34,7 @@ LaunchResult Agent::run() {
       run_elastic();
     } else {
       while (run_fixed() && agree_to_restart()) continue;
+      note_strangers();
     }
     say_last_word();
   }
@@ -252,6 +253,17 @@ void Agent::suspend(RankGroup* ranks) {
   if (ranks) ranks->suspend(true);
   ::kill(::getpid(), SIGSTOP);  // SIGTSTP itself is blocked here
   if (ranks) ranks->suspend(false);
+}
+
+// Ranks that are to work together meet in the store, ours and PyTorch's alike. Any
+// program may be launched, so that none did is no fault.
+void Agent::note_strangers() {
+  const bool ended_well = result_.failures.empty() && !result_.stop_signal;
+  if (options_.program.empty() || !store_ || options_.ranks < 2 || !ended_well) return;
+  if (store_->num_keys() > 0) return;
+  say(text("all ", options_.ranks, " ranks of ", options_.program[0],
+           " worked alone: none came to the run's store; to work together call "
+           "cohort::Session::from_env(), or init_process_group() of PyTorch"));
 }
 
 void Agent::say_last_word() {

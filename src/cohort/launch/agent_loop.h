@@ -28,6 +28,7 @@ class Agent {
   void run_elastic();
   bool run_fixed();
   bool agree_to_restart();
+  void note_strangers();
   void say_last_word();
   void flush();
 
