@@ -15,7 +15,8 @@ namespace cohort {
 namespace {
 
 // Before anything is taken or exchanged as it says.
-Schedule agreed(Schedule schedule, Communicator& comm) {
+Schedule agreed(const Chain& chain, Schedule schedule, Communicator& comm) {
+  require_equal_blocks(comm, chain);
   require_equal(comm, schedule.hash(), "schedule");
   return schedule;
 }
@@ -32,7 +33,7 @@ std::unique_ptr<CudaLane> lane_for(const StateHome& home,
 Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
                    Communicator& comm, const ExecutorOptions& options)
     : chain_(chain),
-      schedule_(agreed(std::move(schedule), comm)),
+      schedule_(agreed(chain, std::move(schedule), comm)),
       role_(schedule_.role_of(comm.rank())),
       comm_(comm),
       options_(options),

@@ -10,6 +10,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/engine/agreement.h"
+#include "cohort/layers.h"
 #include "cohort/nn/models.h"
 #include "cohort/optim/sgd.h"
 #include "cohort/step/generator.h"
@@ -262,6 +263,58 @@ TEST_P(ExecutorTest, RanksWithDifferentProgramsNeverStart) {
       EXPECT_THAT(error.what(), testing::HasSubstr("schedule of rank 1 is not that"));
     }
   });
+}
+
+// Of linear layers, the last of `width`; `name` is that of the last.
+Chain layers(const std::string& name, int64_t width, bool has_more = false) {
+  Chain chain{.blocks = {}, .loss = classifier_loss()};
+  const auto add = [&](const std::string& name, int64_t in, int64_t out) {
+    TensorLists tensors;
+    const Linear linear(tensors, name, in, out, {});
+    chain.blocks.push_back(std::make_unique<FunctionBlock>(
+        name, std::move(tensors),
+        [linear](const Tensor& x, Context& context) { return linear(x, context); },
+        fields_of_layer(static_cast<int>(chain.blocks.size()))));
+  };
+  add("first", 4, 6);
+  add(name, 6, width);
+  if (has_more) add("third", width, width);
+  return chain;
+}
+
+// What the executor says on each rank where rank 1 alone has `odd`.
+void expect_refused(const test::World& world, const std::function<Chain()>& odd,
+                    const std::string& what) {
+  test::run_ranks(world, [&](Communicator& comm) {
+    Chain chain = comm.rank() == 1 ? odd() : layers("second", 3);
+    const auto rule = make_sgd({});
+    Schedule schedule =
+        generate(specs_of(chain), {.dp = comm.size()}, {.slices = comm.size()});
+    try {
+      Executor executor(chain, std::move(schedule), *rule, comm, {});
+      ADD_FAILURE() << "no error";
+    } catch (const ConfigError& error) {
+      const std::string line = error.what();
+      EXPECT_THAT(line, testing::HasSubstr(
+                            "[engine] the model of rank 1 is not that of rank 0: " +
+                            what + "; legal: "));
+      EXPECT_THAT(line, testing::Not(testing::HasSubstr("\n")));
+    }
+  });
+}
+
+TEST_P(ExecutorTest, RanksWithDifferentBlocksAreToldWhichDiffers) {
+  if (GetParam().size == 1) return;  // nobody to differ from
+  expect_refused(
+      GetParam(), [] { return layers("second", 5); },
+      "block 1 (second) has second.weight [5, 6], and on rank 0 "
+      "second.weight [3, 6]");
+  expect_refused(
+      GetParam(), [] { return layers("other", 3); },
+      "block 1 is other, and on rank 0 second");
+  expect_refused(
+      GetParam(), [] { return layers("second", 3, /*has_more=*/true); },
+      "block 2 is third, and on rank 0 none");
 }
 
 std::vector<test::World> worlds() {
