@@ -103,9 +103,9 @@ class TextLoading final : public DataLoading {
       const TokenSets made = preparing_.valid()
                                  ? preparing_.get()
                                  : prepare_tokens(token_options(config_));
-      return std::vector<Tensor>{bytes_of(made.to_text())};
+      return std::vector<Tensor>{bytes_of(encode(made))};
     });
-    const TokenSets files = TokenSets::of_text(text_of(told.at(0)));
+    const TokenSets files = decode_token_sets(text_of(told.at(0)));
     const TokenDatasetOptions samples = sample_options(config_, task_);
     SplitPassages passages = open_passages(files, samples);
     DataSets sets;

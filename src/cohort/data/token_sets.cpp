@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
+#include <tuple>
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/core/hash.h"
+#include "cohort/core/record.h"
 #include "cohort/core/user_cache.h"
 #include "cohort/data/text_files.h"
 #include "cohort/data/token_file.h"
@@ -140,11 +141,6 @@ TokenSets tokens_of_text(const TokenSetOptions& options) {
           .valid = {whole(folder / "val.bin", size)}};
 }
 
-void write_line(std::ostream& out, char kind, const TokenStretch& stretch) {
-  out << kind << ' ' << stretch.begin << ' ' << stretch.end << ' ' << stretch.path
-      << '\n';
-}
-
 }  // namespace
 
 TokenizerKind parse_tokenizer(const std::string& name) {
@@ -154,26 +150,23 @@ TokenizerKind parse_tokenizer(const std::string& name) {
   throw ConfigError(text("[data] data.tokenizer=", name, "; legal: byte, bpe or none"));
 }
 
-std::string TokenSets::to_text() const {
-  std::ostringstream out;
-  out << name << '\n' << tokenizer << '\n';
-  for (const auto& stretch : train) write_line(out, 't', stretch);
-  for (const auto& stretch : valid) write_line(out, 'v', stretch);
-  return out.str();
+auto record_fields(Alike<TokenStretch> auto& stretch) {
+  return std::tie(stretch.path, stretch.begin, stretch.end);
 }
 
-TokenSets TokenSets::of_text(const std::string& text) {
-  std::istringstream in(text);
-  TokenSets sets;
-  std::getline(in, sets.name);
-  std::getline(in, sets.tokenizer);
-  for (char kind = 0; in >> kind;) {
-    TokenStretch stretch;
-    in >> stretch.begin >> stretch.end;
-    in.ignore(1);
-    std::getline(in, stretch.path);
-    (kind == 't' ? sets.train : sets.valid).push_back(std::move(stretch));
-  }
+auto record_fields(Alike<TokenSets> auto& sets) {
+  return std::tie(sets.name, sets.tokenizer, sets.train, sets.valid);
+}
+
+std::string encode(const TokenSets& sets) { return to_record(sets); }
+
+TokenSets decode_token_sets(const std::string& record) {
+  constexpr const char* kNoSets = "[data.tokens] the rank that reads tells no tokens";
+  auto sets = read_record<TokenSets>(record, ErrorKind::kComm, kNoSets);
+  for (const auto* part : {&sets.train, &sets.valid})
+    for (const auto& [path, begin, end] : *part)
+      if (path.empty() || begin < 0 || end < begin)
+        throw CommError(text(kNoSets, ": [", begin, ", ", end, ") of '", path, "'"));
   return sets;
 }
 

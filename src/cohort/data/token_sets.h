@@ -40,10 +40,12 @@ struct TokenSets {
   std::vector<TokenStretch> train, valid;
 
   bool operator==(const TokenSets&) const = default;
-  // For peers: one text, and back.
-  std::string to_text() const;
-  static TokenSets of_text(const std::string& text);
 };
+
+// For peers, as a record (core/record.h). CommError for bytes that are none, or tell of
+// stretches that no file has.
+std::string encode(const TokenSets& sets);
+TokenSets decode_token_sets(const std::string& record);
 
 // What tokens mean there: known before there are any.
 Vocabulary vocabulary_of(const TokenSetOptions& options);

@@ -98,8 +98,33 @@ TEST_F(PreparedTokens, ReadyOnesAreTakenAsTheyAre) {
       prepare_tokens({.dir = dir_, .tokenizer = TokenizerKind::kNone, .vocabulary = 6});
   EXPECT_THAT(read(sets.train), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(read(sets.valid), ElementsAre(5));
-  EXPECT_EQ(TokenSets::of_text(sets.to_text()), sets);
+  EXPECT_EQ(decode_token_sets(encode(sets)), sets);
   EXPECT_FALSE(fs::exists(cache_));
+}
+
+TEST(TokenSets, CrossToPeersWhateverTheirNamesHave) {
+  const TokenSets sets{.name = "two\nlines",
+                       .tokenizer = " a model ",
+                       .train = {{"/a b\n/c.bin", 0, 7}, {" ", 7, 7}},
+                       .valid = {{"v 1 2 /d.bin", int64_t{1} << 40, int64_t{1} << 41}}};
+  EXPECT_EQ(decode_token_sets(encode(sets)), sets);
+  EXPECT_EQ(decode_token_sets(encode(TokenSets{})), TokenSets{});
+}
+
+TEST(TokenSets, RefuseDamagedBytes) {
+  const std::string record =
+      encode(TokenSets{.name = "a", .tokenizer = "b", .train = {{"/c", 0, 300}}});
+  const auto refused = [](const std::string& bytes) {
+    return message_of<CommError>([&] { decode_token_sets(bytes); });
+  };
+  for (size_t size = 0; size < record.size(); ++size)
+    EXPECT_THAT(refused(record.substr(0, size)), HasSubstr("tells no tokens")) << size;
+  EXPECT_THAT(refused(record + "x"), HasSubstr("tells no tokens"));
+  EXPECT_THAT(refused(encode(TokenSets{.train = {{"/c", 5, 4}}})),
+              HasSubstr("[5, 4) of '/c'"));
+  EXPECT_THAT(refused(encode(TokenSets{.valid = {{"", 0, 4}}})), HasSubstr("[0, 4)"));
+  EXPECT_THAT(refused(encode(TokenSets{.valid = {{"/c", -1, 4}}})),
+              HasSubstr("[-1, 4)"));
 }
 
 TEST_F(PreparedTokens, WithoutAFileForValidationTheLastTenthIs) {

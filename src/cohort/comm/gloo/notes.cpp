@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/comm/gloo/notes.h"
 
-#include <sstream>
 #include <thread>
+#include <tuple>
 
 #include "cohort/comm/dtype.h"
 #include "cohort/core/error.h"
+#include "cohort/core/record.h"
 
 namespace cohort::gloo_backend {
 namespace {
@@ -24,6 +25,16 @@ constexpr size_t kMaxNames = 8;
 double seconds_since(SteadyClock::time_point begin) {
   const auto ms = std::chrono::duration_cast<milliseconds>(SteadyClock::now() - begin);
   return static_cast<double>(ms.count() / 100) / 10.0;
+}
+
+// Where a rank was when its group broke.
+struct RankNote {
+  std::string at;
+  double seconds = 0;  // for how long
+};
+
+auto record_fields(Alike<RankNote> auto& note) {
+  return std::tie(note.at, note.seconds);
 }
 
 }  // namespace
@@ -88,7 +99,7 @@ void Notes::publish_failure(const Record& record) noexcept {
   published_ = true;
   try {
     store().set(text(prefix_, "at/", rank_),
-                text(describe(record), "\n", seconds_since(record.started)));
+                to_record(RankNote{describe(record), seconds_since(record.started)}));
     store().add(prefix_ + "count", 1);
   } catch (const std::exception&) {
   }
@@ -122,13 +133,11 @@ std::string Notes::compare(const Record& record) {
       missing.push_back(rank);
       continue;
     }
-    std::istringstream note(store().get(text(prefix_, "at/", rank), kRead));
-    std::string at, seconds;
-    std::getline(note, at);
-    std::getline(note, seconds);
-    if (at == describe(record) || elsewhere.size() > 200) continue;
-    elsewhere += text(elsewhere.empty() ? "" : ", ", "rank ", rank, " is at ", at,
-                      " for ", seconds, " s");
+    const auto note =
+        try_read_record<RankNote>(store().get(text(prefix_, "at/", rank), kRead));
+    if (!note || note->at == describe(record) || elsewhere.size() > 200) continue;
+    elsewhere += text(elsewhere.empty() ? "" : ", ", "rank ", rank, " is at ", note->at,
+                      " for ", note->seconds, " s");
   }
   if (missing.empty()) return elsewhere;
   return text(describe_missing(missing), elsewhere.empty() ? "" : "; ", elsewhere);
