@@ -76,9 +76,9 @@ std::string speed_text(const DoneEvent& event) {
 
 }  // namespace
 
-TextReporter::TextReporter(const TextReporterOptions& options)
+TextReporter::TextReporter(const TextReporterOptions& options, Backlog* backlog)
     : options_(options),
-      scalars_(options.out, options.log_every, options.backlog),
+      scalars_(options.out, options.log_every, backlog),
       terminal_(stderr_is_terminal()),
       began_(Clock::now()) {}
 

@@ -17,14 +17,14 @@ struct TextReporterOptions {
   int64_t epochs = 1;
   bool quiet = false;  // no progress: results alone
   std::string out;
-  Backlog* backlog = nullptr;  // of what is written there
 };
 
 // For people: progress on stderr (a line that redraws itself on a terminal, plain
 // lines elsewhere), results on stdout.
 class TextReporter final : public Reporter {
  public:
-  explicit TextReporter(const TextReporterOptions& options);
+  // `backlog`: of what is written in options.out; may be null.
+  explicit TextReporter(const TextReporterOptions& options, Backlog* backlog = nullptr);
 
   void start(const StartEvent& event) override;
   void ranks(const std::vector<RankIdentity>& ranks) override;

@@ -54,8 +54,8 @@ std::unique_ptr<Reporter> make_reporter(const ResolvedRun& run, Backlog* backlog
                           .log_every = every,
                           .epochs = run.trainer.epochs,
                           .quiet = run.quiet,
-                          .out = run.out,
-                          .backlog = backlog});
+                          .out = run.out},
+      backlog);
 }
 
 }  // namespace
