@@ -3,12 +3,16 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "recipes/recipe_list.h"
 
 namespace cohort::cli {
 
 // The flags of `cohort bench train`.
 struct BenchTrainArgs {
-  std::string name;   // mlp100, resnet50-cifar or fashion; cuda: resnet50 too
+  // mlp100, resnet50-cifar, fashion or a recipe; cuda: resnet50, resnet50-cifar or gpt
+  std::string name;
   std::string ranks;  // -n; empty: 2; with cuda a list, such as 1,2,4; empty: 1
   std::string backend = "auto";
   std::string layout;  // as in train
@@ -19,6 +23,8 @@ struct BenchTrainArgs {
   std::string costs_out;              // with cuda: a CSV table to write
   std::string costs, links;           // with cuda: foretell from these, run nothing
   bool kernels = false;               // with cuda: where the time of a step goes
+  std::vector<std::string> set;       // of a recipe: key=value
+  std::string config;                 // of a recipe: a YAML file
   bool json = false;
 };
 
@@ -26,6 +32,7 @@ inline constexpr const char* kBenchTrainHelp =
     "Examples:\n  cohort bench train mlp100 -n 2\n"
     "  cohort bench train mlp100 -n 2 --layout shard=3\n"
     "  cohort bench train fashion -n 2 --json\n"
+    "  cohort bench train gpt-tiny -n 2 --set data.synthetic=true --set batch=16\n"
     "  cohort bench train resnet50 --device cuda --precision bf16\n"
     "  cohort bench train resnet50 --device cuda -n 1,2,4 --backend nccl\n"
     "  cohort bench train gpt --device cuda --precision bf16 --kernels\n"
@@ -35,8 +42,8 @@ inline constexpr const char* kBenchTrainHelp =
 
 // Times whole steps in turns within one run: with communication; with it switched off,
 // or, for a sharded or exact step, the plain data-parallel one; and (mlp100) a plain
-// LibTorch loop of one rank. Prints one row. Returns the exit code; throws ConfigError
-// for an unknown name.
-int run_bench_train(const BenchTrainArgs& args);
+// LibTorch loop of one rank. A recipe's step is timed as `cohort train` runs it. Prints
+// one row. Returns the exit code; throws ConfigError for an unknown name.
+int run_bench_train(const BenchTrainArgs& args, const RecipeList& recipes);
 
 }  // namespace cohort::cli

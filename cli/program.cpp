@@ -172,7 +172,8 @@ void add_bench_comm(CLI::App& app, BenchArgs& args, Command& command) {
   });
 }
 
-void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
+void add_bench(CLI::App& app, BenchArgs& args, const RecipeList& recipes,
+               Command& command) {
   auto* sub = app.add_subcommand("bench", "Measure this machine and this library");
   sub->require_subcommand(1);
   add_bench_comm(*sub, args, command);
@@ -180,8 +181,8 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
   auto* steps = sub->add_subcommand("train", "Whole training steps");
   steps
       ->add_option("case", train.name,
-                   "mlp100, resnet50-cifar or fashion; on a GPU resnet50 or "
-                   "resnet50-cifar")
+                   "mlp100, resnet50-cifar, fashion or a recipe; on a GPU resnet50, "
+                   "resnet50-cifar or gpt")
       ->required();
   steps->add_option("-n", train.ranks, "Ranks; 2; on GPUs 1, or a list: 1,2,4");
   steps->add_option("--device", train.device, "cpu or cuda")->capture_default_str();
@@ -198,9 +199,12 @@ void add_bench(CLI::App& app, BenchArgs& args, Command& command) {
   steps->add_option("--layout", train.layout, "As in train: shard=3");
   steps->add_flag("--exact", train.exact,
                   "With the same bits at every number of ranks");
+  steps->add_option("--set", train.set, "Of a recipe: key=value; may be repeated")
+      ->allow_extra_args(false);
+  steps->add_option("--config", train.config, "Of a recipe: YAML file of keys");
   steps->add_flag("--json", train.json, "One JSON object");
-  steps->footer(kBenchTrainHelp);
-  steps->callback([&] { command = [&] { return run_bench_train(train); }; });
+  steps->footer([&] { return recipe_list(recipes) + "\n" + kBenchTrainHelp; });
+  steps->callback([&] { command = [&] { return run_bench_train(train, recipes); }; });
 }
 
 void add_step(CLI::App& app, StepArgs& args, const RecipeList& recipes,
@@ -313,7 +317,7 @@ int run(int argc, char** argv, const std::string& name, const RecipeList& recipe
   add_train(app, train, recipes, command);
   add_launch(app, launch, command);
   add_resize(app, resize, command);
-  add_bench(app, bench, command);
+  add_bench(app, bench, recipes, command);
   add_step(app, step, recipes, command);
   add_verify(app, verify, recipes, command);
   add_file_commands(app, files, recipes, command);
