@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/bench_steps.h"
-#include "cli/exit_code.h"
+#include "cli/exit_of_error.h"
 #include "cli/step_options.h"
 #include "cli/step_setting.h"
 #include "cohort/comm/backends.h"
