@@ -37,8 +37,9 @@ inline constexpr const char* kVerifyHelp =
 One step in the layout and one on a single rank, from the same weights and samples, which
 are made up. Computed in float64, where layouts that are right agree to 1e-9 of a tensor's
 largest element; compared are the loss, every gradient and every updated weight. The
-first tensor that deviates is named, with the actions that last touched it. Ranks are
-threads of this process; batch and slices are 8 unless set.
+first tensor that deviates is named, with the actions that last touched it, and the first
+block whose output is another one. Ranks are threads of this process; batch and slices
+are 8 unless set.
 
 With --exact the step is that of a run with --exact, and every bit must be the same as
 with as many tensor-parallel ranks and nothing else.

@@ -22,6 +22,32 @@ std::string calls_of(const Schedule& schedule, const Action& action) {
   return out;
 }
 
+std::string name_of(const Schedule& schedule, int rank, size_t index) {
+  const Action& action = schedule.role_of(rank).actions[index];
+  std::string out = text("action ", index, ", ", cohort::name_of(action.kind));
+  if (action.block != kNone)
+    out += text(" of block ", action.block, " (", schedule.blocks[action.block], ")");
+  if (action.slice != kNone) out += text(", slice ", action.slice);
+  return out + calls_of(schedule, action);
+}
+
+// A sum over ranks, which is a collective itself.
+std::string sum_of(const Schedule& schedule, int rank, size_t index) {
+  const Action& action = schedule.role_of(rank).actions[index];
+  const int bucket = action.buckets[0];
+  return text(name_of(schedule, rank, index),
+              bucket == kLossBucket ? " of the loss" : text(" of bucket ", bucket),
+              " in ", schedule.name_of_lane(action.lane));
+}
+
+// What the last actions of each kind are called, in their order.
+std::string told(const std::vector<std::string>& parts) {
+  std::string out;
+  for (const auto& part : parts)
+    if (!part.empty()) out += text(out.empty() ? "last touched by " : "; then ", part);
+  return out;
+}
+
 }  // namespace
 
 std::string last_touch(const Schedule& schedule, int rank, int block) {
@@ -36,20 +62,36 @@ std::string last_touch(const Schedule& schedule, int rank, int block) {
   std::string backward, sum, update;
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
-    const std::string name = text("action ", i, ", ", name_of(action.kind));
     if (is_backward(action.kind) && action.block == block)
-      backward = text(name, " of block ", block, " (", schedule.blocks[block],
-                      "), slice ", action.slice, calls_of(schedule, action));
-    if (sums(action) && shares_bucket(action))
-      sum = text(name, " of bucket ", action.buckets[0], " in ",
-                 schedule.name_of_lane(action.lane));
+      backward = name_of(schedule, rank, i);
+    if (sums(action) && shares_bucket(action)) sum = sum_of(schedule, rank, i);
     if (action.kind == ActionKind::kUpdate && shares_bucket(action))
-      update = text(name, " of bucket ", action.buckets[0]);
+      update = text(name_of(schedule, rank, i), " of bucket ", action.buckets[0]);
   }
-  std::string out;
-  for (const auto& part : {backward, sum, update})
-    if (!part.empty()) out += text(out.empty() ? "last touched by " : "; then ", part);
-  return out;
+  return told({backward, sum, update});
+}
+
+std::string last_touch_of_loss(const Schedule& schedule, int rank) {
+  const auto& actions = schedule.role_of(rank).actions;
+  const int last = static_cast<int>(schedule.blocks.size()) - 1;
+  std::string forward, sum;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (actions[i].kind == ActionKind::kForward && actions[i].block == last)
+      forward = name_of(schedule, rank, i);
+    if (sums(actions[i]) && actions[i].buckets == std::vector{kLossBucket})
+      sum = sum_of(schedule, rank, i);
+  }
+  return told({forward, sum});
+}
+
+std::string forward_action(const Schedule& schedule, int rank, int block, int slice) {
+  const auto& actions = schedule.role_of(rank).actions;
+  const int of_rank = slice - schedule.mesh.slices(rank, schedule.slices).begin;
+  for (size_t i = 0; i < actions.size(); ++i)
+    if (actions[i].kind == ActionKind::kForward && actions[i].block == block &&
+        actions[i].slice == of_rank)
+      return name_of(schedule, rank, i);
+  throw BugError(text("[verify] no forward of block ", block, ", slice ", slice));
 }
 
 }  // namespace cohort

@@ -19,6 +19,7 @@
 #include "cohort/step/checker.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/piece_overlap.h"
+#include "cohort/train/block_outputs.h"
 #include "cohort/train/last_touch.h"
 
 namespace cohort {
@@ -44,6 +45,13 @@ StatePiece copy_of(const StatePiece& piece) {
   return {piece.tensor, piece.data.detach().clone()};
 }
 
+Values copies_of(const Values& values) {
+  Values copies;
+  for (const auto& value : values)
+    copies.push_back(value.defined() ? value.detach().clone() : value);
+  return copies;
+}
+
 // The whole that a piece is of, as one piece.
 StatePiece whole_of(StateTensor tensor, const Tensor& elements) {
   tensor.spec.box = {};
@@ -64,6 +72,8 @@ struct LayoutOracle::RankState {
   std::vector<std::string> parameters;  // of the chain, in order
   std::vector<int> blocks;              // by parameter: the first that uses it
   Schedule schedule;
+  BlockOutputs outputs;              // of a reference
+  std::optional<OutputPlace> wrong;  // the first output that is another one
   std::exception_ptr error;
 };
 
@@ -72,6 +82,7 @@ struct LayoutOracle::Reference {
   std::map<std::string, Tensor> tensors;  // whole and flat, by name
   std::map<std::string, double> largest;  // elements
   double largest_gradient = 0, largest_weight = 0;
+  std::vector<BlockOutputs> outputs;  // by tensor-parallel rank
 };
 
 std::string LayoutCase::text() const {
@@ -92,7 +103,8 @@ std::string LayoutCase::text() const {
 
 std::string Deviation::text() const {
   return cohort::text(what, " deviates by ", by, " of its largest element on rank ",
-                      rank, touched.empty() ? "" : "; ", touched);
+                      rank, touched.empty() ? "" : "; ", touched,
+                      began.empty() ? "" : "; began with ", began);
 }
 
 LayoutOracle::LayoutOracle(OracleOptions options)
@@ -111,7 +123,25 @@ Batch LayoutOracle::batch_of(int slice, const std::vector<std::string>& fields) 
   return options_.data->gather(ids, fields);
 }
 
+void LayoutOracle::watch(Chain& chain, const Reference* wanted, int part,
+                         RankState& state) const {
+  watch_outputs(
+      chain, [=, this, &state](const OutputPlace& place, const Values& given) {
+        if (!wanted) {
+          state.outputs[place] = copies_of(given);
+          return;
+        }
+        const bool alone = wanted->outputs.size() == 1;
+        const BlockOutputs& outputs = wanted->outputs[alone ? 0 : part];
+        const auto other = outputs.find(place);
+        if (other == outputs.end() || (state.wrong && *state.wrong <= place)) return;
+        const double by = output_difference(given, other->second, alone ? part : 0);
+        if (options_.exact ? by > 0 : !(by <= options_.bound)) state.wrong = place;
+      });
+}
+
 LayoutOracle::RankState LayoutOracle::run_rank(const LayoutCase& one,
+                                               const Reference* wanted,
                                                Communicator& comm) const {
   const int part = Mesh(one.layout).coordinate(comm.rank(), Axis::kTensor);
   Chain chain;
@@ -133,6 +163,7 @@ LayoutOracle::RankState LayoutOracle::run_rank(const LayoutCase& one,
                 .precision = {type, type, type},
                 .optimizer_states = static_cast<int>(rule_->states().size())});
   check(state.schedule, {});
+  watch(chain, wanted, part, state);
   Executor executor(chain, state.schedule, *rule_, comm,
                     {.update = options_.update,
                      .decay = options_.decay,
@@ -156,14 +187,15 @@ LayoutOracle::RankState LayoutOracle::run_rank(const LayoutCase& one,
 
 // What one rank throws ends the others; that of the first rank with an own reason
 // counts.
-std::vector<LayoutOracle::RankState> LayoutOracle::run(const LayoutCase& one) const {
+std::vector<LayoutOracle::RankState> LayoutOracle::run(const LayoutCase& one,
+                                                       const Reference* wanted) const {
   const auto comms = connect_threads(one.layout.world(), kRankPatience);
   std::vector<RankState> states(comms.size());
   std::vector<std::thread> threads;
   for (size_t r = 0; r < comms.size(); ++r)
     threads.emplace_back([&, r] {
       try {
-        states[r] = run_rank(one, *comms[r]);
+        states[r] = run_rank(one, wanted, *comms[r]);
         comms[r]->barrier().wait();  // nobody's memory goes while others look at it
       } catch (const std::exception& error) {
         states[r].error = std::current_exception();
@@ -178,11 +210,12 @@ const LayoutOracle::Reference& LayoutOracle::reference(int tensor_ranks,
                                                        bool sequence) {
   auto& known = references_[{tensor_ranks, sequence}];
   if (known) return *known;
-  const auto ranks = run({.layout = {.tp = tensor_ranks}, .sequence = sequence});
+  auto ranks = run({.layout = {.tp = tensor_ranks}, .sequence = sequence}, nullptr);
   auto made = std::make_unique<Reference>();
-  for (const auto& rank : ranks) {
+  for (auto& rank : ranks) {
     if (rank.error) std::rethrow_exception(rank.error);
     made->loss = rank.loss;
+    made->outputs.push_back(std::move(rank.outputs));
     for (const auto& piece : rank.pieces) {
       const TensorSpec& spec = piece.tensor.spec;
       Tensor& whole = made->tensors[spec.name];
@@ -203,7 +236,7 @@ const LayoutOracle::Reference& LayoutOracle::reference(int tensor_ranks,
 Verdict LayoutOracle::compare(const LayoutCase& one) {
   const Reference& wanted =
       options_.exact ? reference(one.layout.tp, one.sequence) : reference(1, true);
-  const auto ranks = run(one);
+  const auto ranks = run(one, &wanted);
   for (size_t r = 0; r < ranks.size(); ++r) {
     if (!ranks[r].error) continue;
     try {
@@ -221,6 +254,22 @@ Verdict LayoutOracle::compare(const LayoutCase& one) {
   return judge(ranks, wanted);
 }
 
+int LayoutOracle::first_wrong(const std::vector<RankState>& ranks) {
+  int first = kNone;
+  for (int r = 0; r < static_cast<int>(ranks.size()); ++r) {
+    if (ranks[r].error) std::rethrow_exception(ranks[r].error);
+    if (ranks[r].wrong && (first == kNone || *ranks[r].wrong < *ranks[first].wrong))
+      first = r;
+  }
+  return first;
+}
+
+std::string LayoutOracle::output_text(const RankState& state, int rank) {
+  const auto [block, slice] = *state.wrong;
+  return text("the output of ", state.schedule.blocks[block], " on rank ", rank, ": ",
+              forward_action(state.schedule, rank, block, slice));
+}
+
 // The loss, then gradients from the last block to the first, as they come to be, then
 // weights: what is wrong first has made the rest wrong.
 Verdict LayoutOracle::judge(const std::vector<RankState>& ranks,
@@ -233,12 +282,17 @@ Verdict LayoutOracle::judge(const std::vector<RankState>& ranks,
     first = when;
     verdict.deviation = make();
   };
+  const int began = first_wrong(ranks);
   for (int r = 0; r < static_cast<int>(ranks.size()); ++r) {
     const RankState& rank = ranks[r];
-    if (rank.error) std::rethrow_exception(rank.error);
     const double loss = std::abs(rank.loss - wanted.loss) / std::abs(wanted.loss);
-    note(-1, loss, options_.exact ? loss > 0 : !(loss <= options_.bound),
-         [&] { return Deviation{.what = "the loss", .by = loss, .rank = r}; });
+    note(-1, loss, options_.exact ? loss > 0 : !(loss <= options_.bound), [&] {
+      return Deviation{
+          .what = "the loss",
+          .by = loss,
+          .rank = began == kNone ? r : began,  // all have the same loss
+          .touched = last_touch_of_loss(rank.schedule, began == kNone ? r : began)};
+    });
     const auto count = static_cast<int64_t>(rank.parameters.size());
     for (const auto& piece : rank.pieces) {
       const StateTensor& tensor = piece.tensor;
@@ -274,6 +328,8 @@ Verdict LayoutOracle::judge(const std::vector<RankState>& ranks,
       });
     }
   }
+  if (verdict.deviation && began != kNone)
+    verdict.deviation->began = output_text(ranks[began], began);
   return verdict;
 }
 

@@ -40,6 +40,9 @@ struct Deviation {
   double by = 0;        // of the largest element of that tensor
   int rank = 0;         // that has it
   std::string touched;  // what it was last changed by, there
+  // The first output of a block that is another one, if any is: where, and which action
+  // and collectives gave it.
+  std::string began;
 
   std::string text() const;
 };
@@ -86,10 +89,16 @@ class LayoutOracle {
   struct RankState;
   struct Reference;
 
-  std::vector<RankState> run(const LayoutCase& one) const;
-  RankState run_rank(const LayoutCase& one, Communicator& comm) const;
+  // Outputs of blocks are compared with those of `wanted`, or kept if there is none.
+  std::vector<RankState> run(const LayoutCase& one, const Reference* wanted) const;
+  RankState run_rank(const LayoutCase& one, const Reference* wanted,
+                     Communicator& comm) const;
+  void watch(Chain& chain, const Reference* wanted, int part, RankState& state) const;
   Batch batch_of(int slice, const std::vector<std::string>& fields) const;
   const Reference& reference(int tensor_ranks, bool sequence);
+  // The rank that has the first wrong output, or kNone; and what that is called.
+  static int first_wrong(const std::vector<RankState>& ranks);
+  static std::string output_text(const RankState& state, int rank);
   Verdict judge(const std::vector<RankState>& ranks, const Reference& wanted) const;
 
   OracleOptions options_;
