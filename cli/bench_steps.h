@@ -49,7 +49,7 @@ struct BenchRow {
 BenchRow time_steps(const BenchWork& work, Communicator& comm,
                     std::vector<BenchVariant>& variants, PlainLoop* plain);
 
-// Of rank 0, on stdout.
+// Rank 0 prints it on stdout, the others nothing.
 void print_row(const BenchRow& row, const BenchWork& work, const Communicator& comm,
                bool json);
 

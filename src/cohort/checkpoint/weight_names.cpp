@@ -47,7 +47,7 @@ std::string_view without_body(std::string_view name) {
   return name;
 }
 
-// Of layer N of GPT-2: "h.N.attn.bias".
+// GPT-2 files hold the causal mask of layer N as "h.N.attn.bias".
 bool is_mask(std::string_view name) {
   if (!name.starts_with("h.")) return false;
   name.remove_prefix(2);
@@ -63,7 +63,7 @@ bool is_buffer(std::string_view name) {
          name.ends_with("embeddings.position_ids") || is_mask(without_body(name));
 }
 
-// Of BERT as it was first trained.
+// BERT was first trained with these two heads, which a masked language model lacks.
 bool is_unused(const NameSet& model, std::string_view name) {
   return holds(model, "cls.predictions.bias") &&
          (without_body(name).starts_with("pooler.") ||

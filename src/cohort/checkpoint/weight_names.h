@@ -19,7 +19,7 @@ struct WeightTwin {
 struct WeightNames {
   std::map<std::string, std::string> in_file;  // by name in the model
   std::vector<WeightTwin> twins;
-  // Of the file: parts of a larger model, which this one does without.
+  // In the file: parts of a larger model, which this one does without.
   std::vector<std::string> unused;
   // The model's head, and the embedding of the file that it begins with.
   std::vector<WeightTwin> tied_in_file;

@@ -30,7 +30,7 @@ class StoreServer {
   // As a client's, but whole keys, and without a deadline: the store is here.
   void set(const std::string& key, const std::string& value);
   int64_t add(const std::string& key, int64_t amount);
-  // Of all who came, counted by the store.
+  // The keys of all clients, counted by the store.
   int64_t num_keys() const;
 
  private:

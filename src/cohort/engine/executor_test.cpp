@@ -265,7 +265,7 @@ TEST_P(ExecutorTest, RanksWithDifferentProgramsNeverStart) {
   });
 }
 
-// Of linear layers, the last of `width`; `name` is that of the last.
+// Linear layers, the last as wide as `width`; `name` is that of the last.
 Chain layers(const std::string& name, int64_t width, bool has_more = false) {
   Chain chain{.blocks = {}, .loss = classifier_loss()};
   const auto add = [&](const std::string& name, int64_t in, int64_t out) {
