@@ -316,6 +316,8 @@ def notes_seeds():
     yield "port", b"29500"
     yield "endpoint", b"[::1]:29500"
     yield "card", record(1, 2, b"0.1.0+abc", b"host", 77)
+    yield "token-sets", record(b"two\nlines", b"", [(b"/a b.bin", 0, 300)],
+                               [(b"/a b.bin", 300, 333)])
     whole = ([], [], [])
     yield "listing", record([(b"fc.weight", whole, 0, 10, 4)],
                             [(b"fc.weight", whole, 0, 5, 4),

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "cohort/comm/join_card.h"
+#include "cohort/data/token_sets.h"
 #include "cohort/elastic/state_listing.h"
 #include "cohort/launch/error_file.h"
 #include "cohort/launch/rendezvous_notes.h"
@@ -24,7 +25,7 @@ void comes_back(const std::string& input, const Decode& decode, const Encode& en
 }  // namespace
 }  // namespace cohort::fuzz
 
-// What ranks and agents leave for one another in a store.
+// What ranks and agents tell one another.
 COHORT_FUZZ_TARGET(notes) {
   const std::string input(bytes);
   const auto encoded = [](const auto& note) { return encode(note); };
@@ -32,6 +33,7 @@ COHORT_FUZZ_TARGET(notes) {
   comes_back(input, process::decode_node, encoded);
   comes_back(input, process::decode_world, encoded);
   comes_back(input, process::decode_agent_event, encoded);
+  comes_back(input, decode_token_sets, encoded);
   comes_back(input, to_card, recorded);
   comes_back(
       input,
