@@ -34,8 +34,8 @@ namespace cohort {
 // the compute side, exchanges to the transfers, the end of a step to the state side.
 // The interpreter knows the order.
 //
-// Construction is collective: ranks compare the hash of their schedules (so that
-// ranks that would run different programs never start) and begin with the same weights
+// Construction is collective: ranks compare their blocks, then their schedules (so that
+// ranks that would run different programs never start), and begin with the same weights
 // (FirstWeights).
 class Executor final : public StepRunner, private Performer {
  public:
