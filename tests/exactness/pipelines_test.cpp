@@ -61,6 +61,24 @@ Chain tied_chain() {
   return chain;
 }
 
+// Over sequences of any length: a word at a time, and their mean at the end.
+Chain sequence_chain() {
+  Chain chain{.blocks = {}, .loss = classifier_loss()};
+  const LayerOptions layers{.seed = 5};
+  for (int b = 0; b < 8; ++b) {
+    TensorLists lists;
+    const Linear linear(lists, "l" + std::to_string(b), kPipeWidth, kPipeWidth, layers);
+    chain.blocks.push_back(std::make_unique<FunctionBlock>(
+        "block " + std::to_string(b), std::move(lists),
+        [=](const Tensor& x, Context& context) {
+          const Tensor y = x + linear(x, context).relu();
+          return b == 7 ? y.mean(1) : y;
+        },
+        b == 0 ? std::vector<std::string>{"input"} : std::vector<std::string>{}));
+  }
+  return chain;
+}
+
 struct PipeWay {
   Chain (*make)() = &deep_mlp;
   const char* schedule = "1f1b";
@@ -75,24 +93,29 @@ struct PipeWay {
   bool exact = true;
   int replicate = 1;
   const char* rule = "sgd";
+  int64_t lengths = 0;  // of sequences, so many; 0: samples are none
 };
 
 std::ostream& operator<<(std::ostream& out, const PipeWay& way) {
   return out << way.backend << ' ' << way.schedule << " pp=" << way.pp
              << " dp=" << way.dp << " shard=" << way.shard
              << " recompute=" << way.recompute << " elastic=" << way.elastic
-             << " clip=" << way.clip << " cut=" << way.cut << ' ' << way.rule;
+             << " clip=" << way.clip << " cut=" << way.cut << ' ' << way.rule
+             << " lengths=" << way.lengths;
 }
 
-Batch slice_of_pipe(int slice, int64_t count) {
+// `length`: of the samples as sequences; 0: they are none.
+Batch slice_of_pipe(int slice, int64_t count, int64_t length) {
   const int64_t begin = slice * count / kPipeSlices,
                 end = (slice + 1) * count / kPipeSlices;
   std::vector<int64_t> ids;
   for (int64_t i = begin; i < end; ++i) ids.push_back(i);
-  const Tensor input = at::arange(begin * kPipeWidth, end * kPipeWidth, at::kFloat)
-                           .mul(0.37)
-                           .sin()
-                           .reshape({end - begin, kPipeWidth});
+  const Tensor rows = at::arange(begin * kPipeWidth, end * kPipeWidth, at::kFloat)
+                          .reshape({end - begin, kPipeWidth});
+  const Tensor input =
+      (length == 0 ? rows : rows.unsqueeze(1) + at::arange(length).view({1, -1, 1}))
+          .mul(0.37)
+          .sin();
   return Batch::of({{"input", input}, {"target", at::arange(begin, end).remainder(10)}},
                    ids);
 }
@@ -127,9 +150,13 @@ std::string trained(const PipeWay& way) {
     check(schedule, {.elastic = way.elastic});
     Executor executor(chain, schedule, *rule, comm, {.clip = way.clip ? 0.05 : 0.0});
     StepResult result;
-    for (int64_t step = 0; step < 3; ++step)
+    const auto length_of = [&](int64_t step, int slice) {
+      return way.lengths == 0 ? 0 : 3 + (step + slice / 2) % way.lengths;
+    };
+    for (int64_t step = 0; step < (way.lengths == 0 ? 3 : 6); ++step)
       result = executor.run({.step = step, .rate = 0.05, .batch = [&](int slice) {
-                               return slice_of_pipe(slice, step == 2 ? 5 : 19);
+                               return slice_of_pipe(slice, step == 2 ? 5 : 19,
+                                                    length_of(step, slice));
                              }});
     EXPECT_EQ(executor.compare_replicas().what, "");
     const uint64_t hash = executor.weights_hash();
@@ -227,6 +254,42 @@ TEST_P(Pipelines, RatesOfTensorsAndReplicasAreTheSame) {
                        .replicate = 2,
                        .rule = "lamb"};
   EXPECT_EQ(trained(hybrid), wanted) << hybrid;
+}
+
+// Only the first place of a pipeline knows that a sequence has another length.
+TEST(Sequences, OfAnotherLengthInEachSliceGiveTheSameBits) {
+  const auto way_of = [](int64_t lengths) {
+    return PipeWay{.make = &sequence_chain, .lengths = lengths};
+  };
+  int number = 0;
+  for (const int64_t lengths : {1, 2, 5}) {
+    const std::string wanted = trained(way_of(lengths));
+    ASSERT_FALSE(wanted.empty());
+    for (const char* schedule : kSchedules)
+      for (const int pp : {2, 4}) {
+        PipeWay way = way_of(lengths);
+        way.schedule = schedule;
+        way.pp = pp;
+        way.dp = pp == 2 ? 2 : 1;
+        way.shard = pp == 2 ? number % 4 : 0;
+        way.recompute = kChoices[number++ % 4];
+        EXPECT_EQ(trained(way), wanted) << way;
+      }
+  }
+}
+
+TEST(Sequences, OfAnotherLengthGoOverEveryBackendAndThroughElasticSteps) {
+  const std::string wanted = trained({.make = &sequence_chain, .lengths = 3});
+  for (const char* backend : {"shm", "gloo"})
+    for (const char* schedule : kSchedules) {
+      const PipeWay way{.make = &sequence_chain,
+                        .schedule = schedule,
+                        .pp = 2,
+                        .elastic = true,
+                        .backend = backend,
+                        .lengths = 3};
+      EXPECT_EQ(trained(way), wanted) << way;
+    }
 }
 
 // The order of sums is another one, and nothing else.

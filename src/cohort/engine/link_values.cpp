@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -18,6 +20,12 @@ namespace {
 constexpr int64_t kMostTensors = 16, kLinkDims = 8;
 constexpr int64_t kFormWidth = 3 + 2 * kLinkDims;
 constexpr int64_t kHeaderWidth = 1 + kMostTensors * kFormWidth;
+
+// What a word says of a value; where it goes ahead: the number of its form.
+constexpr int64_t kAsBefore = 0, kChanged = 1;
+
+Tensor word_of(int64_t number) { return at::full({1}, number, at::kLong); }
+int64_t number_in(const Tensor& word) { return *word.const_data_ptr<int64_t>(); }
 
 Tensor empty_header() { return at::zeros({kHeaderWidth}, at::kLong); }
 
@@ -89,58 +97,106 @@ LinkValues::Forms LinkValues::unpack(const Tensor& header) {
 }
 
 // In memory that the peer reaches; none if there is no room.
-Values LinkValues::copies_of(Communicator& comm, const Values& values) {
+LinkValues::Copies LinkValues::copies_of(Communicator& comm, const Values& values) {
   if (!shares_memory(comm) || !device_.is_cpu()) return {};
   Room& room = rooms_[&comm];
   if (room.under_way == kSentAhead) return {};
-  Values copies;
+  Copies copies;
   for (const auto& value : values) {
     if (!value.defined()) continue;
-    Values& spare = room.spare[{value.scalar_type(), value.numel()}];
-    if (spare.empty())
-      spare.push_back(comm.allocate({value.numel()}, value.scalar_type()));
-    copies.push_back(spare.back());
-    spare.pop_back();
-    copies.back().copy_(flat(value));
+    copies.memory.push_back(room_for(comm, room, value));
+    copies.values.push_back(copies.memory.back().narrow(0, 0, value.numel()));
+    copies.values.back().copy_(flat(value));
   }
-  if (!copies.empty()) ++room.under_way;
+  if (!copies.memory.empty()) ++room.under_way;
   return copies;
 }
 
-void LinkValues::give_back(Communicator& comm, const Values& copies) {
-  if (copies.empty()) return;
+// The smallest that is large enough; one that is too small makes way for another, so
+// that shapes that change do not add up.
+Tensor LinkValues::room_for(Communicator& comm, Room& room, const Tensor& value) {
+  auto& spare = room.spare[value.scalar_type()];
+  const auto found = spare.lower_bound(value.numel());
+  if (found == spare.end()) {
+    if (!spare.empty()) spare.erase(std::prev(spare.end()));
+    return comm.allocate({value.numel()}, value.scalar_type());
+  }
+  const Tensor memory = found->second;
+  spare.erase(found);
+  return memory;
+}
+
+void LinkValues::give_back(Communicator& comm, const Values& memory) {
+  if (memory.empty()) return;
   Room& room = rooms_[&comm];
   --room.under_way;
-  for (const auto& copy : copies)
-    room.spare[{copy.scalar_type(), copy.numel()}].push_back(copy);
+  for (const auto& one : memory)
+    room.spare[one.scalar_type()].emplace(one.numel(), one);
 }
 
 LinkValues::Sending LinkValues::send(RankChannels::Link link, const Value& what,
                                      int64_t rows, const Values& values) {
-  const Forms forms = forms_of(values);
-  const auto [known, fresh] = known_.try_emplace({what.what, what.of, rows}, forms);
-  if (known->second != forms)
-    throw BugError(text(
-        "[engine] ", what.text(), " has another shape than before, with ", rows,
-        " samples as then; legal: shapes that follow from the ", "number of samples"));
-  if (fresh) say(link, forms);
-  const Values copies = copies_of(*link.comm, values);
-  const Values& sent = copies.empty() ? values : copies;
-  Work work = link.comm->exchange(transfers_of(link.peer, sent), {});
+  Known& known = known_[{what.what, what.of, rows}];
+  const bool goes_with_word = settle_form(link, what, known, forms_of(values));
+  const Copies copies = copies_of(*link.comm, values);
+  const bool copied = !copies.memory.empty();
+  auto sent = transfers_of(link.peer, copied ? copies.values : values);
+  if (goes_with_word)
+    sent.insert(sent.begin(), Transfer{link.peer, as_before(*link.comm)});
+  Work work = link.comm->exchange(sent, {});
   return {{std::move(work),
-           [this, comm = link.comm, sent, copies] { give_back(*comm, copies); }},
-          !copies.empty()};
+           [this, comm = link.comm, sent, copies] { give_back(*comm, copies.memory); }},
+          copied};
+}
+
+// Says what the receiver must know before the value. Whether a word goes with it.
+bool LinkValues::settle_form(RankChannels::Link link, const Value& what, Known& known,
+                             const Forms& forms) {
+  if (known.forms.empty()) {
+    known.forms.push_back(forms);
+    say(link, {Transfer{link.peer, pack(forms)}});
+    return false;
+  }
+  if (!known.changes && forms == known.forms[0]) return may_change();
+  if (!may_change())
+    throw ConfigError(text("[engine] ", what.text(), " has another shape than before, ",
+                           "with as many samples; legal on GPUs: fields of one shape, ",
+                           "or pp=1"));
+  if (!std::exchange(known.changes, true)) {
+    auto thrown_away = transfers_of(link.peer, make(known.forms[0]));
+    thrown_away.insert(thrown_away.begin(), Transfer{link.peer, word_of(kChanged)});
+    say(link, std::move(thrown_away));
+  }
+  say_which(link, known, forms);
+  return false;
+}
+
+void LinkValues::say_which(RankChannels::Link link, Known& known, const Forms& forms) {
+  const auto found = std::ranges::find(known.forms, forms);
+  say(link, {Transfer{link.peer, word_of(found - known.forms.begin())}});
+  if (found != known.forms.end()) return;
+  known.forms.push_back(forms);
+  say(link, {Transfer{link.peer, pack(forms)}});
 }
 
 // Nothing waits for it: the receiver may have something to send first.
-void LinkValues::say(RankChannels::Link link, const Forms& forms) {
+void LinkValues::say(RankChannels::Link link, std::vector<Transfer> transfers) {
   while (!said_.empty() && said_.front().first.poll()) {
     said_.front().first.wait();
     said_.pop_front();
   }
-  const Tensor header = pack(forms);
-  const Transfer transfer{link.peer, header};
-  said_.emplace_back(link.comm->exchange(std::span(&transfer, 1), {}), header);
+  Work work = link.comm->exchange(transfers, {});
+  said_.emplace_back(std::move(work), std::move(transfers));
+}
+
+// Where the values lie: a transfer from elsewhere would not go by itself.
+Tensor LinkValues::as_before(Communicator& comm) {
+  Tensor& word = rooms_[&comm].as_before;
+  if (!word.defined()) {
+    word = shares_memory(comm) ? comm.allocate({1}, at::kLong) : word_of(kAsBefore);
+    word.fill_(kAsBefore);
+  }
+  return word;
 }
 
 Values LinkValues::make(const Forms& forms) const {
@@ -155,21 +211,51 @@ Values LinkValues::make(const Forms& forms) const {
 
 PendingWork LinkValues::receive(RankChannels::Link link, const Value& what,
                                 int64_t rows, Take take) {
-  const Key key{what.what, what.of, rows};
-  if (const auto known = known_.find(key); known != known_.end()) {
-    Values values = make(known->second);
-    Work work = link.comm->exchange({}, transfers_of(link.peer, values));
-    return {std::move(work),
-            [take = std::move(take), values]() mutable { take(std::move(values)); }};
-  }
+  Known& known = known_[{what.what, what.of, rows}];
+  if (known.forms.empty()) return receive_first(link, known, std::move(take));
+  if (known.changes) return receive_word(link, known, std::move(take));
+  Values values = make(known.forms[0]);
+  auto transfers = transfers_of(link.peer, values);
+  const Tensor word = word_of(kAsBefore);
+  if (may_change()) transfers.insert(transfers.begin(), Transfer{link.peer, word});
+  Work work = link.comm->exchange({}, transfers);
+  return {std::move(work), [=, this, &known, take = std::move(take)]() mutable {
+            if (number_in(word) == kAsBefore) return take(std::move(values));
+            known.changes = true;
+            receive_word(link, known, take).finish();
+          }};
+}
+
+PendingWork LinkValues::receive_first(RankChannels::Link link, Known& known,
+                                      Take take) const {
   const Tensor header = empty_header();
   const Transfer transfer{link.peer, header};
   Work work = link.comm->exchange({}, std::span(&transfer, 1));
-  return {std::move(work), [=, this, take = std::move(take)] {
-            Values values = make(known_[key] = unpack(header));
-            link.comm->exchange({}, transfers_of(link.peer, values)).join();
-            take(std::move(values));
+  return {std::move(work), [=, this, &known, take = std::move(take)] {
+            known.forms.push_back(unpack(header));
+            take_data(link, known.forms.back(), take);
           }};
+}
+
+PendingWork LinkValues::receive_word(RankChannels::Link link, Known& known,
+                                     Take take) const {
+  const Tensor word = word_of(kAsBefore);
+  const Transfer transfer{link.peer, word};
+  Work work = link.comm->exchange({}, std::span(&transfer, 1));
+  return {std::move(work), [=, this, &known, take = std::move(take)] {
+            const auto number = static_cast<size_t>(number_in(word));
+            if (number < known.forms.size())
+              take_data(link, known.forms[number], take);
+            else
+              receive_first(link, known, take).finish();
+          }};
+}
+
+void LinkValues::take_data(RankChannels::Link link, const Forms& forms,
+                           const Take& take) const {
+  Values values = make(forms);
+  link.comm->exchange({}, transfers_of(link.peer, values)).join();
+  take(std::move(values));
 }
 
 }  // namespace cohort

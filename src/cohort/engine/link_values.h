@@ -17,8 +17,13 @@
 namespace cohort {
 
 // Values between two stages. How many tensors one is, their types, shapes and memory
-// order depend on the block and the number of samples alone; the first time, the sender
-// says so in a header, and both ends know from then on.
+// order are its form. The first time, the sender says it in a header, and both ends
+// know from then on: for each block and number of samples. A word goes with a value and
+// says that its form is the known one. Where it is not, as with sequences of another
+// length, what came is thrown away; from then on the word goes ahead of such values and
+// says which of the forms so far it is, or that a new header follows.
+//
+// On a device forms do not change: the host would wait there for each word.
 //
 // Where ranks share memory a value is sent from there: so the receiver takes it while
 // the sender computes. kSentAhead of them are under way on a link, as the memory plan
@@ -34,7 +39,7 @@ class LinkValues {
     PendingWork work;
     bool copied;  // else the values must stay until it is done
   };
-  // BugError if `values` are not what they were for as many samples before.
+  // ConfigError, before anything is sent, if the form has changed on a device.
   Sending send(RankChannels::Link link, const Value& what, int64_t rows,
                const Values& values);
   PendingWork receive(RankChannels::Link link, const Value& what, int64_t rows,
@@ -51,23 +56,43 @@ class LinkValues {
   using Forms = std::vector<Form>;
   using Key = std::tuple<What, int, int64_t>;  // of what, of which block, samples
 
-  // Memory of a link to send from.
-  struct Room {
-    std::map<std::pair<at::ScalarType, int64_t>, Values> spare;  // by type and size
-    int under_way = 0;  // values that are sent from it
+  // The forms that were said of such values: the same list at both ends.
+  struct Known {
+    std::vector<Forms> forms;
+    bool changes = false;  // the word goes ahead
   };
 
-  void say(RankChannels::Link link, const Forms& forms);
+  // Memory of a link to send from.
+  struct Room {
+    std::map<at::ScalarType, std::multimap<int64_t, Tensor>> spare;  // by elements
+    int under_way = 0;  // values that are sent from it
+    Tensor as_before;   // the word that most values go with
+  };
+  // Copies of values, and the memory that they begin.
+  struct Copies {
+    Values values, memory;
+  };
+
+  bool may_change() const { return device_.is_cpu(); }
+  bool settle_form(RankChannels::Link link, const Value& what, Known& known,
+                   const Forms& forms);
+  void say(RankChannels::Link link, std::vector<Transfer> transfers);
+  void say_which(RankChannels::Link link, Known& known, const Forms& forms);
+  Tensor as_before(Communicator& comm);
   Values make(const Forms& forms) const;
-  Values copies_of(Communicator& comm, const Values& values);
-  void give_back(Communicator& comm, const Values& copies);
+  void take_data(RankChannels::Link link, const Forms& forms, const Take& take) const;
+  PendingWork receive_word(RankChannels::Link link, Known& known, Take take) const;
+  PendingWork receive_first(RankChannels::Link link, Known& known, Take take) const;
+  Copies copies_of(Communicator& comm, const Values& values);
+  static Tensor room_for(Communicator& comm, Room& room, const Tensor& value);
+  void give_back(Communicator& comm, const Values& memory);
   static Forms forms_of(const Values& values);
   static Tensor pack(const Forms& forms);
   static Forms unpack(const Tensor& header);
 
   at::Device device_;
-  std::map<Key, Forms> known_;
-  std::deque<std::pair<Work, Tensor>> said_;  // headers on their way
+  std::map<Key, Known> known_;
+  std::deque<std::pair<Work, std::vector<Transfer>>> said_;  // on its way
   std::map<const Communicator*, Room> rooms_;
 };
 
