@@ -35,12 +35,10 @@ class BlockRunner::Cells final : public GradSink {
     flight.cells.clear();
   }
 
-  // Several blocks that share a parameter would overwrite each other's gradients; one
-  // that is frozen has none.
+  // A parameter that is frozen has none.
   GradCell take(const Tensor& parameter) override {
     if (!parameter.requires_grad()) return nullptr;
     const int place = runner_.places_by_.at(parameter.unsafeGetTensorImpl());
-    if (runner_.shared_[place]) return nullptr;
     const auto [it, fresh] = flight_.cells.emplace(place, nullptr);
     if (!fresh) return nullptr;
     return it->second = std::make_shared<GradTarget>();
@@ -191,6 +189,8 @@ BlockRunner::Flight BlockRunner::take_flight(int block, int slice) {
 
 void BlockRunner::backward(int block, int slice) {
   Flight now = take_flight(block, slice);
+  // Several blocks that share a parameter would overwrite each other's gradients.
+  std::erase_if(now.cells, [&](const auto& cell) { return shared_[cell.first]; });
   for (const auto& [place, cell] : now.cells)
     *cell = around_.home({place, block, slice});
   const Values gradients = run_backward(block, slice, now);
@@ -231,7 +231,7 @@ void BlockRunner::backward_weight(int block, int slice) {
     if (work == now.work.end()) {
       keep({place, block, slice}, gradient, /*holds_all=*/false);
     } else {
-      *cell->second = around_.home({place, block, slice});
+      *cell->second = home_of({place, block, slice});
       work->second();
       if (gradient.defined()) cell->second->view.add_(gradient);  // of a second use
     }
@@ -286,15 +286,20 @@ Values BlockRunner::differentiate(int block, Flight& now,
   return torch::autograd::grad(roots, wanted, given, {}, false, /*allow_unused=*/true);
 }
 
+// Blocks that share a parameter add to what the first of them has written there.
+GradTarget BlockRunner::home_of(const Surroundings::Addend& to) {
+  GradTarget target = around_.home(to);
+  if (shared_[to.place])
+    target.accumulate |=
+        !written_.emplace(to.place, to.slice, target.view.const_data_ptr()).second;
+  if (target.accumulate) around_.open(to);
+  return target;
+}
+
 // A gradient that was born in its place is there already.
 void BlockRunner::keep(const Surroundings::Addend& to, const Tensor& gradient,
                        bool holds_all) {
-  const GradTarget target = around_.home(to);
-  const Tensor& home = target.view;
-  bool adds = target.accumulate;
-  if (shared_[to.place])
-    adds |= !written_.emplace(to.place, to.slice, home.const_data_ptr()).second;
-  if (adds) around_.open(to);
+  const auto [home, adds, later] = home_of(to);
   if (!gradient.defined()) {
     if (!adds) home.zero_();
   } else if (gradient.data_ptr() == home.data_ptr()) {

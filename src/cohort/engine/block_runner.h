@@ -129,6 +129,7 @@ class BlockRunner {
   Values run_backward(int block, int slice, Flight& flight);
   Values differentiate(int block, Flight& flight, const std::vector<int>& trained);
   void pass_on(int block, int slice, Flight& flight, const Values& gradients);
+  GradTarget home_of(const Surroundings::Addend& to);
   // `holds_all`: what earlier slices left at home is in it already.
   void keep(const Surroundings::Addend& to, const Tensor& gradient, bool holds_all);
   bool is_last(int block) const {

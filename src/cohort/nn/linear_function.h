@@ -17,4 +17,9 @@ enum class WeightOrder {
 Tensor linear_layer(const Tensor& input, const Tensor& weight, const Tensor& bias,
                     WeightOrder order, Context& context);
 
+// The same with `padding` rows of zeros behind those of a weight that lies as kOutIn,
+// so that its products are aligned: the output has as many columns more.
+Tensor padded_linear_layer(const Tensor& input, const Tensor& weight,
+                           const Tensor& bias, int64_t padding, Context& context);
+
 }  // namespace cohort

@@ -58,17 +58,10 @@ std::vector<BlockCall> VocabularyHead::logit_calls(int64_t places) const {
 }
 
 // Matrices whose rows are not aligned are slow to multiply on GPUs, and to copy the
-// weights costs next to nothing. The gradient of the copy is not born in a bucket.
+// weights costs next to nothing.
 Tensor VocabularyHead::logits_of(const Tensor& input, Context& context) const {
   const int64_t padding = (kAligned - rows_.room % kAligned) % kAligned;
-  if (padding == 0)
-    return linear_layer(input, weight_, bias_, WeightOrder::kOutIn, context);
-  Context apart = context;
-  apart.grads = nullptr;
-  return linear_layer(
-      input, at::constant_pad_nd(weight_, {0, 0, 0, padding}),
-      bias_.defined() ? at::constant_pad_nd(bias_, {0, padding}) : Tensor(),
-      WeightOrder::kOutIn, apart);
+  return padded_linear_layer(input, weight_, bias_, padding, context);
 }
 
 // Nothing is differentiated.
