@@ -16,7 +16,7 @@ namespace {
 
 thread_local int products_seen = 0;
 
-// Of two matrices, while it lives, in this thread.
+// Counts products of two matrices in this thread while it lives.
 class ProductCounter {
  public:
   ProductCounter()
