@@ -7,6 +7,7 @@
 
 #include "cli/step_measure.h"
 #include "cli/step_options.h"
+#include "cli/step_roles.h"
 #include "cli/step_setting.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
@@ -143,6 +144,7 @@ void write_files(const StepArgs& args, const StepView& view) {
 void show(const StepArgs& args, const StepView& view, std::ostream& out) {
   write_files(args, view);
   out << (args.json ? step_json(view) + "\n" : format_step(view));
+  if (!args.json && view.schedule.roles.size() > 1) out << "\n" << format_roles(view);
   if (!args.json && !view.measured.empty()) out << "\n" << format_measured(view);
   out.flush();
 }

@@ -74,6 +74,29 @@ TEST_F(StepCommand, CountsTheBucketsOfAllPlaces) {
       AllOf(HasSubstr("dp=1,pp=4"), HasSubstr("4, 4 updated")));
 }
 
+// A row per stage: memory, and bytes by the way that they go.
+TEST_F(StepCommand, ShowsWhatEachStageHoldsAndMoves) {
+  StepArgs args{.recipe = "gpt-tiny",
+                .ranks = "8",
+                .layout = "dp=2,tp=2,pp=2,shard=1",
+                .set = {"model.width=16", "model.context=8", "model.depth=2",
+                        "data.synthetic=true", "batch=4", "slices=4"}};
+  const std::string words = shown(args);
+  EXPECT_THAT(words, AllOf(HasSubstr("inside blocks"), HasSubstr("over links"),
+                           HasSubstr("\n0      0-3 "), HasSubstr("\n1      4-7 ")));
+  args.json = true;
+  const StepView view = view_step(args, test::recipes());
+  ASSERT_EQ(view.report.volumes.size(), 2u);
+  for (const RoleVolume& volume : view.report.volumes) {
+    EXPECT_GT(volume.groups.sent, 0);
+    EXPECT_GT(volume.blocks.sent, 0);
+    EXPECT_GT(volume.links.sent, 0);
+    EXPECT_THAT(
+        shown(args),
+        HasSubstr(text("\"sent_bytes\":", static_cast<int64_t>(volume.total().sent))));
+  }
+}
+
 TEST_F(StepCommand, JsonIsOneLine) {
   StepArgs args = small_mlp();
   args.json = true;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cli/step_command.h"
+#include "cli/step_roles.h"
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
@@ -290,6 +291,7 @@ std::string step_json(const StepView& view) {
                          .add("scratch", parts.scratch)
                          .add("device", peak.on_device)
                          .add("host", peak.on_host()))
+      .add("by_role", roles_json(view))
       .add("verdict", "accepted");
   if (view.measured.empty()) return object.text();
   const double measured = step_seconds(view.measured);

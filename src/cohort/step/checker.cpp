@@ -56,6 +56,7 @@ CheckReport check(const Schedule& schedule, const CheckOptions& options) {
     check_provenance(schedule, role, facts, options);
     check_lives(role, facts);
     report.roles.push_back(find_peak(schedule, role));
+    report.volumes.push_back(count_volume(schedule, schedule.roles[i]));
     check_limit(role, report.roles.back(), options.memory_limit);
   }
   check_second_copies(schedule, options);

@@ -41,8 +41,29 @@ struct RolePeak {
   int64_t on_host() const { return parts.total() - on_device; }
 };
 
+struct MovedBytes {
+  double sent = 0, received = 0;
+
+  bool operator==(const MovedBytes&) const = default;
+};
+
+// What each rank of a role exchanges with others in a step. Collectives count as a ring
+// makes them: 2 (n - 1) / n of its bytes for a sum everywhere, (n - 1) / n for a gather
+// or a reduction to shards. Norm and FoldBuffers declare no bytes and count as nothing.
+struct RoleVolume {
+  MovedBytes groups;  // collectives between blocks: gradients, parameters, loss, vote
+  MovedBytes blocks;  // collectives inside blocks
+  MovedBytes links;   // along the pipeline
+
+  MovedBytes total() const {
+    return {groups.sent + blocks.sent + links.sent,
+            groups.received + blocks.received + links.received};
+  }
+};
+
 struct CheckReport {
-  std::vector<RolePeak> roles;  // in the order of the schedule
+  std::vector<RolePeak> roles;      // in the order of the schedule
+  std::vector<RoleVolume> volumes;  // in the same order
 
   const RolePeak& largest() const;
 };

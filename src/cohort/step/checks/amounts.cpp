@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// R4 also: a collective moves what the records of its bucket say.
+// R4 also: a collective moves what the records of its bucket say. And what a rank sends
+// and receives in a step, by the way it goes.
 #include "cohort/core/error.h"
 #include "cohort/step/checks/checks.h"
+#include "cohort/step/cost_table.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/memory_plan.h"
 
@@ -52,6 +54,23 @@ class Amounts {
   const Schedule& schedule_;
 };
 
+void add(MovedBytes& way, double sent, double received) {
+  way.sent += sent;
+  way.received += received;
+}
+
+// Around a ring a rank receives as much as it sends.
+void add_collective(MovedBytes& way, double factor, int64_t bytes) {
+  const double moved = factor * static_cast<double>(bytes);
+  add(way, moved, moved);
+}
+
+void add_transfer(MovedBytes& way, const Action& action) {
+  const auto bytes = static_cast<double>(action.bytes);
+  const bool sends = action.kind == ActionKind::kSend;
+  add(way, sends ? bytes : 0, sends ? 0 : bytes);
+}
+
 }  // namespace
 
 void check_amounts(const Schedule& schedule, const RoleView& role) {
@@ -62,6 +81,24 @@ void check_amounts(const Schedule& schedule, const RoleView& role) {
     if (legal != kNone && role.at(i).bytes != legal)
       role.refuse(i, text("R4: moves ", role.at(i).bytes, " bytes; legal: ", legal));
   }
+}
+
+RoleVolume count_volume(const Schedule& schedule, const Role& role) {
+  RoleVolume volume;
+  for (const auto& action : role.actions) {
+    for (const auto& call : action.calls)
+      add_collective(
+          volume.blocks,
+          ring_factor(call.op, schedule.size_of(schedule.groups[call.group])),
+          call.bytes);
+    if (action.lane == kComputeLane || schedule.is_copy(action.lane)) continue;
+    if (const Group* const group = schedule.group_of(action.lane))
+      add_collective(volume.groups, ring_factor(action.kind, schedule.size_of(*group)),
+                     action.bytes);
+    else
+      add_transfer(volume.links, action);
+  }
+  return volume;
 }
 
 }  // namespace cohort

@@ -64,6 +64,7 @@ void check_batches(const RoleView& role);
 // R4 to R6: equal collectives in equal order, and nobody waits for ever.
 void check_collectives(const Schedule& schedule, const CheckOptions& options);
 
+RoleVolume count_volume(const Schedule& schedule, const Role& role);
 RolePeak find_peak(const Schedule& schedule, const RoleView& role);
 
 }  // namespace cohort
