@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "cohort/checkpoint/load_weights.h"
@@ -52,7 +54,9 @@ class LanguageWeights : public testing::TestWithParam<Model> {
 
 TEST_P(LanguageWeights, GiveTheLogitsOfHuggingFace) {
   const Tensor logits = test::logits_of(loaded(), text());
-  EXPECT_LT(furthest(logits, golden("logits")), 1e-4);
+  const double most = furthest(logits, golden("logits"));
+  std::printf("%s: logits differ by at most %.1e\n", GetParam().name.c_str(), most);
+  EXPECT_LT(most, 1e-4);
 }
 
 TEST_P(LanguageWeights, GiveTheLossAndAllGradientsOfHuggingFace) {
@@ -61,10 +65,15 @@ TEST_P(LanguageWeights, GiveTheLossAndAllGradientsOfHuggingFace) {
   EXPECT_NEAR(loss.sum.item<double>() / loss.count_here(),
               golden("loss").item<double>(), 1e-5);
   const auto gradients = test::gradients(chain, loss);
+  double most = 0;
   for (const auto& [name, gradient] : gradients) {
     ASSERT_TRUE(reader_.find("grad." + name)) << name;
-    EXPECT_LT(furthest(gradient, golden("grad." + name)), 1e-4) << name;
+    const double difference = furthest(gradient, golden("grad." + name));
+    EXPECT_LT(difference, 1e-4) << name;
+    most = std::max(most, difference);
   }
+  std::printf("%s: %zu gradients differ by at most %.1e\n", GetParam().name.c_str(),
+              gradients.size(), most);
 }
 
 TEST_P(LanguageWeights, AreSavedUnderTheSameNamesAndEachOnce) {
