@@ -15,10 +15,12 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "cohort/core/file.h"
 #include "cohort/core/testing_folder.h"
 #include "cohort/engine/executor.h"
 #include "cohort/layers.h"
@@ -26,6 +28,8 @@
 #include "cohort/step/generator.h"
 #include "cohort/step/generators/turns.h"
 #include "cohort/step/gradient_target.h"
+#include "cohort/step/picture/testing_stage_picture.h"
+#include "cohort/step/schedule_csv.h"
 #include "cohort/step/simulator.h"
 #include "cohort/update_rule.h"
 #include "support/ranks.h"
@@ -100,7 +104,7 @@ CostTable costs_of(int blocks, double seconds) {
   CostTable costs;
   const ComputeCost one{.fixed = seconds}, two{.fixed = 2 * seconds};
   costs.blocks.assign(blocks, {.forward = one, .backward = two, .recompute = one});
-  costs.links["*"] = {.latency = 20e-6};
+  costs.links["*"] = {.latency = test::kTimedTransfer};
   return costs;
 }
 
@@ -110,6 +114,7 @@ struct TimedRun {
   std::vector<double> busy;       // by place
   std::vector<int> most_in_list;  // slices under way, by place
   std::vector<int> most_in_run;
+  std::vector<StepTimes> steps;  // from the moment when the first rank began
 };
 
 bool computes(const Action& action) { return action.block != kNone; }
@@ -131,7 +136,8 @@ int most_under_way(const Role& role, const std::vector<ActionTime>* times) {
   return most;
 }
 
-// What a rank saw, as a line of a file: ranks are in a child of the test.
+// What a rank saw, as lines of a file: ranks are in a child of the test, and in it they
+// have one clock.
 void run_rank(const Schedule& schedule, double seconds, Communicator& comm,
               const std::string& path) {
   at::set_num_threads(1);
@@ -142,6 +148,8 @@ void run_rank(const Schedule& schedule, double seconds, Communicator& comm,
       {{"input", at::zeros({1, 10})}, {"target", at::zeros({1}, at::kLong)}}, {0});
   double all = 0, busy = 0;
   int most = 0;
+  std::ostringstream steps;
+  steps.precision(12);
   for (int step = 0; step < kWarmSteps + kTimedSteps; ++step) {
     comm.barrier().wait();
     const auto begun = SteadyClock::now();
@@ -153,8 +161,21 @@ void run_rank(const Schedule& schedule, double seconds, Communicator& comm,
       if (computes(executor.role().actions[i]))
         busy += executor.times()[i].end - executor.times()[i].begin;
     most = std::max(most, most_under_way(executor.role(), &executor.times()));
+    steps << std::chrono::duration<double>(begun.time_since_epoch()).count() << ' ';
+    for (const auto& time : executor.times())
+      steps << time.begin << ' ' << time.end << ' ';
+    steps << '\n';
   }
-  std::ofstream(path) << all << ' ' << busy << ' ' << most;
+  std::ofstream(path) << all << ' ' << busy << ' ' << most << '\n' << steps.str();
+}
+
+// `begun`: by place, when its rank began the step.
+void begin_together(TimedRun& run, int step, const std::vector<double>& begun) {
+  const double first = *std::ranges::min_element(begun);
+  for (size_t r = 0; r < run.schedule.roles.size(); ++r) {
+    const double late = begun[run.schedule.roles[r].ranks[0]] - first;
+    for (auto& time : run.steps[step][r]) time = {time.begin + late, time.end + late};
+  }
 }
 
 TimedRun timed(const std::string& name, int places, int slices, double seconds) {
@@ -169,15 +190,26 @@ TimedRun timed(const std::string& name, int places, int slices, double seconds) 
   test::run_ranks({.backend = "local", .size = places}, [&](Communicator& comm) {
     run_rank(run.schedule, seconds, comm, folder / std::to_string(comm.rank()));
   });
+  run.steps.assign(kTimedSteps, StepTimes(run.schedule.roles.size()));
+  std::vector<std::vector<double>> begun(kTimedSteps);
   for (int place = 0; place < places; ++place) {
     double all = 0, busy = 0;
     int most = 0;
-    std::ifstream(folder / std::to_string(place)) >> all >> busy >> most;
+    std::ifstream file(folder / std::to_string(place));
+    file >> all >> busy >> most;
+    const Role& role = run.schedule.role_of(place);
+    for (int step = 0; step < kTimedSteps; ++step) {
+      file >> begun[step].emplace_back();
+      auto& times = run.steps[step][&role - run.schedule.roles.data()];
+      times.resize(role.actions.size());
+      for (auto& time : times) file >> time.begin >> time.end;
+    }
     run.step = std::max(run.step, all);
     run.busy.push_back(busy);
     run.most_in_run.push_back(most);
-    run.most_in_list.push_back(most_under_way(run.schedule.role_of(place), nullptr));
+    run.most_in_list.push_back(most_under_way(role, nullptr));
   }
+  for (int step = 0; step < kTimedSteps; ++step) begin_together(run, step, begun[step]);
   return run;
 }
 
@@ -209,9 +241,23 @@ std::string list_of(const std::vector<int>& numbers) {
   return out;
 }
 
+// The shortest step: others of a busy machine show what else it did.
+void write_times(const std::string& name, const TimedRun& run) {
+  const auto& shortest = *std::ranges::min_element(
+      run.steps, {}, [](const auto& times) { return step_seconds(times); });
+  std::string file = name;
+  std::ranges::replace(file, '-', '_');
+  const char* const source = std::getenv("COHORT_SOURCE");
+  ASSERT_NE(source, nullptr) << "run through ctest";
+  write_file_atomically(
+      std::string(source) + "/docs/pictures/schedule_" + file + ".csv",
+      to_csv(run.schedule, shortest));
+}
+
 TEST(PipelineBubbles, AreAsForetold) {
   const int places = 4;
-  const double seconds = 0.004;
+  const bool draws = std::getenv("COHORT_UPDATE_PICTURES") != nullptr;
+  const double seconds = draws ? test::kTimedBlock : 0.004;
   std::printf("schedule,slices,measured_idle,foretold_idle,formula,planned,counted\n");
   for (const int slices : {8, 16}) {
     std::map<std::string, double> idle;
@@ -225,6 +271,7 @@ TEST(PipelineBubbles, AreAsForetold) {
       EXPECT_NEAR(told, formula(name, places, slices), 0.03) << name;
       EXPECT_EQ(run.most_in_run, run.most_in_list) << name;
       idle[name] = told;
+      if (draws && slices == 8) write_times(name, run);
     }
     EXPECT_LT(idle["zero-bubble"], idle["1f1b"]);
     EXPECT_LT(idle["interleaved"], idle["1f1b"]);

@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
+#include "cohort/step/checks/checks.h"
 #include "cohort/step/checks/role_view.h"
 #include "cohort/step/picture/action_look.h"
 #include "cohort/step/picture/legend.h"
@@ -23,6 +24,7 @@ constexpr double kLeft = 132;
 constexpr double kLeftOfStages = 96;  // their names stand above them
 constexpr double kStageName = 16;
 constexpr double kStageGap = 13;
+constexpr double kPanelGap = 24;  // all that is foretold, then all that was measured
 constexpr double kRight = 28;
 constexpr double kTop = 84;
 constexpr double kBandGap = 26;
@@ -127,13 +129,15 @@ class Picture {
       return schedule_.roles[a].ranks.front() < schedule_.roles[b].ranks.front();
     });
     double y = kTop;
-    for (const int role : roles)
-      for (bool measured : {false, true}) {
-        if (measured && options_.measured.empty()) continue;
+    for (const bool measured : {false, true}) {
+      if (measured && options_.measured.empty()) continue;
+      if (measured) y += kPanelGap;
+      for (const int role : roles) {
         places_.push_back(
             {stage_name(role), stage_facts(role, measured), role, measured, y});
         y += kStageName + rows_.at({role, measured})->height() + kStageGap;
       }
+    }
     bottom_ = y - kStageGap + 8;
   }
 
@@ -152,8 +156,19 @@ class Picture {
     for (size_t r = 0; r < runs.size(); ++r)
       words += text(runs[r].text(), r + 1 < runs.size() ? " and " : kDot);
     const double idle = idle_share(role, measured ? options_.measured : predicted_);
-    return words + text(slices_text(role), what.ranks.size() == 1 ? "" : " each", kDot,
-                        "idle ", format_fixed(100 * idle, 0), " %");
+    words += text(slices_text(role), what.ranks.size() == 1 ? "" : " each", kDot,
+                  "idle ", format_fixed(100 * idle, 0), " %");
+    const double sent = count_volume(schedule_, what).total().sent;
+    return sent > 0 && !measured ? text(words, kDot, "sends ", format_bytes(sent))
+                                 : words;
+  }
+
+  // What the rank sends that sends most.
+  double most_sent() const {
+    double most = 0;
+    for (const auto& role : schedule_.roles)
+      most = std::max(most, count_volume(schedule_, role).total().sent);
+    return most;
   }
 
   // The part of the whole step in which a rank of the role computes nothing.
@@ -255,6 +270,8 @@ class Picture {
     if (has_memory())
       words += text("  |  peak ", format_bytes(static_cast<double>(scale_.bytes)),
                     " per rank");
+    if (const double sent = most_sent(); !has_stages_ && sent > 0)
+      words += text("  |  sends ", format_bytes(sent), " per rank");
     words += "  |  ";
     if (has_stages_) words += text(schedule_.mesh.size(Axis::kPipe), " stages, ");
     words += text(schedule_.world(), schedule_.world() == 1 ? " rank, " : " ranks, ",

@@ -19,7 +19,8 @@ struct PictureOptions {
 // Colours are slices, shades are kinds. Light and dark pages both do.
 //
 // Rows of a pipeline are its roles, from the first stage to the last. Their cells are
-// numbered by slice, and each says how long its ranks compute nothing.
+// numbered by slice, and each says how long its ranks compute nothing. All of them are
+// drawn as foretold, then all as measured.
 std::string render_svg(const Schedule& schedule, const StepTimes& predicted,
                        const PictureOptions& options = {});
 

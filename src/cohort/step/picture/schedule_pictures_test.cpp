@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of the schedules that `pipeline.schedule` names, as the generator writes
-// them.
+// Pictures of the schedules that `pipeline.schedule` names: as they are foretold, and
+// as they ran, with blocks that wait for a timer. COHORT_UPDATE_PICTURES=1 makes
+// pipeline_bubbles_test write what it measures, and this test draw it.
 #include <gtest/gtest.h>
 
 #include "cohort/core/error.h"
+#include "cohort/core/file.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/picture/renderer.h"
 #include "cohort/step/picture/testing_stage_picture.h"
+#include "cohort/step/schedule_csv.h"
 #include "cohort/step/testing_golden.h"
 #include "cohort/step/testing_schedule.h"
 
@@ -26,7 +29,23 @@ Schedule four_places(const char* name) {
                   {.slices = 8, .pipeline = parse_pipeline({.schedule = name})});
 }
 
-TEST(SchedulePictures, AreOfWhatIsGenerated) {
+// What is done in which order, whatever it is done with.
+std::string order_of(const Schedule& schedule) {
+  std::string out;
+  for (const auto& role : schedule.roles)
+    for (const auto& action : role.actions)
+      out += text(name_of(action.kind), " ", action.lane, " ", action.block, " ",
+                  action.slice, "\n");
+  return out;
+}
+
+std::string source_path(const std::string& file) {
+  const char* const source = std::getenv("COHORT_SOURCE");
+  EXPECT_NE(source, nullptr) << "run through ctest";
+  return text(source ? source : ".", "/", file);
+}
+
+TEST(SchedulePictures, AreOfWhatIsGeneratedAndOfWhatRan) {
   for (const auto& [name, file, title] :
        {std::tuple("gpipe", "schedule_gpipe", "gpipe: pp=4, 8 slices"),
         std::tuple("1f1b", "schedule_1f1b", "1f1b: pp=4, 8 slices"),
@@ -36,10 +55,15 @@ TEST(SchedulePictures, AreOfWhatIsGenerated) {
                    "zero-bubble: pp=4, 8 slices")}) {
     const Schedule schedule = four_places(name);
     EXPECT_EQ(test::refusal(schedule), "accepted") << name;
+    const ScheduleFile ran =
+        from_csv(read_file(source_path(text("docs/pictures/", file, ".csv"))));
+    EXPECT_EQ(order_of(ran.schedule), order_of(schedule)) << name;
+    ASSERT_EQ(ran.times.size(), schedule.roles.size()) << name;
+    const StepTimes foretold = test::unit_times(
+        schedule, test::kTimedTransfer / test::kTimedBlock, test::kTimedBlock);
     test::expect_golden(
         text("docs/pictures/", file, ".svg"),
-        render_svg(schedule, test::unit_times(schedule, test::kTransfer),
-                   {.title = title}));
+        render_svg(schedule, foretold, {.title = title, .measured = ran.times}));
   }
 }
 

@@ -155,7 +155,7 @@ TEST(StagePicture, IdleSharesAreRight) {
   const Schedule schedule = make(eight_of_32().pipe);
   const ShownPicture even = read_picture(render_svg(schedule, unit_times(schedule, 0)));
   for (const auto& words : even.words_of("name"))
-    EXPECT_THAT(words, testing::EndsWith("idle 18 %"));
+    EXPECT_THAT(words, HasSubstr(" | idle 18 %"));
   EXPECT_THAT(even.words_of("under"), ElementsAre(HasSubstr("idle 18 %")));
 
   // The middle stage has four blocks of six.
@@ -170,8 +170,8 @@ TEST(StagePicture, IdleSharesAreRight) {
   const double step = step_seconds(times);
   for (size_t s = 0; s < 3; ++s) {
     const double busy = s == 1 ? 2 * 12e-3 : 2 * 3e-3;
-    EXPECT_THAT(names[s], testing::EndsWith(text(
-                              "idle ", std::lround(100 * (1 - busy / step)), " %")));
+    EXPECT_THAT(names[s], HasSubstr(text(" | idle ",
+                                         std::lround(100 * (1 - busy / step)), " %")));
   }
 }
 
@@ -322,7 +322,7 @@ TEST(StagePicture, NoMemoryIsNoRow) {
   EXPECT_THAT(picture.words_of("under"), ElementsAre(Not(HasSubstr("peak"))));
 }
 
-TEST(StagePicture, PredictedAndMeasuredStandTogether) {
+TEST(StagePicture, AllThatWasMeasuredStandsBelowAllThatIsForetold) {
   const Schedule schedule =
       make({.places = 3, .ends = {1, 2, 3}, .order = test::one_forward_one_backward});
   const StepTimes times = unit_times(schedule, kTransfer);
@@ -333,8 +333,11 @@ TEST(StagePicture, PredictedAndMeasuredStandTogether) {
       read_picture(render_svg(schedule, times, {.measured = measured}));
   const auto names = picture.words_of("name");
   ASSERT_EQ(names.size(), 6u);
-  EXPECT_THAT(names[2], HasSubstr("stage 1 | rank 1 | predicted |"));
-  EXPECT_THAT(names[3], HasSubstr("stage 1 | rank 1 | measured |"));
+  for (int stage = 0; stage < 3; ++stage) {
+    const std::string name = text("stage ", stage, " | rank ", stage);
+    EXPECT_THAT(names[stage], HasSubstr(name + " | predicted |"));
+    EXPECT_THAT(names[3 + stage], HasSubstr(name + " | measured |"));
+  }
   EXPECT_THAT(overlaps(picture), IsEmpty());
 }
 

@@ -71,13 +71,13 @@ std::vector<DrawnPipeline> drawn_pipelines() {
   return {eight_of_32(), zero_bubble_of_tensors(), interleaved_stages()};
 }
 
-StepTimes unit_times(Schedule schedule, double transfer) {
+StepTimes unit_times(Schedule schedule, double transfer, double unit_seconds) {
   CostTable costs;
-  constexpr double kUnit = 1e-3;
+  const double unit = unit_seconds;
   costs.blocks.assign(schedule.blocks.size(),
-                      {{.fixed = kUnit}, {.fixed = 2 * kUnit}, {.fixed = kUnit}});
-  costs.links["*"] = {.latency = transfer * kUnit};
-  costs.update = {.latency = transfer * kUnit};
+                      {{.fixed = unit}, {.fixed = 2 * unit}, {.fixed = unit}});
+  costs.links["*"] = {.latency = transfer * unit};
+  costs.update = {.latency = transfer * unit};
   for (auto& role : schedule.roles)
     for (auto& action : role.actions)
       if (action.kind == ActionKind::kBackwardInput ||

@@ -24,8 +24,14 @@ std::vector<DrawnPipeline> drawn_pipelines();
 
 // A forward takes a unit, a backward two, and each of its halves one. A transfer takes
 // so much of a unit.
-StepTimes unit_times(Schedule schedule, double transfer);
+StepTimes unit_times(Schedule schedule, double transfer, double unit_seconds = 1e-3);
 inline constexpr double kTransfer = 0.05;
+
+// What pictures of measured schedules were measured with (pipeline_bubbles_test):
+// blocks that wait so long for each part of a slice. And what a transfer is foretold to
+// take.
+inline constexpr double kTimedBlock = 0.02;
+inline constexpr double kTimedTransfer = 20e-6;
 
 std::string drawn_pipeline(const DrawnPipeline& example);
 
