@@ -11,6 +11,7 @@
 #include "cli/bench_cuda_ranks.h"
 #include "cli/bench_foretell.h"
 #include "cli/bench_parts.h"
+#include "cli/cuda_speed.h"
 #include "cli/cuda_variant.h"
 #include "cli/kernel_times.h"
 #include "cohort/comm/local_store.h"
@@ -18,7 +19,9 @@
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
+#include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_math.h"
+#include "cohort/train/gpu_peak.h"
 #include "cohort/train/rank_gpu.h"
 
 namespace cohort::cli {
@@ -31,6 +34,7 @@ struct CudaRow {
   int64_t batch = 0;
   double step_s = 0, host_s = 0, uncaptured_s = 0, uncaptured_host_s = 0, first_s = 0;
   double loss = 0;
+  CudaSpeed speed;
   int64_t peak_bytes = 0, planned_bytes = 0;
   std::vector<KernelTime> kernels;  // of kWatchedSteps
 };
@@ -49,6 +53,9 @@ CudaRow measure(const CudaCase& bench, const BenchTrainArgs& args) {
     uncaptured.take_turn();
   }
   row.step_s = captured.step_s();
+  const auto compute = cuda_step(bench, args, 1, MemoryIn::kDevice).precision.compute;
+  row.speed =
+      speed_of(bench, row.batch, row.step_s, peak_flops(cuda_device_name(0), compute));
   row.uncaptured_s = uncaptured.step_s();
   row.host_s = captured.host_s();
   row.uncaptured_host_s = uncaptured.host_s();
@@ -77,9 +84,7 @@ std::string cuda_json_row(const CudaRow& row, const CudaCase& bench,
       .add("planned_memory_bytes", row.planned_bytes)
       .add("loss", row.loss)
       .add("state", "measured");
-  if (bench.tokens > 0)
-    object.add("tokens_per_second",
-               static_cast<double>(row.batch * bench.tokens) / row.step_s);
+  add_speed(row.speed, object);
   return object.text();
 }
 
@@ -93,7 +98,7 @@ std::string cuda_text_row(const CudaRow& row, const CudaCase& bench,
   };
   return text(bench.name, ", batch ", row.batch, ", ", args.precision,
               ", one GPU: ", ms(row.step_s), " per step, ", rate(row.step_s),
-              "\n  host busy            ", ms(row.host_s), ", ",
+              row.speed.text(), "\n  host busy            ", ms(row.host_s), ", ",
               format_fixed(100 * row.host_s / row.step_s, 2), " % of the step",
               "\n  kernel by kernel     ", ms(row.uncaptured_s), ", ",
               rate(row.uncaptured_s), ", host ", ms(row.uncaptured_host_s),

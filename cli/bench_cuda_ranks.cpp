@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/cuda_speed.h"
 #include "cli/cuda_variant.h"
 #include "cli/exit_of_error.h"
 #include "cli/node_gpus.h"
@@ -16,6 +17,7 @@
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/cuda_math.h"
 #include "cohort/launch/agent.h"
+#include "cohort/train/gpu_peak.h"
 #include "cohort/train/rank_gpu.h"
 
 namespace cohort::cli {
@@ -27,6 +29,7 @@ struct RanksRow {
   Layout layout;
   int64_t batch = 0;  // of all ranks
   double step_s = 0, first_s = 0, loss = 0;
+  CudaSpeed speed;
   int64_t peak_bytes = 0;
 
   double rate() const { return static_cast<double>(batch) / step_s; }
@@ -44,6 +47,9 @@ RanksRow measure_ranks(const CudaCase& bench, const BenchTrainArgs& args,
     steps.take_turn();
   }
   row.step_s = steps.step_s();
+  const auto compute =
+      cuda_step(bench, args, comm.size(), MemoryIn::kDevice).precision.compute;
+  row.speed = speed_of(bench, row.batch, row.step_s, peak_of_gpus(comm, gpu, compute));
   row.first_s = steps.first_s();
   row.loss = steps.loss();
   row.peak_bytes = steps.peak_bytes();
@@ -66,6 +72,7 @@ std::string ranks_json(const RanksRow& row, const BenchTrainArgs& args,
       .add("peak_memory_bytes", row.peak_bytes)
       .add("loss", row.loss)
       .add("state", "measured");
+  add_speed(row.speed, object);
   return object.text();
 }
 

@@ -35,6 +35,10 @@ std::optional<double> peak_flops(std::string_view gpu, at::ScalarType dtype) {
   return std::nullopt;
 }
 
+double flops_share(double flops_per_step, double step_seconds, double peak) {
+  return flops_per_step / step_seconds / peak;
+}
+
 std::optional<double> peak_of_gpus(Communicator& comm, int gpu, at::ScalarType dtype) {
   const std::pair mine(cuda_device_id(gpu), cuda_device_name(gpu));
   const auto said =

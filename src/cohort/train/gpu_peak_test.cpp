@@ -18,5 +18,9 @@ TEST(GpuPeak, OfAnUnknownOneIsNotGuessed) {
   EXPECT_FALSE(peak_flops("", at::kBFloat16));
 }
 
+TEST(GpuPeak, AStepUsesAShareOfIt) {
+  EXPECT_DOUBLE_EQ(flops_share(5e12, 0.01, 1e15), 0.5);
+}
+
 }  // namespace
 }  // namespace cohort

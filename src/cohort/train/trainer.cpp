@@ -331,7 +331,7 @@ void Trainer::tell_flops(DoneEvent& done) const {
   if (options_.execute.compute_on != ComputeOn::kCuda || done.step_ms == 0) return;
   const auto peak =
       peak_of_gpus(*comm_, options_.execute.gpu, options_.step.precision.compute);
-  if (peak) done.mfu = work_.flops.model / (1e-3 * done.step_ms) / *peak;
+  if (peak) done.mfu = flops_share(work_.flops.model, 1e-3 * done.step_ms, *peak);
 }
 
 DoneEvent Trainer::finish() {
