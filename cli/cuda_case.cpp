@@ -8,8 +8,10 @@
 #include "cli/bench_parts.h"
 #include "cli/step_options.h"
 #include "cohort/core/error.h"
+#include "cohort/engine/block_count.h"
 #include "cohort/nn/language_models.h"
 #include "cohort/nn/models.h"
+#include "cohort/nn/without_memory.h"
 
 namespace cohort::cli {
 namespace {
@@ -79,6 +81,16 @@ GeneratorOptions cuda_step(const CudaCase& bench, const BenchTrainArgs& args, in
 
 UpdateOptions cuda_update(const CudaCase& bench) {
   return {.name = bench.rule, .momentum = 0.9};
+}
+
+std::optional<std::vector<BlockMeasure>> count_cuda_blocks(const CudaCase& bench) {
+  constexpr int64_t kCountedSamples = 2;
+  const ModelsWithoutMemory shapes_alone;
+  const auto counts = count_blocks(
+      bench.make(), [&](int64_t count) { return bench.samples(count, at::kMeta); },
+      kCountedSamples);
+  if (!counts) return std::nullopt;
+  return needs_of(*counts);
 }
 
 }  // namespace cohort::cli

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/bench_train.h"
 #include "cohort/block.h"
 #include "cohort/data/dataset.h"
+#include "cohort/engine/block_measure.h"
 #include "cohort/step/generator.h"
 #include "cohort/update_rule.h"
 
@@ -40,5 +43,9 @@ Batch cuda_batch(const CudaCase& bench, int64_t samples, int gpu = 0);
 GeneratorOptions cuda_step(const CudaCase& bench, const BenchTrainArgs& args, int ranks,
                            MemoryIn memory);
 UpdateOptions cuda_update(const CudaCase& bench);
+
+// What its blocks need and compute, on a model without memory; nothing where that
+// cannot be counted.
+std::optional<std::vector<BlockMeasure>> count_cuda_blocks(const CudaCase& bench);
 
 }  // namespace cohort::cli

@@ -3,25 +3,18 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/format.h"
-#include "cohort/engine/block_count.h"
-#include "cohort/nn/without_memory.h"
 #include "cohort/train/gpu_peak.h"
 #include "cohort/train/step_plan.h"
 
 namespace cohort::cli {
 namespace {
 
-constexpr int64_t kCountedSamples = 2;
-
 // Forwards that are made again are none of its steps': one slice for each rank, and
 // all samples alike.
 std::optional<StepFlops> count_flops(const CudaCase& bench, int64_t batch) {
-  const ModelsWithoutMemory shapes_alone;
-  const auto counts = count_blocks(
-      bench.make(), [&](int64_t count) { return bench.samples(count, at::kMeta); },
-      kCountedSamples);
-  if (!counts) return std::nullopt;
-  return flops_of(Schedule(), needs_of(*counts), static_cast<double>(batch));
+  const auto needs = count_cuda_blocks(bench);
+  if (!needs) return std::nullopt;
+  return flops_of(Schedule(), *needs, static_cast<double>(batch));
 }
 
 }  // namespace

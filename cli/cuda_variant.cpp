@@ -5,8 +5,6 @@
 #include <functional>
 
 #include "cli/bench_parts.h"
-#include "cohort/engine/block_count.h"
-#include "cohort/nn/without_memory.h"
 #include "cohort/step/checker.h"
 
 namespace cohort::cli {
@@ -16,7 +14,6 @@ using CudaClock = std::chrono::steady_clock;
 constexpr int kCudaSteps = 20;  // of a turn
 constexpr int kCudaWarmup = 3;  // before the capture
 constexpr double kCudaRate = 0.01;
-constexpr int64_t kCountedSamples = 2;
 
 double seconds_of(const std::function<void()>& work) {
   const auto begin = CudaClock::now();
@@ -42,12 +39,8 @@ ExecutorOptions executor_options_of(const CudaCase& bench,
 // anything is computed.
 void count_bytes(const CudaCase& bench, int64_t samples, at::ScalarType compute,
                  std::span<BlockSpec> specs) {
-  const ModelsWithoutMemory shapes_alone;
-  const auto counts = count_blocks(
-      bench.make(), [&](int64_t count) { return bench.samples(count, at::kMeta); },
-      kCountedSamples);
-  if (counts)
-    set_bytes(needs_of(*counts), static_cast<double>(samples), compute, specs);
+  if (const auto needs = count_cuda_blocks(bench))
+    set_bytes(*needs, static_cast<double>(samples), compute, specs);
 }
 
 }  // namespace
