@@ -12,10 +12,10 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// Of GPT-2 124M, by hand: multiplications of a token in 12 blocks (q, k and v; the
+// GPT-2 124M counted by hand: multiplications per token in 12 blocks (q, k and v; the
 // projection; two of four times the width), in attention over 1,024 tokens (scores and
-// their sums of values), and in the head, whose rows are padded. Two FLOPs each, three
-// forwards.
+// their sums of values), and in the head, whose rows are padded. Two FLOPs each; a step
+// has three forwards' worth.
 double flops_of_a_token() {
   const double width = 768, tokens = 1024, rows = 50304;
   const double block = (3 + 1 + 4 + 4) * width * width + 2 * tokens * width;
