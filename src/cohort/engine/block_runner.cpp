@@ -35,11 +35,12 @@ class BlockRunner::Cells final : public GradSink {
     flight.cells.clear();
   }
 
-  // A parameter that is frozen has none.
+  // A parameter that is frozen has none, nor has a tensor that is no parameter here.
   GradCell take(const Tensor& parameter) override {
     if (!parameter.requires_grad()) return nullptr;
-    const int place = runner_.places_by_.at(parameter.unsafeGetTensorImpl());
-    const auto [it, fresh] = flight_.cells.emplace(place, nullptr);
+    const auto place = runner_.places_by_.find(parameter.unsafeGetTensorImpl());
+    if (place == runner_.places_by_.end()) return nullptr;
+    const auto [it, fresh] = flight_.cells.emplace(place->second, nullptr);
     if (!fresh) return nullptr;
     return it->second = std::make_shared<GradTarget>();
   }
