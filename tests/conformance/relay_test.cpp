@@ -26,6 +26,7 @@ struct Relayed {
       : lane(driver->enter(0)), group(driver, borrowed(comm), {.timeout = timeout}) {}
 
   void sum(const Tensor& x) {
+    static_cast<relay_backend::HostQueue*>(lane)->keep(x);
     RelayCall(group, "all_reduce", lane).reduce_all(x, ReduceOp::kSum);
   }
   // For all that the lane was given.

@@ -37,6 +37,11 @@ class HostQueue {
     work_.push_back(std::move(work));
     changed_.notify_all();
   }
+  // What its work uses, although the rank that gave it has failed and gone on.
+  void keep(const Tensor& used) {
+    const std::lock_guard lock(mutex_);
+    kept_.push_back(used);
+  }
 
  private:
   void run() {
@@ -54,6 +59,7 @@ class HostQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
+  std::vector<Tensor> kept_;
   std::thread thread_;
 };
 
