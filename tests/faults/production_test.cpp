@@ -208,7 +208,10 @@ std::vector<Strike> all_strikes(const Scenario& scenario) {
     const auto& [point, rank] = where;
     const std::vector<FaultKind> here = threads::kinds_at(point);
     if (const char* only = std::getenv("COHORT_POINT"); only && point != only) continue;
-    const int64_t sure = rank < scenario.ranks ? count / 2 : 0;
+    const bool newcomer = rank >= scenario.ranks;
+    // How many messages a call takes differs a little: the last ones may not come.
+    const int64_t usual = point == "comm.message" ? count * 9 / 10 : count;
+    const int64_t sure = newcomer ? 0 : varies ? count / 2 : usual;
     const char* const wanted = std::getenv("COHORT_KIND");
     for (int64_t pass = 1; pass <= count; ++pass)
       for (const FaultKind kind : here) {
@@ -217,7 +220,7 @@ std::vector<Strike> all_strikes(const Scenario& scenario) {
           continue;
         // A run that is not exact heals what has flipped, to bits of its own.
         if (scenario.model == Model::kCalling && kind == FaultKind::kFlip) continue;
-        strikes.push_back({point, rank, pass, kind, varies && pass > sure});
+        strikes.push_back({point, rank, pass, kind, pass > sure});
       }
   }
   return strikes;
@@ -320,7 +323,6 @@ TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
   };
   const auto try_it = [](const Case& one, const std::string& wanted) {
     Ending ending = play(GetParam(), one);
-    // How many messages a call takes differs a little: then its pass comes next time.
     if (ending.missed && one[0].point == "comm.message") ending = play(GetParam(), one);
     EXPECT_TRUE(one[0].may_miss || !ending.missed)
         << "the fault never struck: nothing was tested";
