@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cli/bench_steps.h"
-#include "cli/exit_of_error.h"
 #include "cli/step_options.h"
 #include "cli/step_setting.h"
 #include "cohort/comm/backends.h"
@@ -15,7 +14,6 @@
 #include "cohort/comm/world.h"
 #include "cohort/core/freed_memory.h"
 #include "cohort/data/sampler.h"
-#include "cohort/launch/agent.h"
 #include "cohort/train/checked_recipe.h"
 #include "cohort/train/model_counts.h"
 
@@ -97,14 +95,8 @@ int run_bench_recipe(const BenchTrainArgs& args, const Recipe& recipe) {
   const StepSetting setting = bench_setting(args, recipe);
   find_backend(args.backend, World{});
   recipe.prepare(setting.config);
-  LaunchOptions options;
-  options.ranks = setting.layout.world();
-  options.threads =
-      args.exact ? 1 : static_cast<int>(setting.config.get_int("threads"));
-  options.pin = args.backend != "gloo";
-  options.json = args.json;
-  options.body = as_rank([&] { return bench_recipe_rank(args, setting); });
-  return launch(options).exit_code;
+  return launch_ranks(setting, args.backend, args.json,
+                      [&] { return bench_recipe_rank(args, setting); });
 }
 
 }  // namespace cohort::cli

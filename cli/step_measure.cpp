@@ -9,7 +9,6 @@
 #include <limits>
 #include <span>
 
-#include "cli/exit_of_error.h"
 #include "cli/step_options.h"
 #include "cli/step_setting.h"
 #include "cohort/comm/backends.h"
@@ -21,7 +20,6 @@
 #include "cohort/core/memory.h"
 #include "cohort/data/sampler.h"
 #include "cohort/engine/executor.h"
-#include "cohort/launch/agent.h"
 #include "cohort/step/checker.h"
 #include "cohort/step/checks/role_view.h"
 #include "cohort/step/cost_fit.h"
@@ -307,14 +305,8 @@ int measure_step(const StepArgs& args, const RecipeList& recipes,
   batches_of(args, setting);
   find_backend(args.backend, World{});
   if (!args.costs.empty()) costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
-  LaunchOptions options;
-  options.ranks = setting.layout.world();
-  options.threads =
-      args.exact ? 1 : static_cast<int>(setting.config.get_int("threads"));
-  options.pin = args.backend != "gloo";
-  options.json = args.json;
-  options.body = as_rank([&] { return measure_rank(args, setting, show); });
-  return launch(options).exit_code;
+  return launch_ranks(setting, args.backend, args.json,
+                      [&] { return measure_rank(args, setting, show); });
 }
 
 }  // namespace cohort::cli

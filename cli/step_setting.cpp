@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/step_setting.h"
 
+#include "cli/exit_of_error.h"
 #include "cli/launch_command.h"
 #include "cli/step_options.h"
 #include "cohort/core/error.h"
+#include "cohort/launch/agent.h"
 #include "cohort/step/slices.h"
 #include "cohort/train/checked_recipe.h"
 
@@ -71,6 +73,18 @@ Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,
                      std::span<const BlockMeasure> measures, int64_t batch) {
   set_bytes(measures, setting.samples(batch), setting.options.precision.compute, specs);
   return generate(specs, setting.layout, setting.options);
+}
+
+int launch_ranks(const StepSetting& setting, const std::string& backend, bool json,
+                 const std::function<int()>& rank) {
+  LaunchOptions options;
+  options.ranks = setting.layout.world();
+  options.threads =
+      setting.options.exact ? 1 : static_cast<int>(setting.config.get_int("threads"));
+  options.pin = backend != "gloo";
+  options.json = json;
+  options.body = as_rank(rank);
+  return launch(options).exit_code;
 }
 
 }  // namespace cohort::cli

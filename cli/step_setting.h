@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,5 +38,9 @@ StepSetting setting_of(const StepArgs& args, const Recipe& recipe, Config config
 // The step at a batch, from what blocks need.
 Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,
                      std::span<const BlockMeasure> measures, int64_t batch);
+
+// Starts its ranks on this machine, over that backend, and returns their exit code.
+int launch_ranks(const StepSetting& setting, const std::string& backend, bool json,
+                 const std::function<int()>& rank);
 
 }  // namespace cohort::cli
