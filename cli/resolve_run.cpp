@@ -45,10 +45,11 @@ class Resolver {
     const bool counts = counts_threads();
     LaunchOptions launch = launch_options();
     if (!is_rank_) {
-      check_world(launch);
+      const auto layout = known_layout(launch);
+      check_world(layout);
       const int most_ranks = check_gpus(launch.ranks);
-      settle_slices(launch);
-      settle_range(most_ranks, launch);
+      settle_slices(layout);
+      settle_range(layout, most_ranks, launch);
     }
     TrainerOptions trainer = trainer_options();
     trainer.started = std::chrono::system_clock::now() - age;
@@ -168,15 +169,18 @@ class Resolver {
     return options;
   }
 
-  // What depends on the number of ranks, where it is known before they start.
-  void check_world(const LaunchOptions& launch) const {
-    if (launch.min_nodes != launch.max_nodes)
-      return require_blocks(recipe_, config_, std::nullopt);
-    const Layout layout = parse_layout(args_.layout, launch.ranks * launch.max_nodes);
+  // None where nobody knows before ranks start how many there will be.
+  std::optional<Layout> known_layout(const LaunchOptions& launch) const {
+    if (launch.min_nodes != launch.max_nodes) return std::nullopt;
+    return parse_layout(args_.layout, launch.ranks * launch.max_nodes);
+  }
+
+  void check_world(const std::optional<Layout>& layout) const {
+    if (!layout) return require_blocks(recipe_, config_, std::nullopt);
     GeneratorOptions step = step_options(config_, args_.exact);
-    step.slices = slices_for(step.slices, layout, integer("batch"));
+    step.slices = slices_for(step.slices, *layout, integer("batch"));
     step.memory = memory_for(execute());
-    generate({}, layout, step);
+    generate({}, *layout, step);
     make_update_rule(update_options(recipe_, config_));  // refuses what there is not
     require_slices(integer("batch"), step.slices);
     require_blocks(recipe_, config_, layout);
@@ -197,24 +201,21 @@ class Resolver {
 
   // Fixed for the whole run, however many ranks it has later: what the run that is gone
   // on with has, else one per data-parallel rank.
-  void settle_slices(const LaunchOptions& launch) {
+  void settle_slices(const std::optional<Layout>& layout) {
     if (integer("slices") > 0) return;
     const std::string& dir = word("checkpoint.dir");
     int slices = args_.resume && !dir.empty() ? saved_slices(dir) : 0;
     if (args_.exact) slices = step_options(config_, true).slices;
-    if (launch.min_nodes == launch.max_nodes)
-      slices = slices_for(slices,
-                          parse_layout(args_.layout, launch.ranks * launch.max_nodes),
-                          integer("batch"));
+    if (layout) slices = slices_for(slices, *layout, integer("batch"));
     if (slices > 0) config_.set_assignment(text("slices=", slices));
   }
 
   // How many ranks there may be. Parts of tensors come and go together, and so do the
   // stages that have them; a pipeline alone can have fewer stages.
-  void settle_range(int most, LaunchOptions& launch) const {
+  void settle_range(const std::optional<Layout>& known, int most,
+                    LaunchOptions& launch) const {
     ElasticOptions& elastic = launch.elastic;
-    const Layout layout =
-        launch.max_nodes == 1 ? parse_layout(args_.layout, launch.ranks) : Layout{};
+    const Layout layout = launch.max_nodes == 1 ? known.value() : Layout{};
     if (layout.tp > 1) elastic.team = {.stages = layout.pp, .parts = layout.tp};
     const int each = elastic.team.ranks();
     if (elastic.max_ranks % each != 0)
