@@ -31,7 +31,6 @@ ExecutorOptions executor_options_of(const CudaCase& bench,
   execute.compute_on = ComputeOn::kCuda;
   execute.gpu = options.gpu;
   execute.capture = options.capture;
-  execute.watch = options.watch;
   return execute;
 }
 
@@ -58,7 +57,8 @@ CudaVariant::CudaVariant(const CudaCase& bench, const BenchTrainArgs& args,
   Schedule schedule = generate(specs, options.layout, step);
   planned_bytes_ = check(schedule).largest().on_device;
   executor_ =
-      std::make_unique<Executor>(chain_, std::move(schedule), *rule_, comm, execute);
+      std::make_unique<Executor>(chain_, std::move(schedule), *rule_, comm, execute,
+                                 ExecutorServices{.watch = options.watch});
   first_s_ = seconds_of([this] { run(1); });
   run(kCudaWarmup + 2);
 }

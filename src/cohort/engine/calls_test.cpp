@@ -293,7 +293,7 @@ TEST(CallsOfBlocks, AreFaultPoints) {
         Chain chain = small_resnet(true);
         const SyncWay way{.layout = {.dp = 2}, .slices = 2, .recompute = true};
         const auto rule = make_sgd({});
-        Executor executor(chain, sync_schedule(chain, way, comm), *rule, comm,
+        Executor executor(chain, sync_schedule(chain, way, comm), *rule, comm, {},
                           {.faults = &faults});
         try {
           executor.run(

@@ -150,10 +150,10 @@ void DeviceState::open_gate() {
 }
 
 // Nobody votes on a step whose ranks drew other samples: all of them know.
-PendingWork DeviceState::vote() {
+PendingWork DeviceState::vote(FaultPlan* faults) {
   const c10::NoGradGuard no_grad;
   Communicator& world = *groups_.world;
-  if (options_.faults) options_.faults->reach("engine.vote", world.rank());
+  if (faults) faults->reach("engine.vote", world.rank());
   set_scale();
   for (size_t i = 0; i < updates_.size(); ++i)
     if (updates_[i].own) look_at(static_cast<int>(i));
@@ -280,8 +280,8 @@ std::string DeviceState::bad_gradient() const {
 }
 
 // Nobody looks for flipped bits here.
-void DeviceState::strike(int64_t index) {
-  options_.faults->reach("engine.action", groups_.world->rank(), index);
+void DeviceState::strike(FaultPlan& faults, int64_t index) {
+  faults.reach("engine.action", groups_.world->rank(), index);
 }
 
 void DeviceState::forget_started() {

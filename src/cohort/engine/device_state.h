@@ -46,7 +46,7 @@ class DeviceState final : public StateSide {
   Tensor seed() override { return loss_scale_.seed(); }
   void norm() override;
   void fold_buffers() override;
-  PendingWork vote() override;
+  PendingWork vote(FaultPlan* faults) override;
   void update(int bucket) override;
   void commit() override;
   void has_replayed() override;
@@ -55,7 +55,7 @@ class DeviceState final : public StateSide {
   bool is_settled() const override { return results_.empty(); }
   VoteState vote_state() override;
   void finish(bool skip) override;
-  void strike(int64_t index) override;
+  void strike(FaultPlan& faults, int64_t index) override;
   std::string small_state() override { return loss_scale_.saved(); }
   void set_small_state(const std::string& text) override { loss_scale_.restore(text); }
 

@@ -31,12 +31,14 @@ std::unique_ptr<CudaLane> lane_for(const StateHome& home,
 }  // namespace
 
 Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
-                   Communicator& comm, const ExecutorOptions& options)
+                   Communicator& comm, const ExecutorOptions& options,
+                   const ExecutorServices& services)
     : chain_(chain),
       schedule_(agreed(chain, std::move(schedule), comm)),
       role_(schedule_.role_of(comm.rank())),
       comm_(comm),
       options_(options),
+      services_(services),
       updates_at_once_(options.communicate && updates_at_once(role_)),
       home_(home_of(schedule_,
                     options.compute_on == ComputeOn::kCuda ? options.gpu : kNone)),
@@ -45,7 +47,7 @@ Executor::Executor(Chain& chain, Schedule schedule, const UpdateRule& rule,
       channels_(schedule_, comm),
       calls_(chain, {.group = [this](AxisSet axes) { return channels_.inner(axes); },
                      .rank = comm.rank(),
-                     .faults = options.faults,
+                     .faults = services.faults,
                      .exact = schedule_.exact}),
       step_(comm, options.listed_samples, home_.device()),
       state_(chain, schedule_, rule, options.decay, channels_.groups(),
@@ -170,15 +172,15 @@ StepResult Executor::sums_of_step() const {
 }
 
 void Executor::reach(int index) {
-  if (options_.faults) end_->strike(index);
+  if (services_.faults) end_->strike(*services_.faults, index);
 }
 
 void Executor::done(int index) {
-  if (options_.watch) options_.watch->end(role_.actions[index]);
+  if (services_.watch) services_.watch->end(role_.actions[index]);
 }
 
 bool Executor::comes_late(int lane) const {
-  return options_.watch && options_.watch->delays(lane);
+  return services_.watch && services_.watch->delays(lane);
 }
 
 // In streams nothing is ever in flight as the host sees it: what comes next in one
@@ -191,7 +193,7 @@ PendingWork Executor::perform(int index) {
 
 PendingWork Executor::act(int index) {
   const Action& action = role_.actions[index];
-  if (options_.watch) options_.watch->begin(action);
+  if (services_.watch) services_.watch->begin(action);
   switch (action.kind) {
     case ActionKind::kForward:
     case ActionKind::kRecompute:
@@ -212,9 +214,9 @@ PendingWork Executor::act(int index) {
       transfers_.free_parameters(action.buckets[0]);
       break;
     case ActionKind::kSend:
-      if (options_.watch)
+      if (services_.watch)
         if (const Tensor sent = transfers_.sent_of_bucket(action); sent.defined())
-          options_.watch->gives(sent);
+          services_.watch->gives(sent);
       return transfers_.send(action);
     case ActionKind::kRecv:
       return transfers_.receive(action);
@@ -222,7 +224,7 @@ PendingWork Executor::act(int index) {
       end_->norm();
       break;
     case ActionKind::kVote:
-      return end_->vote();
+      return end_->vote(services_.faults);
     case ActionKind::kUpdate:
       end_->update(action.buckets[0]);
       break;

@@ -40,7 +40,7 @@ namespace cohort {
 class Executor final : public StepRunner, private Performer {
  public:
   Executor(Chain& chain, Schedule schedule, const UpdateRule& rule, Communicator& comm,
-           const ExecutorOptions& options);
+           const ExecutorOptions& options, const ExecutorServices& services = {});
   ~Executor() override;
 
   // On a device start() waits for nothing. In an elastic run the step that is started
@@ -112,6 +112,7 @@ class Executor final : public StepRunner, private Performer {
   const Role& role_;
   Communicator& comm_;
   const ExecutorOptions options_;
+  const ExecutorServices services_;
   const bool updates_at_once_;  // reduction and update are one pass over memory
   const StateHome home_;
   std::unique_ptr<CudaLane> lane_;  // null: blocks do not compute where state lies

@@ -34,11 +34,11 @@ std::unique_ptr<StepBatches> Executor::make_batches(int first) {
   require_no_data_calls(schedule_);
   auto batches = std::make_unique<DeviceBatches>(options, *lane_, step_);
   const bool alone = comm_.size() == 1;
-  const bool is_disturbed = options_.faults && options_.faults->is_armed();
+  const bool is_disturbed = services_.faults && services_.faults->is_armed();
   // What crosses links has no memory in the plan that a replay could rely on.
   const bool captures = options_.capture && lane_->can_capture() &&
                         (alone || comm_.is_capturable()) && schedule_.stages.empty() &&
-                        !is_disturbed && !options_.watch;
+                        !is_disturbed && !services_.watch;
   graph_ = std::make_unique<StepGraph>(
       *lane_, *batches,
       StepGraph::Options{.captures = captures,

@@ -74,7 +74,7 @@ void HostState::check_samples() {
 // What a rank computed from memory that had changed is in everyone's sums. So before
 // anybody votes, each has looked at the memory it computed with: a rank that finds
 // damage, or dies before it has looked, leaves a step that nobody voted on.
-PendingWork HostState::vote() {
+PendingWork HostState::vote(FaultPlan* faults) {
   check_samples();
   Communicator& world = *groups_.world;
   if (seal_) {
@@ -82,7 +82,7 @@ PendingWork HostState::vote() {
     require_sound_gradients();
     if (world.size() > 1 && options_.communicate) world.barrier().wait();
   }
-  if (options_.faults) options_.faults->reach("engine.vote", world.rank());
+  if (faults) faults->reach("engine.vote", world.rank());
   int64_t* const against = votes_.data_ptr<int64_t>();
   // What all have summed alike each rank looks at in part: the vote joins the findings.
   const bool alike = schedule_.shard == 0 && options_.communicate;
@@ -195,12 +195,11 @@ std::string HostState::damage() const {
   return "";
 }
 
-void HostState::strike(int64_t index) {
+void HostState::strike(FaultPlan& faults, int64_t index) {
   // Lies in a float32's fraction; 16 actions later it is another element's.
   const uint32_t bit = 1u << (22 - index % 16);
   const auto flips = [&](std::string_view point) {
-    return options_.faults->reach(point, groups_.world->rank(), index) ==
-           FaultPlan::Ask::kFlip;
+    return faults.reach(point, groups_.world->rank(), index) == FaultPlan::Ask::kFlip;
   };
   const auto flip = [&](const Tensor& tensor) {
     const int64_t words =

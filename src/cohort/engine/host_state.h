@@ -33,7 +33,7 @@ class HostState final : public StateSide {
   void require_finite() const override { updates_.require_finite(); }
   void norm() override;
   void fold_buffers() override;
-  PendingWork vote() override;
+  PendingWork vote(FaultPlan* faults) override;
   void update(int bucket) override;
   void commit() override;
   VoteState vote_state() override;
@@ -42,7 +42,7 @@ class HostState final : public StateSide {
   std::string damage() const override;
   std::string small_state() override;
   void set_small_state(const std::string& text) override;
-  void strike(int64_t index) override;
+  void strike(FaultPlan& faults, int64_t index) override;
 
  private:
   void check_samples();

@@ -33,8 +33,9 @@ class StateSide {
 
   virtual void norm() = 0;
   virtual void fold_buffers() = 0;
-  // Nobody votes, nor commits, unless the ranks drew what the input expects.
-  virtual PendingWork vote() = 0;
+  // Nobody votes, nor commits, unless the ranks drew what the input expects. `faults`,
+  // where there are any, are reached when this rank has looked and has not voted.
+  virtual PendingWork vote(FaultPlan* faults) = 0;
   virtual void update(int bucket) = 0;
   virtual void commit() = 0;
   // All that begin_step() is followed by was started at once.
@@ -61,7 +62,7 @@ class StateSide {
 
   // What a damaged memory would do: a bit of some kind of memory is another. At each
   // action it is another bit, or a second flip would undo the first.
-  virtual void strike(int64_t) {}
+  virtual void strike(FaultPlan& faults, int64_t index) = 0;
 
  protected:
   StateSide() = default;

@@ -20,11 +20,12 @@ void require_expected(const StepInput& input, const SampleSum& drawn) {
 std::unique_ptr<StepRunner> make_step_runner(Chain& chain, Schedule schedule,
                                              const UpdateOptions& update,
                                              const UpdateRule& rule, Communicator& comm,
-                                             const ExecutorOptions& options) {
+                                             const ExecutorOptions& options,
+                                             const ExecutorServices& services) {
   ExecutorOptions with_update = options;
   with_update.update = update;
-  return std::make_unique<Executor>(chain, std::move(schedule), rule, comm,
-                                    with_update);
+  return std::make_unique<Executor>(chain, std::move(schedule), rule, comm, with_update,
+                                    services);
 }
 
 }  // namespace cohort

@@ -60,15 +60,17 @@ struct ExecutorOptions {
   // The most samples a rank draws in one step, if every rank is to know the ids that
   // each drew; 0: nobody asks.
   int64_t listed_samples = 0;
+};
 
+// What tests do to an executor. It borrows them for as long as it lives.
+struct ExecutorServices {
   // Reached as "engine.action", with rank and index, before every action of a step; as
   // "engine.moment", "engine.mirror" and "engine.gradient" there, by what is to flip
   // a bit of such memory; and as "engine.vote" when all that a rank looks at before it
   // votes is done. Before every collective that a block makes with a peer in a step as
   // "engine.call", counted within the step.
   FaultPlan* faults = nullptr;
-
-  ActionWatch* watch = nullptr;  // for tests
+  ActionWatch* watch = nullptr;
 };
 
 // What a step needs from outside.
@@ -195,6 +197,7 @@ inline void require_sound(const StepRunner& runner) {
 std::unique_ptr<StepRunner> make_step_runner(Chain& chain, Schedule schedule,
                                              const UpdateOptions& update,
                                              const UpdateRule& rule, Communicator& comm,
-                                             const ExecutorOptions& options);
+                                             const ExecutorOptions& options,
+                                             const ExecutorServices& services = {});
 
 }  // namespace cohort

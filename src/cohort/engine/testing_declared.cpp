@@ -122,7 +122,7 @@ uint64_t train_declared(const DeclaredCase& c, Communicator& comm,
   Schedule schedule = step_of(c, chain);
   if (run.alter) run.alter(schedule);
   Executor executor(chain, std::move(schedule), *rule, comm,
-                    {.clip = c.clip ? 0.5 : 0.0, .watch = run.watch});
+                    {.clip = c.clip ? 0.5 : 0.0}, {.watch = run.watch});
   if (run.watch) run.watch->watch(executor);
   for (int64_t step = 0; step < kDeclaredSteps; ++step)
     executor.run({.step = step,

@@ -55,8 +55,8 @@ Rank::Rank(const Way& way, Communicator& comm, FaultPlan* faults, Chain chain)
                  .decay = {.weight_decay = 0.01},
                  .clip = 0.5,
                  .compute_on = way.resident ? ComputeOn::kStaged : ComputeOn::kHost,
-                 .listed_samples = 2 * kSlices,
-                 .faults = faults}) {}
+                 .listed_samples = 2 * kSlices},
+                {.faults = faults}) {}
 
 Schedule Rank::schedule_of(const Chain& chain, const Way& way) {
   Schedule schedule =

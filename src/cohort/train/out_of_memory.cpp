@@ -113,10 +113,10 @@ std::string tried(std::string_view said) {
 // Another way to run the same model, in the words of the command line.
 struct Advice {
   std::string name;
-  TrainerOptions options;
+  WorldOptions options;
 };
 
-std::vector<Advice> other_ways(const TrainerOptions& options) {
+std::vector<Advice> other_ways(const WorldOptions& options) {
   std::vector<Advice> ways;
   const auto add = [&](std::string name, auto change) {
     ways.push_back({std::move(name), options});
@@ -166,7 +166,7 @@ std::optional<int64_t> bytes_of(const Advice& way, const Chain& chain,
 }
 
 std::string what_needs_less(const Chain& chain, std::span<const BlockMeasure> measures,
-                            const TrainerOptions& options, const UpdateRule& rule,
+                            const WorldOptions& options, const UpdateRule& rule,
                             int64_t need) {
   std::vector<std::string> fitting;
   for (const Advice& way : other_ways(options)) {
@@ -198,7 +198,7 @@ std::string largest_in_plan(const Schedule& schedule, const Role& role) {
 
 ConfigError out_of_memory(std::string_view said, const Chain& chain,
                           std::span<const BlockMeasure> measures,
-                          const TrainerOptions& options, const UpdateRule& rule,
+                          const WorldOptions& options, const UpdateRule& rule,
                           int rank) {
   const auto specs = specs_of(chain);
   const Schedule schedule = generate_for(specs, options, measures, rule, options.batch);

@@ -23,7 +23,7 @@ std::string largest_in_plan(const Schedule& schedule, const Role& role);
 // Allocates nothing on the device.
 ConfigError out_of_memory(std::string_view said, const Chain& chain,
                           std::span<const BlockMeasure> measures,
-                          const TrainerOptions& options, const UpdateRule& rule,
+                          const WorldOptions& options, const UpdateRule& rule,
                           int rank);
 
 }  // namespace cohort

@@ -106,7 +106,7 @@ TEST(OutOfMemory, CountsWhatIsWhereBlocksCompute) {
 // The optimizer has two of four times the weights.
 TEST(OutOfMemory, OfADeviceIsLessWithStateOnTheHost) {
   const Chain chain = make_mlp({.width = 512, .depth = 2}, {});
-  TrainerOptions options{.batch = 1, .slices = 1, .layout = {.dp = 1}};
+  WorldOptions options{{.batch = 1, .slices = 1, .layout = {.dp = 1}}};
   options.step.recompute = true;
   options.execute.compute_on = ComputeOn::kStaged;
   const auto rule = make_update_rule({.name = "adamw"});
@@ -121,7 +121,7 @@ TEST(OutOfMemory, OfADeviceIsLessWithStateOnTheHost) {
 
 TEST(OutOfMemory, WhereNothingNeedsLessSaysSo) {
   const Chain chain = make_mlp({.width = 8, .depth = 1}, {});
-  TrainerOptions options{.batch = 1, .slices = 1, .layout = {.dp = 1}};
+  WorldOptions options{{.batch = 1, .slices = 1, .layout = {.dp = 1}}};
   options.step.recompute = true;
   const auto rule = make_update_rule({});
   const std::vector<BlockMeasure> measures(chain.blocks.size());

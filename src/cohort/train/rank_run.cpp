@@ -67,7 +67,6 @@ class RankRun final : public RankHost {
       : run_(run),
         services_(services),
         membership_(Membership::from_env()),
-        options_(run.trainer),
         connecting_(run.connect) {
     if (membership_) pages_.emplace(*membership_);
   }
@@ -81,14 +80,14 @@ class RankRun final : public RankHost {
     else
       services_.die_of_stop();  // there is nothing to save before its world stands
     // A spare knows of no world yet: it is prepared for the one the run began with.
-    options_.layout = run_.layout_of(membership_ ? run_.launch.ranks : given.size);
-    options_.ranks_here = given.local_size;
+    first_.layout = run_.layout_of(membership_ ? run_.launch.ranks : given.size);
+    first_.ranks_here = given.local_size;
     choose_gpu(given);
-    if (spare) options_.execute.gpu = kNoGpu;  // that of the rank it replaces
+    if (spare) first_.gpu = kNoGpu;  // that of the rank it replaces
     if (!spare)
       loading_ = begin_loading(*run_.recipe, run_.config, given.local_rank == 0);
     auto done = RankLoop(*this, membership_.get()).run(given);
-    const int code = done ? with_backlog(code_of(*done, options_.backup)) : 0;
+    const int code = done ? with_backlog(code_of(*done, run_.trainer.backup)) : 0;
     return {std::move(done), code};
   }
 
@@ -109,10 +108,10 @@ class RankRun final : public RankHost {
       loading_ = begin_loading(*run_.recipe, run_.config, node == nullptr);
     chain_ = make_chain(/*part=*/0);
     if (!data_.train) data_ = finish_loading(*run_.recipe, *loading_, node);
-    if (options_.continuation) tokenizer_ = data_.tokenizer();
+    if (run_.trainer.continuation) tokenizer_ = data_.tokenizer();
     count_blocks();
     return std::make_unique<Trainer>(
-        chain_, *data_.train, data_.valid.get(), options_, services_.stop,
+        chain_, *data_.train, data_.valid.get(), trainer_options(), services_.stop,
         TrainerServices{.membership = membership_.get(),
                         .pages = pages_ ? &*pages_ : nullptr,
                         .backlog = &backlog_,
@@ -144,9 +143,10 @@ class RankRun final : public RankHost {
                      .parameters = count_parameters(chain_),
                      .total_steps = trainer.total_steps(),
                      .steps_per_epoch = trainer.steps_per_epoch()});
-    if (options_.backup.resume && options_.backup.dir.empty())
+    const BackupOptions& backup = run_.trainer.backup;
+    if (backup.resume && backup.dir.empty())
       reporter->note("--resume: there is no checkpoint.dir, so this run starts fresh");
-    if (options_.backup.every_steps > 0 && options_.backup.dir.empty())
+    if (backup.every_steps > 0 && backup.dir.empty())
       reporter->note("checkpoint.every_steps: there is no checkpoint.dir to save in");
     if (connecting_.nccl_share_gpu && comm.backend() == "nccl")
       reporter->note(
@@ -165,22 +165,31 @@ class RankRun final : public RankHost {
     return chain;
   }
 
+  TrainerOptions trainer_options() const {
+    TrainerOptions options = run_.trainer;
+    options.layout = first_.layout;
+    options.ranks_here = first_.ranks_here;
+    options.execute.gpu = first_.gpu;
+    options.counted = counted_;
+    return options;
+  }
+
   void choose_gpu(const World& world) {
     if (!run_.on_gpu) return;
-    if (options_.layout.pp > 1) allow_streams();
+    if (first_.layout.pp > 1) allow_streams();
     require_cuda("train");
-    options_.execute.gpu = gpu_of(world);
+    first_.gpu = gpu_of(world);
     set_cuda_math(run_.math);
   }
 
   TensorPart part_of_rank(int part) const {
-    return tensor_part(run_.config, options_.layout, part);
+    return tensor_part(run_.config, first_.layout, part);
   }
 
   // A spare that replaces a rank takes a GPU when it has a world; the backend that is
   // chosen there depends on the GPUs of all.
   int settle_gpu(const World& world, Store& store) {
-    int& mine = options_.execute.gpu;
+    int& mine = first_.gpu;
     if (membership_)
       mine = cohort::settle_gpu(world, store, mine, cuda_device_count(),
                                 connecting_.join_timeout);
@@ -206,15 +215,16 @@ class RankRun final : public RankHost {
   // model that cannot be counted is measured by the Trainer.
   // A rank of a pipeline computes a part of it.
   void count_blocks() {
-    if (!options_.counted.empty()) return;
+    if (!counted_.empty()) return;
     const auto counts =
         count_model(*run_.recipe, run_.config, part_of_rank(0), *data_.train);
     if (!counts) return;
-    options_.counted = needs_of(*counts);
+    counted_ = needs_of(*counts);
     if (!run_.counts_threads) return;
-    const Layout& layout = options_.layout;
-    const int slices = slices_for(options_.slices, layout, options_.batch);
-    const double samples = static_cast<double>(options_.batch) / slices;
+    const Layout& layout = first_.layout;
+    const TrainerOptions& asked = run_.trainer;
+    const int slices = slices_for(asked.slices, layout, asked.batch);
+    const double samples = static_cast<double>(asked.batch) / slices;
     const double flops = forward_flops(*counts).at(samples) / layout.pp;
     at::set_num_threads(compute_threads(flops, at::get_num_threads()));
   }
@@ -232,7 +242,13 @@ class RankRun final : public RankHost {
   const RankServices& services_;
   std::unique_ptr<Membership> membership_;  // null: not elastic
   std::optional<AgentPages> pages_;
-  TrainerOptions options_;  // with what this rank knows of its first world
+  struct FirstWorld {  // what this rank knows of it
+    Layout layout;
+    int ranks_here = 1;
+    int gpu = 0;
+  };
+  FirstWorld first_;
+  std::vector<BlockMeasure> counted_;  // what blocks need; empty: nobody counted
   ConnectOptions connecting_;
   std::string over_host_;  // why tensors of the GPU go there; empty: they do not
   bool has_shared_bucket_ = false;

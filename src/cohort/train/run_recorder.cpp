@@ -25,8 +25,9 @@ RunRecorder::RunRecorder(const TrainerOptions& options, const TrainerServices& s
       tokens_of_sample_(tokens),
       metrics_(metrics) {}
 
-void RunRecorder::enter(Communicator& comm, Reporter* reporter) {
+void RunRecorder::enter(Communicator& comm, const Layout& layout, Reporter* reporter) {
   comm_ = &comm;
+  layout_ = layout;
   reporter_ = reporter;
   sample_log_ = nullptr;
   history_ = nullptr;
@@ -45,7 +46,7 @@ void RunRecorder::begin(int64_t committed, const std::string& why, bool damaged)
                                        HistoryRun{.seed = options_.seed,
                                                   .samples = samples_,
                                                   .batch = options_.batch,
-                                                  .slices = options_.slices,
+                                                  .slices = sampler_.options().slices,
                                                   .exact = options_.step.exact},
                                        services_.backlog);
   if (comm_->generation() == 0 && history_->committed() < committed)
@@ -56,7 +57,7 @@ void RunRecorder::begin(int64_t committed, const std::string& why, bool damaged)
                    .generation = comm_->generation(),
                    .ranks = comm_->size(),
                    .committed = committed,
-                   .layout = options_.layout.text()},
+                   .layout = layout_.text()},
                   why, known(committed), damaged);
 }
 

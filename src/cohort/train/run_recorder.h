@@ -31,14 +31,14 @@ namespace cohort {
 // written; CommError of begin(). Thread safety: none.
 class RunRecorder {
  public:
-  // Borrows all of them; `options.layout` is that of the world it is in. `samples`: of
-  // the training set, with so many tokens each. `metrics`: what the model reports.
+  // Borrows all of them. `samples`: of the training set, with so many tokens each.
+  // `metrics`: what the model reports.
   RunRecorder(const TrainerOptions& options, const TrainerServices& services,
               const Sampler& sampler, const RateSchedule& rate, int64_t samples,
               int64_t tokens, const Metrics& metrics);
 
   // The files of the world before are closed. `reporter` may be null.
-  void enter(Communicator& comm, Reporter* reporter);
+  void enter(Communicator& comm, const Layout& layout, Reporter* reporter);
 
   // Opens the files of this world. `why` it has fewer steps than the history, if so,
   // and whether what those left was damaged. Collective in a world after the first:
@@ -90,6 +90,7 @@ class RunRecorder {
 
   // What belongs to this world.
   Communicator* comm_ = nullptr;
+  Layout layout_;
   Reporter* reporter_ = nullptr;
   std::unique_ptr<SampleLog> sample_log_;
   std::unique_ptr<History> history_;

@@ -68,8 +68,7 @@ int64_t valid_samples(std::span<const BlockMeasure> measures,
 }
 
 // The largest batch whose step fits, 0 if none does.
-int64_t largest_batch(const std::vector<BlockSpec>& specs,
-                      const TrainerOptions& options,
+int64_t largest_batch(const std::vector<BlockSpec>& specs, const WorldOptions& options,
                       std::span<const BlockMeasure> measures, const UpdateRule& rule,
                       const PlacedMemory& limit) {
   const auto fit = [&](int64_t batch) {
@@ -85,7 +84,7 @@ int64_t largest_batch(const std::vector<BlockSpec>& specs,
   return fits * options.slices;
 }
 
-std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions options,
+std::string what_fits(const std::vector<BlockSpec>& specs, WorldOptions options,
                       std::span<const BlockMeasure> measures, const UpdateRule& rule,
                       const PlacedMemory& limit) {
   const int64_t fits = largest_batch(specs, options, measures, rule, limit);
@@ -102,7 +101,7 @@ std::string what_fits(const std::vector<BlockSpec>& specs, TrainerOptions option
 
 }  // namespace
 
-Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
+Schedule generate_for(std::vector<BlockSpec> specs, const WorldOptions& options,
                       std::span<const BlockMeasure> measures, const UpdateRule& rule,
                       int64_t batch) {
   GeneratorOptions step = options.step;
@@ -125,24 +124,26 @@ Layout layout_for(Layout layout, const Communicator& comm) {
   return fitted(layout, comm.size());
 }
 
-int slices_here(const Chain& chain, int asked, const TrainerOptions& options) {
-  const bool together = std::ranges::any_of(chain.blocks, [](const auto& block) {
+bool calls_all_data_ranks(const Chain& chain) {
+  return std::ranges::any_of(chain.blocks, [](const auto& block) {
     return std::ranges::any_of(block->calls(), [](const BlockCall& call) {
       return call.axes.meets(kDataAxes);
     });
   });
-  if (!together) return options.slices;
-  const int dp = options.layout.dp;
+}
+
+int even_slices(int asked, const Layout& layout, int64_t batch) {
+  const int dp = layout.dp;
   // Down, where it can be: a world that has lost a rank must not ask for more slices
   // than there are samples.
-  const int slices = slices_for(asked, options.layout, options.batch);
+  const int slices = slices_for(asked, layout, batch);
   const int even = std::max(1, slices / dp) * dp;
-  require_slices(options.batch, even);
+  require_slices(batch, even);
   return even;
 }
 
 PlannedStep make_plan(const Chain& chain, std::span<const BlockMeasure> measures,
-                      const TrainerOptions& options, const UpdateRule& rule) {
+                      const WorldOptions& options, const UpdateRule& rule) {
   const auto specs = specs_of(chain);
   Schedule schedule = generate_for(specs, options, measures, rule, options.batch);
   const PlacedMemory limit = limit_of(options);

@@ -18,9 +18,12 @@ namespace cohort {
 // ConfigError if it is the first, and has another number.
 Layout layout_for(Layout layout, const Communicator& comm);
 
-// Slices of a batch in this world, of so many asked for; 0: as many as the layout has.
-// Where blocks call all data-parallel ranks inside, each of them has as many.
-int slices_here(const Chain& chain, int asked, const TrainerOptions& options);
+// Whether blocks call all data-parallel ranks inside: each of them then has as many
+// slices of a batch as another.
+bool calls_all_data_ranks(const Chain& chain);
+
+// So many, of as many asked for; 0: as the layout has.
+int even_slices(int asked, const Layout& layout, int64_t batch);
 
 // What a rank does, and how much of it at once.
 struct PlannedStep {
@@ -35,11 +38,11 @@ inline constexpr int64_t kMostValidSamples = 500;
 // The step, proved before anything is allocated for it. ConfigError if a rank has too
 // little memory, with what would fit.
 PlannedStep make_plan(const Chain& chain, std::span<const BlockMeasure> measures,
-                      const TrainerOptions& options, const UpdateRule& rule);
+                      const WorldOptions& options, const UpdateRule& rule);
 
 // The step of a batch on the ranks that the options say, without looking whether it
 // fits into their memory.
-Schedule generate_for(std::vector<BlockSpec> specs, const TrainerOptions& options,
+Schedule generate_for(std::vector<BlockSpec> specs, const WorldOptions& options,
                       std::span<const BlockMeasure> measures, const UpdateRule& rule,
                       int64_t batch);
 

@@ -21,10 +21,10 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-TrainerOptions completed(TrainerOptions options) {
-  options.slices = slices_for(options.slices, options.layout, options.batch);
-  require_slices(options.batch, options.slices);
-  return options;
+int first_slices(const TrainerOptions& options) {
+  const int slices = slices_for(options.slices, options.layout, options.batch);
+  require_slices(options.batch, slices);
+  return slices;
 }
 
 // A schedule ends with the last epoch, also when --max-steps stops the run before.
@@ -59,7 +59,7 @@ int64_t tokens_of_sample(const Dataset& data) {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-ExecutorOptions executor_options(const TrainerOptions& options) {
+ExecutorOptions executor_options(const WorldOptions& options) {
   ExecutorOptions execute = options.execute;
   execute.seed = options.seed;
   execute.usual_count = static_cast<double>(options.batch);
@@ -77,13 +77,12 @@ Trainer::Trainer(Chain& chain, const Dataset& train, const Dataset* valid,
     : chain_(chain),
       train_(train),
       valid_(valid),
-      options_(completed(options)),
-      asked_{options_.layout, options.slices, options.step.bucket_bytes},
+      options_(options),
       stop_(stop),
       services_(services),
       sampler_({.size = train.size(),
                 .batch = options_.batch,
-                .slices = options_.slices,
+                .slices = first_slices(options_),
                 .seed = options_.seed}),
       rate_(rate_options(options_, sampler_)),
       rule_(make_update_rule(options_.update)),
@@ -99,22 +98,17 @@ Trainer::~Trainer() = default;
 
 void Trainer::enter(Communicator& comm, Reporter* reporter, const WorldGpu& gpu) {
   comm_ = &comm;
-  options_.execute.gpu = gpu.number.value_or(options_.execute.gpu);
-  options_.step.bucket_bytes = gpu.bucket_bytes.value_or(asked_.bucket_bytes);
   loader_ = nullptr;  // it uses the fields of the world before
-  options_.layout = layout_for(asked_.layout, comm);
-  take_part(Mesh(options_.layout).coordinate(comm.rank(), Axis::kTensor));
-  options_.shares_memory = cohort::shares_memory(comm);
-  options_.join_alignment = join_alignment(comm);
-  recorder_.enter(comm, reporter);
+  here_ = options_in(comm, gpu);
+  take_part(Mesh(here_.layout).coordinate(comm.rank(), Axis::kTensor));
+  recorder_.enter(comm, here_.layout, reporter);
   lateness_.enter();
   if (comm.generation() > 0 && !facts_.lost)
     facts_.lost = std::chrono::steady_clock::now();
   try {
     take_up(comm, reporter);
   } catch (const c10::OutOfMemoryError& error) {
-    throw out_of_memory(error.what(), chain_, measures_, options_here(), *rule_,
-                        comm.rank());
+    throw out_of_memory(error.what(), chain_, measures_, here_, *rule_, comm.rank());
   }
 }
 
@@ -129,39 +123,45 @@ void Trainer::take_part(int part) {
   part_.number = part;
 }
 
-TrainerOptions Trainer::options_here() const {
-  TrainerOptions here = options_;
-  here.slices = slices_here(chain_, asked_.slices, options_);
-  if (here.layout.pp != asked_.layout.pp)
+WorldOptions Trainer::options_in(const Communicator& comm, const WorldGpu& gpu) const {
+  WorldOptions here{options_};
+  here.execute.gpu = gpu.number.value_or(options_.execute.gpu);
+  here.step.bucket_bytes = gpu.bucket_bytes.value_or(options_.step.bucket_bytes);
+  here.layout = layout_for(options_.layout, comm);
+  here.shares_memory = cohort::shares_memory(comm);
+  here.join_alignment = join_alignment(comm);
+  here.slices = calls_all_data_ranks(chain_)
+                    ? even_slices(options_.slices, here.layout, options_.batch)
+                    : sampler_.options().slices;
+  if (here.layout.pp != options_.layout.pp)
     here.step.pipeline = here.step.pipeline.for_any_depth();
   return here;
 }
 
 void Trainer::take_up(Communicator& comm, Reporter* reporter) {
   const auto reports = exchange_reports(comm, report());
-  const TrainerOptions here = options_here();
   SamplerOptions samples = sampler_.options();
-  samples.slices = here.slices;
+  samples.slices = here_.slices;
   work_.cut = Sampler(samples);
-  ExecutorOptions execute = executor_options(here);
-  execute.faults = services_.faults;
+  ExecutorOptions execute = executor_options(here_);
   // Chains of ranks that were under way have no first weights any more; what they had
   // is somewhere, or the run cannot go on.
   execute.takes_over = any_begun(reports);
-  auto [schedule, valid_samples] = make_plan(chain_, measures_, here, *rule_);
+  auto [schedule, valid_samples] = make_plan(chain_, measures_, here_, *rule_);
   work_.valid_samples = valid_samples;
-  work_.forward_only = make_forward_schedule(chain_, measures_, here);
+  work_.forward_only = make_forward_schedule(chain_, measures_, here_);
   work_.flops = flops_of(schedule, measures_, static_cast<double>(options_.batch));
   work_.step_fields = fields_of(chain_, schedule.role_of(comm.rank()));
   work_.valid_fields = fields_of(chain_, work_.forward_only.role_of(comm.rank()));
-  prepare_to_speak(here);
+  prepare_to_speak();
   loader_ = make_loader(schedule);
-  auto runner = make_step_runner(chain_, std::move(schedule), options_.update, *rule_,
-                                 comm, execute);
+  auto runner =
+      make_step_runner(chain_, std::move(schedule), options_.update, *rule_, comm,
+                       execute, {.faults = services_.faults, .watch = services_.watch});
   backup_.begin({.comm = &comm,
                  .runner = runner.get(),
                  .sampler = &sampler_,
-                 .layout = options_.layout.text(),
+                 .layout = here_.layout.text(),
                  .data = train_.describe(),
                  .reporter = reporter});
   settle(std::move(runner), reports);
@@ -186,8 +186,7 @@ DoneEvent Trainer::fit() {
     backup_.end();
     throw;
   } catch (const c10::OutOfMemoryError& error) {
-    throw out_of_memory(error.what(), chain_, measures_, options_here(), *rule_,
-                        comm_->rank());
+    throw out_of_memory(error.what(), chain_, measures_, here_, *rule_, comm_->rank());
   }
 }
 
@@ -209,7 +208,7 @@ bool Trainer::must_validate(int64_t step) const {
 // What a world before had made is of its slices and fields.
 std::unique_ptr<BatchLoader> Trainer::make_loader(const Schedule& schedule) const {
   const auto mine = schedule.mesh.slices(comm_->rank(), schedule.slices);
-  const ExecutorOptions& execute = options_.execute;
+  const ExecutorOptions& execute = here_.execute;
   const at::Device device = execute.compute_on == ComputeOn::kCuda
                                 ? at::Device(at::kCUDA, execute.gpu)
                                 : at::Device(at::kCPU);
@@ -330,7 +329,7 @@ void Trainer::tell_flops(DoneEvent& done) const {
   done.flops_per_step = work_.flops.all;
   if (options_.execute.compute_on != ComputeOn::kCuda || done.step_ms == 0) return;
   const auto peak =
-      peak_of_gpus(*comm_, options_.execute.gpu, options_.step.precision.compute);
+      peak_of_gpus(*comm_, here_.execute.gpu, options_.step.precision.compute);
   if (peak) done.mfu = flops_share(work_.flops.model, 1e-3 * done.step_ms, *peak);
 }
 

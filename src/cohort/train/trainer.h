@@ -76,7 +76,7 @@ class Trainer {
 
  private:
   void take_part(int part);
-  TrainerOptions options_here() const;  // with the slices of this world
+  WorldOptions options_in(const Communicator& comm, const WorldGpu& gpu) const;
   void take_up(Communicator& comm, Reporter* reporter);
   void settle(std::unique_ptr<StepRunner> fresh, std::span<const StateReport> reports);
   StateReport report() const;
@@ -101,7 +101,7 @@ class Trainer {
   void step();
   void conclude(const StepResult& result, double seconds);
   void validate(int64_t epoch);
-  void prepare_to_speak(const TrainerOptions& here);
+  void prepare_to_speak();
   void speak();
   std::optional<int64_t> next_token(const Continuation& text);  // none: stop
   void save(const std::string& path);
@@ -121,13 +121,7 @@ class Trainer {
   Part part_;
   const Dataset& train_;
   const Dataset* valid_;
-  TrainerOptions options_;
-  struct Asked {  // what each world's are made of
-    Layout layout;
-    int slices;  // 0: none
-    int64_t bucket_bytes;
-  };
-  const Asked asked_;
+  const TrainerOptions options_;
   const std::atomic<int>& stop_;
   const TrainerServices services_;
 
@@ -138,6 +132,7 @@ class Trainer {
   int64_t total_steps_;
 
   // What belongs to this world.
+  WorldOptions here_;
   Communicator* comm_ = nullptr;
   std::unique_ptr<StepRunner> runner_;  // while entering: of the world before
   struct RankWork {                     // of the work: this rank's

@@ -203,9 +203,9 @@ TEST(TrainerFields, TheNextBatchIsLoadedWhileAStepRuns) {
       // 6 of 24 samples per step, those of a third of the slices or of all.
       EndsAfterLoading watch(data, layout.dp == 3 ? 2 : 6, 4);
       TrainerOptions options{.batch = 6, .slices = 3, .layout = layout};
-      options.execute.watch = &watch;
       const std::atomic<int> stop{0};
-      Trainer trainer(chain, data, nullptr, options, stop);
+      Trainer trainer(chain, data, nullptr, options, stop,
+                      TrainerServices{.watch = &watch});
       data.forget();
       trainer.enter(comm, nullptr);
       trainer.fit();

@@ -51,8 +51,6 @@ struct TrainerOptions {
   // What blocks need, as count_blocks() found it. Empty: the Trainer runs each block on
   // a few samples to know.
   std::vector<BlockMeasure> counted;
-  bool shares_memory = false;  // the Trainer finds out
-  int64_t join_alignment = 0;  // the same
   bool elastic = false;
   int64_t valid_every_epochs = 1;  // 0: never
   // A text that the model, one of language, writes on after each validation and at the
@@ -70,12 +68,20 @@ struct TrainerOptions {
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 };
 
+// The options of a run as one of its worlds has them: its ranks and slices, and what
+// they reach of one another's memory, as in GeneratorOptions.
+struct WorldOptions : TrainerOptions {
+  bool shares_memory = false;
+  int64_t join_alignment = 0;
+};
+
 // What others do for a trainer. It borrows them for as long as it lives.
 struct TrainerServices {
   Membership* membership = nullptr;  // of a rank of an elastic run; null: it is none
   PageHolder* pages = nullptr;       // holds snapshots; null: nothing does
-  Backlog* backlog = nullptr;   // takes what a full disk does not; null: the run ends
-  FaultPlan* faults = nullptr;  // what tests let happen; null: nothing
+  Backlog* backlog = nullptr;    // takes what a full disk does not; null: the run ends
+  FaultPlan* faults = nullptr;   // what tests let happen; null: nothing
+  ActionWatch* watch = nullptr;  // of its steps, by tests
   const Tokenizer* tokenizer = nullptr;  // of the text that the model continues
   // With tensor parallelism a rank has another part in another world.
   ChainOfPart chain_of_part = nullptr;

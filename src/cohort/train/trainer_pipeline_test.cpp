@@ -47,11 +47,10 @@ std::string notes_of_pipeline(Communicator& comm, int stages, int epochs,
   options.layout = {.dp = comm.size() / stages, .pp = stages};
   options.rate.base = 0.02;
   options.started = std::chrono::system_clock::now();
-  options.execute.watch = watch;
   test::Recorder recorder;
   std::atomic<int> stop{0};
   Trainer trainer(chain, *data, nullptr, options, stop,
-                  TrainerServices{.augment = augment});
+                  TrainerServices{.watch = watch, .augment = augment});
   trainer.enter(comm, comm.rank() == 0 ? &recorder : nullptr);
   trainer.fit();
   return recorder.notes;
@@ -60,13 +59,9 @@ std::string notes_of_pipeline(Communicator& comm, int stages, int epochs,
 TEST(Slices, AreEquallyManyForRanksThatCallOneAnother) {
   const Chain chain = make_resnet({.depths = {1}, .width = 4, .classes = 10},
                                   {.seed = 1, .sync_batch_norm = true});
-  TrainerOptions options;
-  options.batch = options.slices = 8;
-  for (const auto& [ranks, wanted] :
-       std::map<int, int>{{8, 8}, {7, 7}, {3, 6}, {1, 8}}) {
-    options.layout.dp = ranks;
-    EXPECT_EQ(slices_here(chain, 8, options), wanted) << ranks;
-  }
+  EXPECT_TRUE(calls_all_data_ranks(chain));
+  for (const auto& [ranks, wanted] : std::map<int, int>{{8, 8}, {7, 7}, {3, 6}, {1, 8}})
+    EXPECT_EQ(even_slices(8, {.dp = ranks}, 8), wanted) << ranks;
 }
 
 TEST(Pipeline, EachStageLoadsASampleOnceAnEpoch) {

@@ -9,20 +9,20 @@
 
 namespace cohort {
 
-void Trainer::prepare_to_speak(const TrainerOptions& here) {
+void Trainer::prepare_to_speak() {
   if (!options_.continuation) return;
   COHORT_CHECK(services_.tokenizer && speech_.context > 0,
                "a text is to be continued without tokens");
   speech_.logits = make_logits_block(chain_);
   speech_.forward =
-      make_forward_schedule(chain_, measures_, here, speech_.logits.get());
+      make_forward_schedule(chain_, measures_, here_, speech_.logits.get());
 }
 
 // The model reads as many tokens as in training, at every layout: values that cross
 // links have one shape, and logits the same bits wherever they are computed.
 std::optional<int64_t> Trainer::next_token(const Continuation& text) {
   require_world();
-  const Mesh mesh(options_.layout);
+  const Mesh mesh(here_.layout);
   const bool reads = mesh.index(comm_->rank(), kDataAxes) == 0;
   const Batch batch = reads ? text.batch(speech_.context, speech_.context) : Batch();
   const Values logits = runner_->outputs(speech_.forward, batch, *speech_.logits);

@@ -206,7 +206,7 @@ TEST(SlowRank, IsNamedAfterAHundredSteps) {
     TrainerOptions options = small_run(comm.size());
     options.epochs = 26;  // 104 steps
     OnStep slow([](int) { std::this_thread::sleep_for(std::chrono::milliseconds(9)); });
-    if (comm.rank() == 1) options.execute.watch = &slow;
+    if (comm.rank() == 1) run.services.watch = &slow;
     run.fit(comm, options);
     if (comm.rank() != 0) return;
     EXPECT_THAT(run.recorder.notes, testing::HasSubstr("rank 1 is slow"));
@@ -308,8 +308,8 @@ TEST(Trainer, ComparesReplicasEverySoManySteps) {
     OnStep damaging([&](int step) {  // a weight of this rank
       if (step == 3) run.chain.parameters()[3].tensor.detach()[0] += 1;
     });
-    if (comm.rank() == 1) options.execute.watch = &damaging;
-    Trainer trainer(run.chain, *run.data, nullptr, options, run.stop);
+    if (comm.rank() == 1) run.services.watch = &damaging;
+    Trainer trainer(run.chain, *run.data, nullptr, options, run.stop, run.services);
     try {
       trainer.enter(comm, nullptr);
       trainer.fit();

@@ -11,7 +11,7 @@ namespace cohort {
 // sharded needs all ranks for every one of them, and so do the stages of a pipeline.
 // The sums are everyone's.
 void Trainer::validate(int64_t epoch) {
-  const Mesh mesh(options_.layout);
+  const Mesh mesh(here_.layout);
   const int64_t size = valid_->size(), parts = mesh.size(kDataAxes);
   const int64_t part = mesh.index(comm_->rank(), kDataAxes);
   const int64_t begin = size * part / parts;

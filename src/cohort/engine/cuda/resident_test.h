@@ -99,11 +99,10 @@ class Resident {
                             .usual_count = kBatch,
                             .compute_on = way.on,
                             .capture = way.capture,
-                            .listed_samples = way.listed,
-                            .faults = &faults_};
+                            .listed_samples = way.listed};
     executor_ = std::make_unique<Executor>(
         chain_, generate(specs_of(chain_), Layout{.shard = way.shard}, step), *rule_,
-        *comm_, options);
+        *comm_, options, ExecutorServices{.faults = &faults_});
     slices_ = way.slices;
   }
 
