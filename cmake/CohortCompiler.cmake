@@ -6,6 +6,8 @@ endif()
 # can share a precompiled header (gcc refuses one built with -fPIC under -fPIE).
 add_compile_options(-fPIC)
 set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
+# __FILE__ is the same wherever a clone lies: so are programs, and the keys of ccache.
+add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 # What is public says so (include/cohort); everything else is nobody's to link with.
 add_compile_options(-fvisibility=hidden)
 
