@@ -210,13 +210,13 @@ class Resolver {
     if (slices > 0) config_.set_assignment(text("slices=", slices));
   }
 
-  // How many ranks there may be. Parts of tensors come and go together, and so do the
-  // stages that have them; a pipeline alone can have fewer stages.
+  // How many ranks there may be. Those that hold one copy of the model between them,
+  // stages and parts of tensors, come and go together.
   void settle_range(const std::optional<Layout>& known, int most,
                     LaunchOptions& launch) const {
     ElasticOptions& elastic = launch.elastic;
     const Layout layout = launch.max_nodes == 1 ? known.value() : Layout{};
-    if (layout.tp > 1) elastic.team = {.stages = layout.pp, .parts = layout.tp};
+    elastic.team = {.stages = layout.pp, .parts = layout.tp};
     const int each = elastic.team.ranks();
     if (elastic.max_ranks % each != 0)
       throw ConfigError(text("[train] elastic.max_ranks=", elastic.max_ranks,

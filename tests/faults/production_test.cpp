@@ -113,11 +113,13 @@ std::vector<Fault> faults_of(const Scenario& scenario, ThreadRun*& run) {
       return {flip};
     }
     case Plot::kGrows:
-      return {at_step(
-          4, [&run, scenario] { run->resize(scenario.ranks + scenario.team()); })};
+      return {at_step(4, [&run, scenario] {
+        run->resize(scenario.ranks + scenario.team().ranks());
+      })};
     case Plot::kShrinks:
-      return {at_step(
-          4, [&run, scenario] { run->resize(scenario.ranks - scenario.team()); })};
+      return {at_step(4, [&run, scenario] {
+        run->resize(scenario.ranks - scenario.team().ranks());
+      })};
     default:
       return {};
   }
@@ -129,6 +131,7 @@ void begin_run(const Scenario& scenario, const std::string& folder) {
   TrainerOptions options = trainer_options(scenario, folder);
   options.max_steps = 5;
   ThreadRun run({.ranks = scenario.ranks,
+                 .team = scenario.team(),
                  .trainer = options,
                  .faults = &none,
                  .model = scenario.model});
@@ -164,6 +167,7 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
   std::string name = testing::PrintToString(scenario);
   for (const auto& strike : strikes) name += "; " + testing::PrintToString(strike);
   ThreadRun run({.ranks = scenario.ranks,
+                 .team = scenario.team(),
                  .trainer = options,
                  .faults = &faults,
                  .model = scenario.model,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/launch/seating.h"
 #include "cohort/step/pipeline.h"
 #include "faults/model.h"
 
@@ -35,7 +36,7 @@ struct Scenario {
   bool short_form = true;  // else it is tried in the long form alone
 
   // Ranks that come and go together.
-  int team() const { return parts > 1 ? stages * parts : 1; }
+  Team team() const { return {.stages = stages, .parts = parts}; }
 
   // Sums inside blocks depend on how many ranks there are.
   bool is_exact() const { return plot != Plot::kHealed && model != Model::kCalling; }
@@ -85,6 +86,11 @@ inline std::vector<Scenario> every_scenario() {
   all.push_back({.plot = Plot::kKilled, .ranks = 3, .model = Model::kCalling});
   all.push_back(
       {.plot = Plot::kGrows, .ranks = 3, .shard = 1, .model = Model::kCalling});
+  for (const Plot plot : {Plot::kGrows, Plot::kShrinks})
+    all.push_back({.plot = plot,
+                   .ranks = plot == Plot::kGrows ? 2 : 4,
+                   .shard = plot == Plot::kGrows ? 0 : 3,
+                   .stages = 2});
   const Scenario gpt{.ranks = 4, .model = Model::kGpt, .short_form = false};
   for (const auto& [stages, parts] : {std::pair(1, 2), std::pair(2, 1)})
     for (const Plot plot : {Plot::kCalm, Plot::kKilled, Plot::kFlipped}) {

@@ -190,26 +190,31 @@ void ThreadRun::open(int size) {
   ++generation_;
   ++result_.generations;
   lost_ = false;
+  std::vector<bool> lives(size_, false);
+  for (const auto& member : members_)
+    if (member->lives() && !member->leaving) lives[member->place] = true;
+  const Team& team = options_.team;
+  const std::vector<int> seats = seat(lives, size / team.ranks(), team);
   {
     const std::lock_guard lock(mutex_);
     size_ = size;
     release_frozen_ = false;
   }
-  std::vector<bool> filled(size, false);
   for (size_t i = 0; i < members_.size(); ++i) {
     Member& member = *members_[i];
     if (!member.lives() || member.leaving) continue;
     member.reported = false;
-    if (member.place >= size) {
+    const auto found = std::ranges::find(seats, member.place);
+    if (found == seats.end()) {
       member.leaving = true;
       member.link.send(LinkMessage::kDismissed, generation_);
       continue;
     }
-    filled[member.place] = true;
+    member.place = static_cast<int>(found - seats.begin());
     member.link.send(LinkMessage::kWorld, generation_, encode(world_of(member.place)));
   }
   for (int place = 0; place < size; ++place)
-    if (!filled[place]) start(place, std::nullopt);
+    if (seats[place] < 0) start(place, std::nullopt);
 }
 
 void ThreadRun::handle(Member& member, LinkMessage& message) {

@@ -18,6 +18,7 @@
 #include "cohort/core/unique_fd.h"
 #include "cohort/elastic/membership.h"
 #include "cohort/elastic/progress_page.h"
+#include "cohort/launch/seating.h"
 #include "cohort/train/rank_loop.h"
 #include "cohort/train/trainer_options.h"
 #include "faults/model.h"
@@ -48,6 +49,7 @@ class ThreadRun {
 
   struct Options {
     int ranks = 2;
+    Team team = {};
     TrainerOptions trainer;
     FaultPlan* faults = nullptr;  // not null
     Model model = Model::kMlp;

@@ -6,8 +6,8 @@
 namespace cohort {
 
 // Ranks that hold one copy of a model between them, each a part of the tensors of a
-// stage: a world has nothing but whole teams. Where any number of ranks can hold the
-// model, each rank is one.
+// stage: a world has nothing but whole teams. Where a rank has the whole model, or a
+// shard of what all data-parallel ranks hold, it is a team by itself.
 struct Team {
   int stages = 1;
   int parts = 1;

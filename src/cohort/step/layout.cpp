@@ -98,7 +98,6 @@ int slices_for(int asked, const Layout& layout, int64_t batch) {
 }
 
 Layout fitted(Layout layout, int world) {
-  while (world % layout.of_a_replica() != 0 && layout.pp > 1) --layout.pp;
   layout.dp = std::max(1, world / layout.of_a_replica());
   if (layout.dp % layout.replicate != 0) layout.replicate = 1;
   return layout;

@@ -32,8 +32,8 @@ Layout parse_layout(std::string_view keys, int world);
 // and in a pipeline two for each place of it, as far as there are samples.
 int slices_for(int asked, const Layout& layout, int64_t batch);
 
-// For a world that has become another than the layout was made for: as many stages as
-// divide it, at most those asked for, and data parallel along the rest.
+// For a world that has become another than the layout was made for: stages and parts
+// stay, and there are as many data-parallel ranks as it has room for.
 Layout fitted(Layout layout, int world);
 
 }  // namespace cohort

@@ -20,9 +20,6 @@ struct PipelineOptions {
   std::vector<int> ends = {};
   // How fast places are, beside one another; empty: all alike.
   std::vector<double> speeds = {};
-
-  // For a run whose pipeline has become a shorter one: what names places is left out.
-  PipelineOptions for_any_depth() const { return {order, stages_per_place}; }
 };
 
 // The values of four keys, as a user writes them: "1f1b", stages at each place (0: 2 if

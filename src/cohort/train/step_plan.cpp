@@ -118,7 +118,7 @@ Schedule generate_for(std::vector<BlockSpec> specs, const WorldOptions& options,
 
 Layout layout_for(Layout layout, const Communicator& comm) {
   if (layout.world() == comm.size()) return layout;
-  if (comm.generation() == 0)
+  if (comm.generation() == 0 || comm.size() % layout.of_a_replica() != 0)
     throw ConfigError(text("[train] layout ", layout.text(), " is for ", layout.world(),
                            " ranks; the world has ", comm.size()));
   return fitted(layout, comm.size());

@@ -133,8 +133,6 @@ WorldOptions Trainer::options_in(const Communicator& comm, const WorldGpu& gpu) 
   here.slices = calls_all_data_ranks(chain_)
                     ? even_slices(options_.slices, here.layout, options_.batch)
                     : sampler_.options().slices;
-  if (here.layout.pp != options_.layout.pp)
-    here.step.pipeline = here.step.pipeline.for_any_depth();
   return here;
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor-parallel runs from outside: lost ranks come back, teams wait, layouts change."""
+"""Ranks that hold a model together, from outside: lost ones come back, teams wait,
+layouts change."""
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ def arguments(ranks, layout, *args, keys={}):
             *train_run.assignments({**ENDLESS, **keys}), *args]
 
 
-class TensorParallel(train_run.TrainTest):
+class TeamTest(train_run.TrainTest):
     def run_to_end(self, *args, **more):
         run = train_run.cohort(*arguments(*args, **more))
         self.assertEqual(run.code, 0, run.err)
@@ -46,10 +47,15 @@ class TensorParallel(train_run.TrainTest):
         events = [*before, *self.read_steps(run, step)]
         os.kill(train_run.pids_of(events)[rank], signal.SIGKILL)
 
-    def test_a_lost_part_comes_back_from_its_neighbour(self):
-        wanted = self.run_to_end(2, "tp=2", "--max-steps", STEPS)
+
+class Parts(TeamTest):
+    """Teams of two ranks: parts of tensors here, stages in the class below."""
+    team = "tp=2"
+
+    def test_what_is_lost_comes_back_from_its_neighbour(self):
+        wanted = self.run_to_end(2, self.team, "--max-steps", STEPS)
         for victim in (0, 1):
-            run = self.begin(2, "tp=2", "--max-steps", STEPS, "--out", self.root)
+            run = self.begin(2, self.team, "--max-steps", STEPS, "--out", self.root)
             self.kill(run, victim)
             ended = train_run.finish(run)
             self.assertEqual(ended.code, 0, ended.err)
@@ -58,9 +64,9 @@ class TensorParallel(train_run.TrainTest):
             self.assertIn(" 0 rollbacks", verified.out)
 
     def test_who_makes_no_team_waits(self):
-        wanted = self.run_to_end(2, "tp=2", "--max-steps", STEPS)
+        wanted = self.run_to_end(2, self.team, "--max-steps", STEPS)
         alone = {"elastic.spares": 0, "elastic.replace": "false"}
-        run = self.begin(4, "dp=2,tp=2", "--max-steps", STEPS, keys=alone)
+        run = self.begin(4, f"dp=2,{self.team}", "--max-steps", STEPS, keys=alone)
         self.kill(run, 1)
         self.assertEqual(self.recovered(run)[-1]["ranks"], 2)
         ended = train_run.finish(run)
@@ -69,9 +75,9 @@ class TensorParallel(train_run.TrainTest):
         self.assertIn("with 2 ranks, 1 waits", ended.err)
 
     def test_who_waits_takes_the_next_place(self):
-        wanted = self.run_to_end(2, "tp=2", "--max-steps", 4 * STEPS)
+        wanted = self.run_to_end(2, self.team, "--max-steps", 4 * STEPS)
         alone = {"elastic.spares": 0, "elastic.replace": "false"}
-        run = self.begin(4, "dp=2,tp=2", "--max-steps", 4 * STEPS, keys=alone)
+        run = self.begin(4, f"dp=2,{self.team}", "--max-steps", 4 * STEPS, keys=alone)
         self.kill(run, 3)
         events = self.recovered(run)
         events += self.read_until(run, lambda event: event["event"] == "step")
@@ -83,6 +89,53 @@ class TensorParallel(train_run.TrainTest):
         self.assertIn("with 2 ranks, 1 waits (restart 1 ", ended.err)
         self.assertIn("with 2 ranks (restart 2 ", ended.err)
 
+    def test_too_few_end_the_run(self):
+        alone = {"elastic.spares": 0, "elastic.replace": "false"}
+        saved = {**alone, "checkpoint.dir": self.root, "checkpoint.every_steps": 5}
+        for keys, code in ((alone, 4), (saved, 75)):
+            run = self.begin(2, self.team, keys=keys)
+            self.kill(run, 1)
+            ended = train_run.finish(run)
+            self.assertEqual(ended.code, code, ended.err)
+            self.assertIn("1 rank is left, and a model is held by 2 together", ended.err)
+        self.assertIn("run it again with --resume", ended.err)
+        more = self.run_to_end(2, self.team, "--resume", "--max-steps", STEPS, keys=saved)
+        self.assertEqual(more, self.run_to_end(2, self.team, "--max-steps", STEPS))
+
+    def test_a_run_grows_and_shrinks_by_teams(self):
+        run = self.begin(2, self.team, "--out", self.root)
+
+        def resize(ranks, step):
+            self.read_steps(run, step)
+            return self.resize(run, ranks)
+
+        self.assertIn("legal for this run: 2 to 8", resize(1, 10).stderr)
+        self.assertIn("from 2 to 4 ranks, in generation 1, 1 waits", resize(5, 20).stdout)
+        self.assertEqual(self.recovered(run)[-1]["ranks"], 4)
+        step = self.read_until(run, lambda event: event["event"] == "step")[-1]["step"]
+        self.assertIn("from 4 to 2 ranks", resize(2, step + 10).stdout)
+        self.assertEqual(self.recovered(run)[-1]["ranks"], 2)
+        run.send_signal(signal.SIGTERM)
+        ended = train_run.finish(run)
+        self.assertEqual(
+            ended.done["weights_hash"],
+            self.run_to_end(2, self.team, "--max-steps", ended.done["steps"]))
+        verified = train_run.cohort("history", "verify", self.root / "history.log")
+        self.assertIn(" 0 rollbacks", verified.out)
+
+    def test_a_range_is_of_whole_teams(self):
+        run = train_run.cohort(*arguments(2, self.team, keys={"elastic.max_ranks": 5}))
+        self.assertEqual(run.code, 2)
+        self.assertIn("elastic.max_ranks=5", run.err)
+        self.assertIn("legal: a multiple of 2", run.err)
+        self.assertEqual(run.err.count("\n"), 1, run.err)
+
+
+class Stages(Parts):
+    team = "pp=2"
+
+
+class PartsOfStages(TeamTest):
     def test_stages_with_parts_leave_and_come_together(self):
         steps = 2 * STEPS
         wanted = self.run_to_end(2, "tp=2", "--max-steps", steps)
@@ -100,47 +153,6 @@ class TensorParallel(train_run.TrainTest):
         self.assertIn("with 4 ranks, 3 wait", ended.err)
         verified = train_run.cohort("history", "verify", self.root / "history.log")
         self.assertIn(" 0 rollbacks", verified.out)
-
-    def test_too_few_end_the_run(self):
-        alone = {"elastic.spares": 0, "elastic.replace": "false"}
-        saved = {**alone, "checkpoint.dir": self.root, "checkpoint.every_steps": 5}
-        for keys, code in ((alone, 4), (saved, 75)):
-            run = self.begin(2, "tp=2", keys=keys)
-            self.kill(run, 1)
-            ended = train_run.finish(run)
-            self.assertEqual(ended.code, code, ended.err)
-            self.assertIn("1 rank is left, and a model is held by 2 together", ended.err)
-        self.assertIn("run it again with --resume", ended.err)
-        more = self.run_to_end(2, "tp=2", "--resume", "--max-steps", STEPS, keys=saved)
-        self.assertEqual(more, self.run_to_end(2, "tp=2", "--max-steps", STEPS))
-
-    def test_a_run_grows_and_shrinks_by_teams(self):
-        run = self.begin(2, "tp=2", "--out", self.root)
-
-        def resize(ranks, step):
-            self.read_steps(run, step)
-            return self.resize(run, ranks)
-
-        self.assertIn("legal for this run: 2 to 8", resize(1, 10).stderr)
-        self.assertIn("from 2 to 4 ranks, in generation 1, 1 waits", resize(5, 20).stdout)
-        self.assertEqual(self.recovered(run)[-1]["ranks"], 4)
-        step = self.read_until(run, lambda event: event["event"] == "step")[-1]["step"]
-        self.assertIn("from 4 to 2 ranks", resize(2, step + 10).stdout)
-        self.assertEqual(self.recovered(run)[-1]["ranks"], 2)
-        run.send_signal(signal.SIGTERM)
-        ended = train_run.finish(run)
-        self.assertEqual(
-            ended.done["weights_hash"],
-            self.run_to_end(2, "tp=2", "--max-steps", ended.done["steps"]))
-        verified = train_run.cohort("history", "verify", self.root / "history.log")
-        self.assertIn(" 0 rollbacks", verified.out)
-
-    def test_a_range_is_of_whole_teams(self):
-        run = train_run.cohort(*arguments(2, "tp=2", keys={"elastic.max_ranks": 5}))
-        self.assertEqual(run.code, 2)
-        self.assertIn("elastic.max_ranks=5", run.err)
-        self.assertIn("legal: a multiple of 2", run.err)
-        self.assertEqual(run.err.count("\n"), 1, run.err)
 
     def test_a_checkpoint_of_parts_is_loaded_by_any_layout(self):
         saved = {"checkpoint.dir": self.root, "checkpoint.every_steps": 4}
