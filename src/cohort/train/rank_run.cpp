@@ -151,8 +151,7 @@ class RankRun final : public RankHost {
     if (connecting_.nccl_share_gpu && comm.backend() == "nccl")
       reporter->note(
           "comm.nccl_share_gpu: ranks that share a GPU are for tests; NCCL is slow so");
-    const std::string why =
-        why_no_graph(run_.layout_of(comm.size()).pp > 1, over_host_);
+    const std::string why = why_no_graph(first_.layout.pp > 1, over_host_);
     if (run_.on_gpu && !why.empty()) reporter->note(why);
   }
 
