@@ -14,7 +14,7 @@
 #include "cohort/comm/shm/shm.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
-#include "cohort/core/parse.h"
+#include "cohort/core/record.h"
 
 namespace cohort {
 namespace {
@@ -99,9 +99,11 @@ std::vector<std::string> told_by_ranks(const World& world, Store& store,
     std::vector<std::string> found;
     for (int rank = 0; rank < world.size; ++rank)
       found.push_back(store.get(text(keys, rank), timeout));
-    store.set(keys + "all", join(found, "\n"));
+    store.set(keys + "all", to_record(found));
   }
-  return split(store.get(keys + "all", timeout), '\n');
+  return read_record<std::vector<std::string>>(
+      store.get(keys + "all", timeout), ErrorKind::kComm,
+      text("[comm] the store holds no list of the ranks' ", what));
 }
 
 namespace {
