@@ -21,7 +21,7 @@ struct BenchCommArgs {
   std::vector<std::string> ops = {"all_reduce"};
   std::vector<int64_t> bytes = {4'000, 100'000'000};
   std::string device = "cpu";  // or cuda: tensors of each rank's GPU
-  int gpu = 0;                 // of this rank
+  int gpu = 0;                 // this rank's
   bool json = false;
   double turn_seconds = 0.06;  // about how long a measurement's turn takes
   std::string costs_out;       // file for the rows as links of a table of costs

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTurns = 9;         // of every candidate
+constexpr int kTurns = 9;         // for every candidate
 constexpr int kMostCalls = 2000;  // in one turn
 
 // Something to time: one call on this rank.

@@ -36,7 +36,7 @@ struct CudaRow {
   double loss = 0;
   CudaSpeed speed;
   int64_t peak_bytes = 0, planned_bytes = 0;
-  std::vector<KernelTime> kernels;  // of kWatchedSteps
+  std::vector<KernelTime> kernels;  // timed over kWatchedSteps
 };
 
 CudaRow measure(const CudaCase& bench, const BenchTrainArgs& args) {

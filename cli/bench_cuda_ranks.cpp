@@ -27,7 +27,7 @@ constexpr int kRankRounds = 3;
 
 struct RanksRow {
   Layout layout;
-  int64_t batch = 0;  // of all ranks
+  int64_t batch = 0;  // samples of all ranks together
   double step_s = 0, first_s = 0, loss = 0;
   CudaSpeed speed;
   int64_t peak_bytes = 0;

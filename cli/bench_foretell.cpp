@@ -22,7 +22,7 @@ namespace {
 struct ForetoldRow {
   int ranks = 1;
   Layout layout;
-  int64_t batch = 0;  // of all ranks
+  int64_t batch = 0;  // samples of all ranks together
   double step_s = 0;
   double overlapped_s = 0;  // if communication ran beside computation
 

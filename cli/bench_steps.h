@@ -16,9 +16,9 @@ namespace cohort::cli {
 // What is timed, and how often.
 struct BenchWork {
   std::string name;
-  double samples = 0;  // of a step, by all ranks
+  double samples = 0;  // per step, by all ranks
   int warmup = 0;      // steps
-  int steps = 0;       // of a round and variant
+  int steps = 0;       // per round and variant
   double rate = 0;
   // The second variant is plain data parallelism; else it is the first one without
   // communication.

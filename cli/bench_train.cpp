@@ -62,7 +62,7 @@ using Source = std::function<Batch(int64_t step, int slice)>;
 
 // Where batches come from: one that stays, or the real files in the order of a run.
 Source make_source(const Case& bench, Communicator& comm, int slices) {
-  const int64_t samples = bench.batch_a_rank * comm.size() / slices;  // of a slice
+  const int64_t samples = bench.batch_a_rank * comm.size() / slices;  // per slice
   if (bench.name == "mlp100") {
     const Batch batch = Batch::of({{"input", noise({samples, 2048}, comm.rank())}});
     return [batch](int64_t, int) { return batch; };

@@ -23,8 +23,8 @@ struct BenchTrainArgs {
   std::string costs_out;              // with cuda: a CSV table to write
   std::string costs, links;           // with cuda: foretell from these, run nothing
   bool kernels = false;               // with cuda: where the time of a step goes
-  std::vector<std::string> set;       // of a recipe: key=value
-  std::string config;                 // of a recipe: a YAML file
+  std::vector<std::string> set;       // for a recipe: key=value
+  std::string config;                 // for a recipe: a YAML file
   bool json = false;
 };
 

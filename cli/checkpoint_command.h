@@ -15,7 +15,7 @@ struct CheckpointArgs {
   std::string to = "safetensors";
   std::string dtype;  // empty: as it is
   std::string max_shard = "5G";
-  std::string key;  // of a .pt file
+  std::string key;  // in a .pt file
   int files = 1;
   int64_t step = 0;
   bool all = false;      // export optimizer state too

@@ -23,8 +23,8 @@ struct CudaCase {
   Chain (*make)();
   // So many samples. Noise: how long a step takes does not depend on them.
   Batch (*samples)(int64_t count, at::Device device);
-  int64_t tokens = 0;        // of a sample; 0: it has none
-  const char* rule = "sgd";  // of updates
+  int64_t tokens = 0;        // per sample; 0: it has none
+  const char* rule = "sgd";  // for updates
   double clip = 0;           // largest norm of the gradient; 0: any
 
   int64_t batch_of(const BenchTrainArgs& args) const {

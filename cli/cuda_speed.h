@@ -14,7 +14,7 @@ namespace cohort::cli {
 // is not known is not there.
 struct CudaSpeed {
   std::optional<double> tokens_per_second;
-  std::optional<double> flops_per_step;  // of all ranks
+  std::optional<double> flops_per_step;  // on all ranks
   std::optional<double> mfu;             // 0..1
 
   std::string text() const;  // ", 46.1 % of the GPU's peak"; empty where mfu is

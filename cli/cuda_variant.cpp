@@ -11,7 +11,7 @@ namespace cohort::cli {
 namespace {
 
 using CudaClock = std::chrono::steady_clock;
-constexpr int kCudaSteps = 20;  // of a turn
+constexpr int kCudaSteps = 20;  // per turn
 constexpr int kCudaWarmup = 3;  // before the capture
 constexpr double kCudaRate = 0.01;
 

@@ -9,7 +9,7 @@ namespace cohort::cli {
 
 // The flags of `cohort data ACTION`, as given.
 struct DataArgs {
-  std::string kind;  // of what is made
+  std::string kind;  // what is made
   std::string path;
   int64_t count = 1'000'000;
   int64_t vocab = 50'257;

@@ -14,7 +14,7 @@ struct DoctorBackend {
   std::string name;
   bool available = false;
   std::string reason = {};
-  std::string version = {};  // of what it is made of: "NCCL 2.28.9"
+  std::string version = {};  // its library and the version of it: "NCCL 2.28.9"
   // Uses it, and says what worked, or throws. Run in a child, which may take this long;
   // empty: there is nothing to try it with.
   std::function<std::string()> trial = {};

@@ -21,7 +21,7 @@ namespace {
 constexpr int kHolds = 0;
 constexpr int kBroken = 1;           // as of every command that compares
 constexpr int kNothing = kExitData;  // neither: the files have not what it takes
-constexpr size_t kShownLines = 10;   // of breaches: the first tell what happened
+constexpr size_t kShownLines = 10;   // breaches shown: the first tell what happened
 
 std::string time_text(int64_t microseconds) {
   return format_time(

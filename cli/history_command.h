@@ -10,8 +10,8 @@ namespace cohort::cli {
 // The flags of `cohort history verify` and `show`, as given.
 struct HistoryArgs {
   std::string path;
-  std::string other;  // of verify; empty: none
-  int64_t last = 0;   // of show: records; 0: all
+  std::string other;  // for verify: the history to compare with; empty: none
+  int64_t last = 0;   // for show: the last records, so many; 0: all
   bool json = false;
 };
 

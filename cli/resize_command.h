@@ -7,7 +7,7 @@ namespace cohort::cli {
 
 // The arguments of `cohort resize`.
 struct ResizeArgs {
-  int pid = 0;  // of the agent
+  int pid = 0;  // the agent's
   int ranks = 0;
 };
 

@@ -12,9 +12,9 @@ namespace cohort::cli {
 
 // The flags of `cohort sample`, as given.
 struct SampleArgs {
-  std::string path;              // of a checkpoint, or a folder of them
+  std::string path;              // a checkpoint, or a folder of them
   std::string prompt;            // the text to be continued
-  std::string recipe;            // of a checkpoint that does not say it
+  std::string recipe;            // for a checkpoint that does not say it
   std::string config;            // a YAML file
   std::vector<std::string> set;  // key=value
   // Each another way to set a key; none: as the key says.

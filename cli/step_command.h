@@ -27,7 +27,7 @@ struct StepArgs {
   std::string links;                       // the name of a link profile
   int measure = 0;                         // steps to run; 0: starts no rank
   std::vector<int64_t> costs_at;           // batches at which costs are measured
-  std::string backend = "auto";            // of the ranks that measure
+  std::string backend = "auto";            // for the ranks that measure
   std::string svg, trace, csv, costs_out;  // files to write
   bool json = false;
 };
@@ -43,7 +43,7 @@ struct StepView {
   CostTable costs;
   std::string costs_from;  // where they come from, in words
   Simulation simulation;
-  double samples = 0;         // of the largest slice; 0: as the costs say
+  double samples = 0;         // in the largest slice; 0: as the costs say
   StepTimes measured;         // by role; may be empty
   int64_t measured_peak = 0;  // bytes; 0: not known
 };

@@ -221,7 +221,7 @@ class Measurement {
   std::vector<BlockSpec> specs_;
   MemoryCounter& counter_;
   Executor executor_;
-  std::vector<std::string> fields_;  // of a batch, that this rank computes with
+  std::vector<std::string> fields_;  // those of a batch that this rank computes with
   std::vector<Series> series_;       // the last one is the step as it is
   std::vector<StepRecord> records_;  // by series
   Tensor link_seconds_;              // by lane

@@ -16,8 +16,8 @@ struct VerifyArgs {
   std::string ranks = "1";  // -n
   std::string layout;
   bool all = false;
-  int most_ranks = 8;  // of --all
-  int every = 1;       // of the layouts of --all: one in so many
+  int most_ranks = 8;  // with --all
+  int every = 1;       // with --all: one layout in so many
   bool exact = false;
   std::vector<std::string> set;  // key=value
   std::string config;            // a YAML file

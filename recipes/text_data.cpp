@@ -17,9 +17,9 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kMostTokens = 65'536;  // of a vocabulary: tokens have 16 bits
+constexpr int64_t kMostTokens = 65'536;  // in a vocabulary: tokens have 16 bits
 constexpr int64_t kBpeVocabulary = 4'096;
-constexpr int64_t kGpt2Vocabulary = 50'257;  // of ready tokens
+constexpr int64_t kGpt2Vocabulary = 50'257;  // the vocabulary of ready tokens
 
 Tensor bytes_of(const std::string& text) {
   Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);

@@ -33,7 +33,7 @@ class LogitKernels;
 // (law 1, docs/design.md), so an abandoned or repeated forward leaves no trace.
 struct Statistic {
   Tensor buffer;          // one of the block's buffers, of float32
-  Tensor value;           // of this slice
+  Tensor value;           // what this slice gave
   double momentum = 0.1;  // buffer = (1 - momentum) * buffer + momentum * value
   int slice = 0;          // counted within the rank
 };
@@ -44,8 +44,8 @@ enum class Phase { kTrain, kEvaluate };
 // equal outputs.
 struct Context {
   int64_t step = 0;
-  int slice = 0;                        // of the global batch
-  std::span<const int64_t> sample_ids;  // of this slice
+  int slice = 0;                        // number within the global batch
+  std::span<const int64_t> sample_ids;  // those of this slice
   uint64_t seed = 0;
   Phase phase = Phase::kTrain;
   bool recompute = false;
@@ -58,7 +58,7 @@ struct Context {
 
 // What a rank has of a parameter of which tensor-parallel ranks have different parts.
 struct ParameterCut {
-  std::vector<int64_t> shape;  // of the whole parameter; empty: the rank has all of it
+  std::vector<int64_t> shape;  // the whole parameter's; empty: the rank has all of it
   // Its elements begin the rank's tensor, in order. What follows them is padding, there
   // so that ranks have tensors of one shape: it is zero, has no gradient, and is no
   // state.

@@ -56,7 +56,7 @@ enum class CallOp : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll 
 // A collective that a block makes inside, as it declares it (law 3, docs/design.md).
 struct BlockCall {
   enum class When : uint8_t {
-    kForward,  // of training; a recompute makes it again
+    kForward,  // in training; a recompute makes it again
     kBackward,
     kEvaluate,  // a forward of evaluation
   };
@@ -64,7 +64,7 @@ struct BlockCall {
   AxisSet axes = kDataAxes;  // with the ranks that differ along these alone
   CallOp op = CallOp::kAllReduce;
   at::ScalarType dtype = at::kFloat;  // Undefined: that of the block's weights
-  int64_t numel = 0;                  // of what a rank gives
+  int64_t numel = 0;                  // elements that a rank gives
   int64_t per_sample = 0;             // further elements for each sample of the slice
 
   at::ScalarType dtype_for(at::ScalarType weights) const {

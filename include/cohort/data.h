@@ -23,8 +23,8 @@ namespace [[gnu::visibility("default")]] cohort {
 // their classes are the fields "input" and "target".
 struct Batch {
   std::map<std::string, Tensor> fields = {};
-  int64_t count = 0;              // of samples: rows of each field, also where none is
-  std::vector<int64_t> ids = {};  // of the samples, where someone keys by them
+  int64_t count = 0;              // samples: rows of each field, also where none is
+  std::vector<int64_t> ids = {};  // the samples', where someone keys by them
 
   // With as many samples as the fields have rows; it is our bug if they differ.
   static Batch of(std::map<std::string, Tensor> fields, std::vector<int64_t> ids = {});
@@ -82,7 +82,7 @@ using Augment = std::function<void(Batch& batch, int64_t epoch)>;
 
 struct CropFlipOptions {
   int64_t padding = 4;
-  std::vector<float> fill;  // of the padding, by channel; empty: 0
+  std::vector<float> fill;  // for the padding, by channel; empty: 0
   uint64_t seed = 0;
 };
 
@@ -96,7 +96,7 @@ struct Vocabulary {
   int64_t size = 0;
   int64_t begin = 0, end = 0;
   int64_t end_of_text = 0;  // stands behind each document
-  int64_t mask = 0;         // of masked language models; may be the one behind the last
+  int64_t mask = 0;         // for masked language models; may be one past the last
 
   int64_t size_with_mask() const { return std::max(size, mask + 1); }
 };

@@ -103,7 +103,7 @@ struct TensorPart {
 // do not depend on the order of construction or on the number of ranks.
 struct LayerOptions {
   uint64_t seed = 0;
-  bool channels_last = true;  // of images and filters: 1.4x on CPU convolutions
+  bool channels_last = true;  // for images and filters: 1.4x on CPU convolutions
   // Batch normalisation over the slices that all data-parallel ranks compute at the
   // same time, not over each slice alone. Not for --exact.
   bool sync_batch_norm = false;

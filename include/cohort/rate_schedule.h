@@ -67,7 +67,7 @@ class RateSchedule {
 
   RateOptions options_;
   double peak_;
-  Factor factor_;  // of the peak, after the warm-up
+  Factor factor_;  // what the peak is multiplied by, after the warm-up
 };
 
 }  // namespace cohort

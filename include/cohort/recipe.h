@@ -24,7 +24,7 @@ namespace [[gnu::visibility("default")]] cohort {
 struct DataSets {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> valid;  // may be null
-  Augment augment;                 // of training batches; none: as they are
+  Augment augment;                 // changes training batches; none: as they are
   // What text and tokens are to one another; none: there is no text.
   std::function<std::unique_ptr<Tokenizer>()> tokenizer = nullptr;
 };

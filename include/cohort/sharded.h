@@ -16,7 +16,7 @@ class Module;
 
 namespace [[gnu::visibility("default")]] cohort {
 
-struct StatePiece;  // of the library
+struct StatePiece;  // the library's own
 
 struct ShardedOptions {
   int level = 2;         // 0 nothing is cut, 1 optimizer state, 2 and gradients

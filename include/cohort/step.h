@@ -24,7 +24,7 @@ struct StepOptions {
 struct StepForecast {
   std::string layout;      // with what follows from it: "dp=2,pp=2,shard=1"
   int64_t actions = 0;     // in the lists of all roles
-  double seconds = 0;      // of a step, as foretold
+  double seconds = 0;      // foretold time of one step
   int64_t peak_bytes = 0;  // the most that any rank holds at once
   std::string summary;     // what `cohort step` prints
   std::string csv;         // the schedule: `cohort step --from` reads it

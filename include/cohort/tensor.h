@@ -46,7 +46,7 @@ struct TensorBox {
 struct WeightedLoss {
   Tensor sum;          // a scalar that requires grad
   double count = 0;    // samples or tokens that `sum` adds up
-  double correct = 0;  // of them, how many a classifier got right (evaluation only)
+  double correct = 0;  // how many of them a classifier got right (evaluation only)
   // Where the count follows from what a batch holds: a scalar beside `sum`, so that
   // nobody waits for a device, and a step that is replayed counts anew. `count` then
   // says nothing.
@@ -76,7 +76,7 @@ struct Metrics {
 struct Loss {
   // `fields` are those below, in that order.
   std::function<WeightedLoss(const Values& outputs, const Values& fields)> function;
-  std::vector<std::string> fields = {};  // of a batch, that the function takes
+  std::vector<std::string> fields = {};  // fields of a batch that the function takes
   Metrics metrics = {};
 
   WeightedLoss operator()(const Values& outputs, const Values& given) const {

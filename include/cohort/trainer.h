@@ -54,11 +54,11 @@ struct TrainOptions {
 
 struct TrainResult {
   int64_t steps = 0;               // committed, in the whole run
-  std::optional<double> loss;      // of the last step, if this call made one
-  std::optional<double> accuracy;  // of the last validation, if there was one
+  std::optional<double> loss;      // the last step's, if this call made one
+  std::optional<double> accuracy;  // the last validation's, if there was one
   double samples_per_second = 0;
-  int64_t peak_memory_bytes = 0;  // of the rank that had most
-  std::string weights_hash;       // of all weights: equal where they are, bit for bit
+  int64_t peak_memory_bytes = 0;  // that of the rank with the most
+  std::string weights_hash;       // over all weights: equal where they are, bit for bit
   bool is_stopped = false;        // on request
   bool is_saved = false;          // as a checkpoint, to go on from
 };

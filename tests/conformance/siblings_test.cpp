@@ -173,7 +173,7 @@ TEST_P(SiblingsTest, AnyOrderOfGroupsIsRight) {
   test::run_ranks(GetParam(), [](Communicator& world) {
     const auto groups = split_often(world);
     for (unsigned round = 0; round < 4; ++round) {
-      constexpr int kCalls = 6;  // of each group
+      constexpr int kCalls = 6;  // in each group
       std::mt19937 own(1000 * round + static_cast<unsigned>(world.rank()));
       std::vector<size_t> turns;
       for (size_t g = 0; g < groups.size(); ++g) turns.insert(turns.end(), kCalls, g);

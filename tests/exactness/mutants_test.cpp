@@ -17,7 +17,7 @@
 namespace cohort {
 namespace {
 
-constexpr int kMutantSlices = 3;  // of 2 ranks: one has two, so there are two roles
+constexpr int kMutantSlices = 3;  // on 2 ranks: one has two, so there are two roles
 
 struct Case {
   int shard = 0;

@@ -93,7 +93,7 @@ struct PipeWay {
   bool exact = true;
   int replicate = 1;
   const char* rule = "sgd";
-  int64_t lengths = 0;  // of sequences, so many; 0: samples are none
+  int64_t lengths = 0;  // different lengths of sequences; 0: samples are no sequences
 };
 
 std::ostream& operator<<(std::ostream& out, const PipeWay& way) {

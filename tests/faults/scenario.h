@@ -29,8 +29,8 @@ struct Scenario {
   int ranks = 2;
   int shard = 0;
   bool async = false;  // checkpoints are written in the background
-  int stages = 1;      // of a pipeline
-  int parts = 1;       // of tensors
+  int stages = 1;      // in a pipeline
+  int parts = 1;       // that tensors are cut into
   Model model = Model::kMlp;
   PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
   bool short_form = true;  // else it is tried in the long form alone

@@ -28,7 +28,7 @@ namespace cohort::threads {
 // How a run of threads ended.
 struct ThreadRunResult {
   std::optional<DoneEvent> done;
-  std::string error;           // of the rank whose own error ended the run
+  std::string error;           // from the rank whose own error ended the run
   int generations = 0;         // opened after the first
   std::string notes;           // all that was said to the user
   std::vector<int64_t> steps;  // that were told, in order
@@ -45,7 +45,7 @@ struct ThreadRunResult {
 // fault points.
 class ThreadRun {
  public:
-  static constexpr std::chrono::seconds kTimeout{120};  // of ranks for one another
+  static constexpr std::chrono::seconds kTimeout{120};  // when ranks wait for another
 
   struct Options {
     int ranks = 2;
@@ -106,7 +106,7 @@ class ThreadRun {
   std::vector<std::unique_ptr<Member>> members_;  // all that ever lived
   ThreadRunResult result_;
 
-  std::mutex mutex_;  // of what ranks' threads touch
+  std::mutex mutex_;  // guards what ranks' threads touch
   std::condition_variable change_;
   std::map<int, std::vector<std::unique_ptr<Communicator>>> halls_;  // by generation
   std::optional<int> wanted_size_;

@@ -18,7 +18,7 @@ using testing::Not;
 
 // The steps of a run that goes on until the test has seen what it wants.
 const std::string kForever = "1000000000";
-const std::string kPatience = "60000";  // of a rank with its group, in ms
+const std::string kPatience = "60000";  // how long a rank waits for its group, in ms
 
 Args elastic(const Args& flags, const Args& act) {
   Args args{launch_tool(), "--elastic", "--json", "--prefix-all", "--grace", "60"};

@@ -343,7 +343,7 @@ void run_in_child(const std::function<void()>& body) {
 }
 
 void run_local_ranks(int size, int generation, const RankBody& body) {
-  constexpr auto kLateness = 120s;  // of a rank on a busy machine
+  constexpr auto kLateness = 120s;  // how late a rank may be on a busy machine
   run_local_ranks(size, {.timeout = kLateness, .generation = generation}, body);
 }
 

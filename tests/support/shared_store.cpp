@@ -16,7 +16,7 @@ struct SharedStore::Table {
   static constexpr int kEntries = 2048;
   struct Entry {
     std::atomic<int> ready;
-    int64_t amount;  // of a counter; else the bytes in `value`
+    int64_t amount;  // a counter's; else the bytes in `value`
     char key[80];
     char value[1024];
   };

@@ -147,7 +147,7 @@ class Checkpoints::Impl {
     TensorKind kind;
   };
   struct BytesEntry {
-    std::string name;  // of the tensor that has them
+    std::string name;  // the tensor that has them
     SavedBytes bytes;
   };
 

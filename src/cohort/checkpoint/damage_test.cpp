@@ -283,7 +283,7 @@ TEST_F(Damage, EverythingIsSyncedBeforeItIsShown) {
   log.clear();
   ASSERT_EQ(try_save(1, small_state(), disk), "");  // in the place of the other
   EXPECT_EQ(log, (std::vector<std::string>{
-                     "remove",  // of what a dead writer may have left
+                     "remove",  // what a dead writer may have left
                      "finish model-00001-of-00001.safetensors", "finish manifest.json",
                      "sync aside", "exchange step-00000001", "sync deep", "remove"}));
 }

@@ -21,7 +21,7 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kNamed = 3;  // of a kind of trouble; more do not help
+constexpr size_t kNamed = 3;  // names told per kind of trouble; more do not help
 
 // A tensor of the model, and what of the whole it is.
 struct ModelTensor {

@@ -39,27 +39,27 @@ inline constexpr size_t kMostBoxes = 1024;
 struct ShardFile {
   std::string name;
   int64_t bytes = 0;
-  uint64_t header_hash = 0;  // of the first 8 + N bytes
-  uint64_t hash = 0;         // of the header's hash and its chunks', in order
+  uint64_t header_hash = 0;  // hash of the first 8 + N bytes
+  uint64_t hash = 0;         // hash of the header's hash and its chunks', in order
 };
 
 // Where a run is.
 struct RunState {
   int64_t step = 0;    // committed so far
-  int64_t epoch = 0;   // of the next sample
+  int64_t epoch = 0;   // the one that the next sample belongs to
   int64_t sample = 0;  // the next one of that epoch, in the permuted order
   uint64_t seed = 0;
   std::string layout;  // "dp=4,shard=3": for people; any other can load it
   int world = 1;
   std::map<std::string, double> metrics;
-  std::map<std::string, std::string> state;  // of each Stateful thing: bytes or JSON
+  std::map<std::string, std::string> state;  // by Stateful thing: its bytes or JSON
 };
 
 // The version of the format that is written; older ones are read for ever.
 inline constexpr int kManifestVersion = 2;
 
 struct Manifest {
-  int version = kManifestVersion;  // of the text it was read from
+  int version = kManifestVersion;  // that of the text it was read from
   RunState run = {};
   std::string program = {};  // version
   std::string build = {};    // its fingerprint

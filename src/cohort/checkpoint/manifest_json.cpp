@@ -19,7 +19,7 @@ using ReadJson = nlohmann::json;      // to read: many members are found fast
 
 constexpr const char* kFormat = "cohort-checkpoint";
 constexpr int kUncutVersion = 1;   // had no boxes
-constexpr int kManifestDepth = 8;  // of the format: 6
+constexpr int kManifestDepth = 8;  // nesting allowed; the format has 6
 // The end of the file: ,"hash":"0123456789abcdef"}\n
 constexpr std::string_view kBeforeHash = ",\"hash\":\"";
 constexpr std::string_view kAfterHash = "\"}\n";
@@ -35,7 +35,7 @@ template <typename Body>
 auto guarded(const std::string& path, const char* what, Body&& body) {
   try {
     return body();
-  } catch (const Json::exception& error) {  // of ReadJson as well
+  } catch (const Json::exception& error) {  // ReadJson throws the same class
     std::string reason = error.what();  // "[json.exception.type_error.302] type ..."
     fail_manifest(path, text(what, ": ", reason.substr(reason.find("] ") + 2)));
   }

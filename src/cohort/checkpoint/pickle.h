@@ -40,7 +40,7 @@ struct PickleValue {
 // The items of a tuple or a list, or the keys and values of a dictionary in turns.
 struct PickleItems {
   std::vector<PickleValue> values;
-  int depth = 1;        // of what is inside
+  int depth = 1;        // nesting depth of what is inside
   bool inside = false;  // another one: then it may not grow, which keeps depths true
 };
 

@@ -14,8 +14,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kMetadata = "__metadata__";
-constexpr size_t kMaxDims = 64;  // of ATen's operators
-constexpr int kHeaderDepth = 4;  // of the format: 2
+constexpr size_t kMaxDims = 64;  // the most that ATen's operators take
+constexpr int kHeaderDepth = 4;  // nesting allowed; the format has 2
 
 [[noreturn]] void fail_header(const std::string& path, const std::string& what) {
   throw CheckpointError(text("[checkpoint.safetensors] ", path, ": ", what));

@@ -24,7 +24,7 @@ struct TensorEntry {
   int64_t end = 0;
 };
 
-constexpr int64_t kMostHeaderBytes = 100'000'000;  // of every reader of the format
+constexpr int64_t kMostHeaderBytes = 100'000'000;  // the limit that all readers have
 
 struct SafetensorsHeader {
   std::vector<TensorEntry> entries;  // sorted by name

@@ -34,7 +34,7 @@ class SafetensorsReader {
 
   std::string path_;
   UniqueFd fd_;
-  int64_t bytes_ = 0;  // of the file
+  int64_t bytes_ = 0;  // size of the file
   int64_t data_ = 0;   // where the tensors begin
   SafetensorsHeader header_;
 };

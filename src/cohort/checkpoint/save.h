@@ -29,7 +29,7 @@ struct SaveOptions {
 
 struct SaveReport {
   std::string path;
-  int64_t written_bytes = 0;         // of tensors, by all ranks
+  int64_t written_bytes = 0;         // size of the tensors that all ranks wrote
   int64_t linked_bytes = 0;          // that were there already
   std::vector<std::string> removed;  // older ones that retention let go; rank 0 knows
   std::string remark;                // why one of them could not be removed

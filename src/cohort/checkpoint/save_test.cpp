@@ -248,7 +248,7 @@ TEST_F(SaveCheckpoint, ACheckpointOfTheSameStepIsReplaced) {
 
 TEST_F(SaveCheckpoint, WhatNobodyOrTwoOwnIsNamedOnEveryRank) {
   const auto state = some_state();
-  for (const int given : {1, 3}) {  // of ranks 0, 1, 2 of 3; a rank more owns rank 0's
+  for (const int given : {1, 3}) {  // 1: rank 1 gives nothing; 3: rank 2 adds rank 1's
     const auto errors = on_ranks(3, [&](const TextExchange& exchange) {
       const auto disk = real_disk();
       CheckpointWriter writer(root_, {.chunk_bytes = kSmallChunk}, *disk);

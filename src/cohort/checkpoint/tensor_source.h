@@ -24,7 +24,7 @@ struct TensorSource {
   TensorForm form = TensorForm::kCheckpoint;
   std::string path;
   std::vector<StateTensor> tensors;                     // by name
-  RunState run;                                         // of a checkpoint
+  RunState run;                                         // where a checkpoint's run is
   std::function<Tensor(const std::string& name)> read;  // whole, row-major
 };
 
@@ -40,7 +40,7 @@ TensorSource open_weights(const std::string& path);
 
 struct ExportOptions {
   TensorForm form = TensorForm::kSafetensors;  // kCheckpoint is not for this
-  std::optional<at::ScalarType> dtype;         // of floating tensors; none: as they are
+  std::optional<at::ScalarType> dtype;         // that floating tensors get; none: kept
   // The most that one file of a Hugging Face folder has; a larger tensor has its own.
   int64_t max_shard_bytes = 5'000'000'000;
 };

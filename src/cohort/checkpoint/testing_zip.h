@@ -14,7 +14,7 @@ struct ZipRecord {
   std::string bytes;
   // What its entry of the directory says instead of the truth.
   int64_t size = -1;
-  int64_t offset = -1;  // of the local header
+  int64_t offset = -1;  // where the local header begins
   uint16_t method = 0;
 };
 

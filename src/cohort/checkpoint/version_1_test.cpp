@@ -83,7 +83,7 @@ TEST_F(Version1, LoadsAsColumns) {
 
 TEST_F(Version1, ANewCheckpointSharesItsChunksAndIsOfTheNewVersion) {
   const auto report = save_as_step(3);
-  EXPECT_EQ(report.written_bytes, 192);  // of a file that is mostly its header
+  EXPECT_EQ(report.written_bytes, 192);  // a file that is mostly its header
   EXPECT_EQ(report.linked_bytes, 13'904);
   EXPECT_EQ(Checkpoint(report.path).manifest().version, kManifestVersion);
   EXPECT_TRUE(diff_tensors(open_tensors(path_), open_tensors(report.path)).empty());

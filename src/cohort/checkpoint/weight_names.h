@@ -24,8 +24,8 @@ struct WeightNames {
   // The model's head, and the embedding of the file that it begins with.
   std::vector<WeightTwin> tied_in_file;
 
-  std::vector<std::string> missing;  // of the model
-  std::vector<std::string> unknown;  // of the file
+  std::vector<std::string> missing;  // in the model, not in the file
+  std::vector<std::string> unknown;  // in the file, not in the model
   std::vector<WeightTwin> twice;     // a second tensor of the file for one of the model
 };
 

@@ -35,7 +35,7 @@ class ZipFile {
 
  private:
   struct Record {
-    int64_t header = 0;  // of its own, in front of its bytes
+    int64_t header = 0;  // where its own begins, in front of its bytes
     int64_t bytes = 0;
   };
   struct Directory {
@@ -51,8 +51,8 @@ class ZipFile {
   const Record& record(const std::string& name) const;
 
   UniqueFd fd_;
-  int64_t bytes_ = 0;  // of the file
-  int64_t total_ = 0;  // of the records
+  int64_t bytes_ = 0;  // size of the file
+  int64_t total_ = 0;  // size of all records so far
   std::string folder_;
   std::map<std::string, Record> records_;
 };

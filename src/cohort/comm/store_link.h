@@ -30,7 +30,7 @@ struct StoreRequest {
 };
 
 struct StoreAnswer {
-  int64_t number = 0;  // of a counter; kGet and kHas: 1 if the key is there
+  int64_t number = 0;  // a counter's value; kGet and kHas: 1 if the key is there
   std::string value;
 };
 

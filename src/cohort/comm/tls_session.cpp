@@ -17,7 +17,7 @@ namespace {
 
 // The name of the key; it changes with the language that is spoken over it.
 constexpr char kIdentity[] = "cohort-meeting-1";
-constexpr int kMostPlain = 16'384;  // of one record of TLS
+constexpr int kMostPlain = 16'384;  // most plain bytes of one TLS record
 
 using PresharedKey = std::array<unsigned char, 32>;
 

@@ -17,7 +17,7 @@ constexpr int kYamlDepth = 16;
 // Nine aliases of nine aliases of ... are 9^n values in n lines: what all of them
 // repeat is bounded by the text that is there, and so many characters more.
 constexpr size_t kRepeatedText = 10'000;
-constexpr int kMostDocuments = 100;  // of which all but one are empty
+constexpr int kMostDocuments = 100;  // in a file; all but one are empty
 
 class YamlReader {
  public:

@@ -73,7 +73,7 @@ class VirtualClock : public Clock {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Time now_{std::chrono::hours(1)};  // not 0, which may stand for never
-  std::multiset<Time> deadlines_;    // of the sleepers
+  std::multiset<Time> deadlines_;    // what the sleepers wait for
 };
 
 }  // namespace cohort

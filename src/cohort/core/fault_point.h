@@ -26,13 +26,13 @@ struct Fault {
 
   std::string name;
   int rank = -1;       // -1: any
-  int64_t index = -1;  // of the action at this point; -1: any
+  int64_t index = -1;  // number of the action at this point; -1: any
   int64_t count = 1;   // which of the passes that match; later ones do nothing
   // kKill is SIGKILL, kFreeze SIGSTOP, to ourselves; kSlow waits for `delay`; kFlip
   // asks what passes to flip a bit of what it holds, kDrop to lose what it is about
   // to send or to write, as on a full disk.
   Action action = Action::kThrow;
-  int64_t most = 0;  // of all processes that note strikes in one file; 0: any number
+  int64_t most = 0;  // strikes of all processes that note them in one file; 0: any
   std::chrono::milliseconds delay{0};
   std::function<void()> call = {};  // for kCall
 };

@@ -42,7 +42,7 @@ TEST(FreedMemory, BlocksAreTakenAgainWithoutFaults) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const long before = faults();
     for (int i = 0; i < kSteps; ++i) take_and_free();
-    ::_exit(faults() - before < 49'000 ? 0 : 1);  // of 490,000 pages
+    ::_exit(faults() - before < 49'000 ? 0 : 1);  // one in ten of 490,000 pages
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -21,7 +21,7 @@ class Backlog {
   explicit Backlog(Tell tell, int64_t limit_bytes = 16 << 20)
       : tell_(std::move(tell)), limit_bytes_(limit_bytes) {}
 
-  int64_t limit_bytes() const { return limit_bytes_; }  // of each file
+  int64_t limit_bytes() const { return limit_bytes_; }  // for each file
   // What is not on disk now; empty: nothing.
   std::string trouble() const;
 

@@ -4,7 +4,7 @@
 namespace cohort::record_detail {
 namespace {
 
-constexpr int kBitsOfByte = 7;  // of a number; the highest one says that more follow
+constexpr int kBitsOfByte = 7;  // bits of the number per byte; the 8th: more follow
 constexpr uint64_t kMoreFollow = 1 << kBitsOfByte;
 
 }  // namespace

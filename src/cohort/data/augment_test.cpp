@@ -61,7 +61,7 @@ TEST(CropAndFlip, CutsEveryWindowAboutEquallyOften) {
     ASSERT_EQ(matches, 1) << "epoch " << epoch << "\n" << got;
   }
   for (const int count : seen) {
-    EXPECT_GT(count, 15);  // of 40; five standard deviations are 31
+    EXPECT_GT(count, 15);  // expected: 40; five standard deviations are 31
     EXPECT_LT(count, 75);
   }
 }

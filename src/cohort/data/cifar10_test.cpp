@@ -19,7 +19,7 @@ using test::write_file;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int64_t kRecords = 3;  // of a file
+constexpr int64_t kRecords = 3;  // in a file
 
 // Records whose pixels tell where they come from.
 std::string records_of(int file, int64_t count = kRecords) {

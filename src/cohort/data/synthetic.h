@@ -11,7 +11,7 @@ namespace cohort {
 
 struct SyntheticOptions {
   int64_t size = 50'000;
-  std::vector<int64_t> shape = {3, 32, 32};  // of one sample; this is CIFAR's
+  std::vector<int64_t> shape = {3, 32, 32};  // one sample's shape; this is CIFAR's
   int64_t classes = 10;
   uint64_t seed = 0;
 };

@@ -82,7 +82,7 @@ TEST(AgentLink, WorldsSurviveTheirEncoding) {
 
 TEST(AgentLink, RefusesWhatIsNoWorld) {
   World world;
-  world.rank = 3;  // of one
+  world.rank = 3;  // in a world of one rank
   for (const std::string& wrong :
        {std::string("words"), std::string(), encode(world)}) {
     EXPECT_THROW(decode_world(wrong), CommError) << wrong;

@@ -33,7 +33,7 @@ std::string broadcast_bytes(std::string bytes, int root, Communicator& comm) {
 }
 
 constexpr int64_t kNoState = -1, kSpoilt = -2;
-constexpr int64_t kSampled = 64;  // of each parameter, about
+constexpr int64_t kSampled = 64;  // taken from each parameter, about
 
 }  // namespace
 

@@ -73,7 +73,7 @@ class History {
   HistoryRun run_;
   Sampler sampler_;
   PatientFile file_;
-  int64_t bytes_ = 0;  // of whole records, also those that wait
+  int64_t bytes_ = 0;  // size of whole records, also those that wait
   uint64_t last_hash_ = 0;
   int64_t committed_ = 0;
   int32_t generation_ = 0;

@@ -38,7 +38,7 @@ class KnownHashes {
 struct Seen {
   int64_t record = 0;
   std::optional<double> loss;
-  KnownHashes hash;         // of what run.hash_of says
+  KnownHashes hash;         // hashes of what run.hash_of says
   KnownHashes weights;      // at an end
   bool says_drawn = false;  // the record has what the ranks drew
   bool drawn = false;       // and it is right

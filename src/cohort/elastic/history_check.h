@@ -21,15 +21,15 @@ struct HistoryReport {
   // Whose record does not say so: an older program's, or of a step that nobody is left
   // to know. Proved is then only what they had to draw.
   int64_t steps_not_drawn = 0;
-  int64_t epochs_drawn = 0;  // of such steps alone: each sample was drawn exactly once
+  int64_t epochs_drawn = 0;  // with such steps alone: each sample drawn exactly once
   int64_t rollbacks = 0;
   int64_t steps_undone = 0;
   int64_t steps_again = 0;      // made again by an exact run, with nothing damaged
   int64_t steps_compared = 0;   // had a hash or loss to be equal to
   int64_t steps_shared = 0;     // that another history has, too
   int64_t values_compared = 0;  // losses and hashes that both have
-  int64_t hashes_apart = 0;     // of one step, but of two kinds: not to be compared
-  int64_t torn_bytes = 0;       // of a record that could not be finished: no breach
+  int64_t hashes_apart = 0;     // one step's, but of two kinds: not to be compared
+  int64_t torn_bytes = 0;       // in a record that could not be finished: no breach
   // One line each, in order: which record and step, what is there, what was expected.
   std::vector<std::string> breaches;
   // If what was to be proved found no fact to be proved on: why. Empty: there were

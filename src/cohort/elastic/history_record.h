@@ -34,7 +34,7 @@ struct RecordedHash {
 // The first record, and the only one of its kind: what does not change in a run.
 struct HistoryRun {
   uint64_t seed = 0;
-  int64_t samples = 0;  // of the data set
+  int64_t samples = 0;  // in the data set
   int64_t batch = 0;    // global
   int64_t steps_per_epoch = 0;
   int64_t base = 0;  // steps committed before this history began
@@ -112,7 +112,7 @@ class HistoryReader {
   HistoryReader(std::string_view bytes, const std::string& name);
 
   struct Item {
-    int64_t index = 0;  // of the record in its file, from 0
+    int64_t index = 0;  // number of the record in its file, from 0
     int64_t offset = 0;
     HistoryRecord record;
     std::string damage;  // if not empty, there is no record

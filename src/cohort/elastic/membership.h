@@ -133,7 +133,7 @@ class Membership {
   std::optional<World> first_;
   std::atomic<int> stop_signal_{0};
 
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards all below
   std::condition_variable news_;
   World current_;
   std::optional<World> next_;

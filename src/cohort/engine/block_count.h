@@ -31,7 +31,7 @@ struct BlockCount {
   // Without times. FLOPs are those of products and convolutions: 2 for each
   // multiplication with its addition.
   BlockMeasure needs;
-  std::vector<CountedValue> outputs;  // of the last block: the sum of the losses
+  std::vector<CountedValue> outputs;  // the last block's: the sum of the losses
 };
 
 // Runs forward and backward of a chain without memory (ModelsWithoutMemory) on the meta

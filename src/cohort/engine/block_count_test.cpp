@@ -39,7 +39,7 @@ MakeBatch text_of(int64_t length, at::Device device) {
 struct CountedModel {
   std::string name;
   std::function<Chain()> make;
-  std::vector<int64_t> shape;  // of images; of one dimension: it is text
+  std::vector<int64_t> shape;  // shape of images; one dimension: it is text
 
   MakeBatch batch(at::Device device) const {
     return shape.size() == 1 ? text_of(shape[0], device) : images_of(shape, device);
@@ -51,7 +51,7 @@ void PrintTo(const CountedModel& model, std::ostream* out) { *out << model.name;
 Chain small_images_resnet(const std::string& name) {
   ResNetOptions options = resnet_options(name);
   options.small_images = true;
-  options.width = 16;  // of 64: the same form in less time
+  options.width = 16;  // instead of 64: the same form in less time
   options.classes = 10;
   return make_resnet(options, {});
 }

@@ -26,7 +26,7 @@ struct BlockMeasure {
   Line output_bytes;
   Line scratch_bytes;  // the most that forward or backward needs beside them
   BlockCost seconds;
-  Line flops;  // of its forward; 0: nobody counted (engine/block_count.h)
+  Line flops;  // FLOPs of its forward; 0: nobody counted (engine/block_count.h)
 };
 
 // Runs forward and backward of every block on few samples and on twice as many, and

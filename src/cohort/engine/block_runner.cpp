@@ -234,7 +234,7 @@ void BlockRunner::backward_weight(int block, int slice) {
     } else {
       *cell->second = home_of({place, block, slice});
       work->second();
-      if (gradient.defined()) cell->second->view.add_(gradient);  // of a second use
+      if (gradient.defined()) cell->second->view.add_(gradient);  // from a second use
     }
     around_.close({place, block, slice});
   }

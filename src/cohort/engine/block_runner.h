@@ -63,7 +63,7 @@ class BlockRunner {
  public:
   struct Options {
     uint64_t seed = 0;
-    int first_slice = 0;  // of this rank, in the global batch
+    int first_slice = 0;  // this rank's first, in the global batch
     // Off: a forward of training must not wait for what it computes, so right answers
     // are not counted in it.
     bool may_wait = true;
@@ -105,7 +105,7 @@ class BlockRunner {
   struct Flight {
     Values inputs;
     Values outputs;   // empty: nothing was computed, or nobody needs them any more
-    Values gradient;  // of the outputs; undefined where one has none
+    Values gradient;  // for each output; undefined where one has none
     std::map<int, std::shared_ptr<GradTarget>> cells;  // by place
     bool has_graph = false;
   };
@@ -113,7 +113,7 @@ class BlockRunner {
   struct Deferred {
     std::map<int, std::shared_ptr<GradTarget>> cells;  // by place
     LaterGradients work;
-    Values gradients;  // of what could not be put off, by trained parameter
+    Values gradients;  // those that could not be put off, by trained parameter
   };
   class Cells;
 

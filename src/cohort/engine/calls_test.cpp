@@ -285,7 +285,7 @@ TEST(CallsOfBlocks, AreRefusedWhereADeviceComputes) {
 // Every call of every rank, in forward and in backward: the fault comes out as it is.
 TEST(CallsOfBlocks, AreFaultPoints) {
   test::run_in_child([] {
-    std::map<int, int64_t> calls;  // of a step, by rank
+    std::map<int, int64_t> calls;  // number in one step, by rank
     std::mutex mutex;
     const auto run = [&](FaultPlan& faults) {
       std::atomic<int> struck = 0, lost = 0;

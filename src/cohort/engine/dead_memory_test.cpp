@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Steps, DeadMemoryOf, testing::ValuesIn(test::declared_c
 
 // A life that is declared too short is found: an action reads what nobody was to read.
 struct TooShort {
-  ActionKind kind;  // of the last that reads it, which says nothing of it
+  ActionKind kind;  // kind of the last reader, which does not say that it reads
   What what;
   DeclaredCase c;
 };

@@ -48,9 +48,9 @@ class DeviceNorm {
 
   const FlatState& state_;
   StateHome home_;
-  const int part_, parts_;      // of tensors that are cut
+  const int part_, parts_;      // which part of cut tensors, of how many
   std::vector<Tensor> chunks_;  // by bucket: table; undefined where nothing is held
-  Tensor squares_;              // of all chunks
+  Tensor squares_;              // those of all chunks
   std::vector<Adapting> adapting_;
   Tensor tensors_, sums_, totals_;  // table; of chunks; of tensors
 };

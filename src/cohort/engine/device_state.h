@@ -92,7 +92,7 @@ class DeviceState final : public StateSide {
   DeviceNorm norm_;
   RunningStatistics statistics_;
   std::vector<Update> updates_;  // by bucket
-  Tensor stop_;                  // of the host; undefined: nobody stops this rank
+  Tensor stop_;                  // in host memory; undefined: nobody stops this rank
 
   // In the memory of the device.
   StepUpload sent_numbers_;  // StepNumbers

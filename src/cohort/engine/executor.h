@@ -131,7 +131,7 @@ class Executor final : public StepRunner, private Performer {
   Transfers transfers_;
   StateView view_;
   Interpreter interpreter_;
-  std::unique_ptr<Evaluation> evaluation_;  // of the schedule that was evaluated last
+  std::unique_ptr<Evaluation> evaluation_;  // for the schedule evaluated last
 };
 
 }  // namespace cohort

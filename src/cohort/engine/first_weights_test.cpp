@@ -52,7 +52,7 @@ Batch some_images(int slice) {
 }
 
 struct FirstHashes {
-  uint64_t first = 0;    // of the first weights
+  uint64_t first = 0;    // hash of the first weights
   uint64_t trained = 0;  // after a step
   friend bool operator==(const FirstHashes&, const FirstHashes&) = default;
 };

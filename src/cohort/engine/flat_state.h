@@ -42,7 +42,7 @@ struct ParameterRange {
   int64_t begin = 0;
   int64_t end = 0;
   ParameterTraits traits;
-  int place = kNone;  // of what adapts: FlatState::places()
+  int place = kNone;  // number of what adapts, in FlatState::places()
 };
 
 // Elements [begin, begin + count) of a bucket, and what an update of them changes. All
@@ -51,7 +51,7 @@ struct ShardState {
   int64_t begin = 0;
   int64_t count = 0;
   Tensor master;               // float32 weights
-  std::vector<Tensor> states;  // of the optimizer, float32
+  std::vector<Tensor> states;  // the optimizer's, float32
 };
 
 // One bucket as this rank holds it: its own shard, which is this rank's to update, and
@@ -59,9 +59,9 @@ struct ShardState {
 struct BucketState : ShardState {
   int64_t numel = 0;
   bool trained = true;  // and updated here
-  bool own = true;      // of blocks that are computed here; else only the mirror is
+  bool own = true;      // its blocks are computed here; else only the mirror is
   bool counts = true;   // else the place of an earlier block speaks for it
-  std::vector<ParameterRange> ranges;  // of the whole bucket
+  std::vector<ParameterRange> ranges;  // those of the whole bucket
 
   Tensor whole;    // parameters as they are computed with; blocks have views of it
   Tensor travels;  // the shard in the dtype of `whole`, to be gathered (level 3)

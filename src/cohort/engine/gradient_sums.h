@@ -102,13 +102,13 @@ class GradientSums {
   struct BucketSums {
     int bucket = 0;
     Tensor leaf;               // in the dtype of computation
-    std::vector<Tensor> sums;  // of slices, up to level 1
+    std::vector<Tensor> sums;  // partial sums of slices, up to level 1
     ExactTree tree{1};
-    int slot = kNone;  // of the ring, from level 2 on
+    int slot = kNone;  // its slot in the ring, from level 2 on
     Tensor shard;      // the sum over ranks of this rank's shard
     Tensor mirrored;   // that of the rank before, where shards are kept twice
     Buffers stacks;    // sums of each member's slices (exact)
-    Tensor partials;   // of the shard group (exact hybrid)
+    Tensor partials;   // the shard group's (exact hybrid)
     Buffers peers;     // what the others have for us to read
 
     std::vector<StretchSeal> sum_seals;
@@ -166,7 +166,7 @@ class GradientSums {
   int level_;
   bool seals_;
   bool exact_;
-  const GroupSlices slices_;  // of the members of the shard group
+  const GroupSlices slices_;  // those of the shard group's members
   Precision precision_;
   const FlatState& state_;
   const StateHome& home_;

@@ -20,8 +20,8 @@ class GroupSlices {
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
   int rank_of(int member) const { return mesh_.with(rank_, Axis::kCut, member); }
-  int slices() const { return slices_; }  // of the batch
-  int rounds() const { return rounds_; }  // of the rank that has most slices
+  int slices() const { return slices_; }  // in the batch
+  int rounds() const { return rounds_; }  // slices of the rank with most
 
   SliceRange own() const { return mesh_.slices(rank_, slices_); }
   SliceRange of_member(int member) const {

@@ -117,7 +117,7 @@ void HostState::update(int bucket) {
 }
 
 void HostState::commit() {
-  check_samples();  // of a step without a vote: it is not told of
+  check_samples();  // where a step has no vote, this is the only check
   const c10::NoGradGuard no_grad;
   Timed timed(step_.split.update);
   if (!step_.skipped) {

@@ -53,14 +53,14 @@ class HostState final : public StateSide {
   const Role& role_;
   const RankGroups& groups_;
   const ExecutorOptions& options_;
-  std::vector<NamedTensor> buffers_;  // of the blocks
+  std::vector<NamedTensor> buffers_;  // those of the blocks
   FlatState& state_;
   GradientSums& gradients_;
   ComputeSide& compute_;
   StepInFlight& step_;
   Updates updates_;
   std::unique_ptr<StateSeal> seal_;      // null: nobody looks for flipped bits
-  std::optional<LossScale> loss_scale_;  // of float16
+  std::optional<LossScale> loss_scale_;  // for float16
   Tensor votes_;
 
   // What is known of the step in flight.

@@ -153,7 +153,7 @@ void Interpreter::finish(int index) {
   start_late(number, index);
   auto& lane = lanes_[number];
   if (lane.empty() || lane.front() > index) return;
-  start_late_sends();  // of this lane, too
+  start_late_sends();  // this lane's, too
   const auto end = std::upper_bound(lane.begin(), lane.end(), index);
   Timed timed(waited_);
   double current = now();

@@ -79,7 +79,7 @@ class Interpreter {
   std::vector<PendingWork> pending_;              // by action
   std::vector<std::vector<int>> lanes_;           // actions in flight, by lane
   std::vector<std::deque<int>> late_;             // not yet started, by lane
-  Performer* performer_ = nullptr;                // of the run at hand
+  Performer* performer_ = nullptr;                // for the run at hand
   int next_ = 0;                                  // action of it
   bool in_turn_ = false, starts_sends_ = false;
   std::vector<double> lane_ends_;  // by lane: when the last of it was waited for

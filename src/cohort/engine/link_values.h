@@ -46,7 +46,7 @@ class LinkValues {
                       Take take);
 
  private:
-  struct Form {  // of one tensor
+  struct Form {  // describes one tensor
     bool defined = false;
     at::ScalarType dtype = at::kFloat;
     std::vector<int64_t> sizes, strides;
@@ -54,7 +54,7 @@ class LinkValues {
     bool operator==(const Form&) const = default;
   };
   using Forms = std::vector<Form>;
-  using Key = std::tuple<What, int, int64_t>;  // of what, of which block, samples
+  using Key = std::tuple<What, int, int64_t>;  // kind of value, block, samples
 
   // The forms that were said of such values: the same list at both ends.
   struct Known {

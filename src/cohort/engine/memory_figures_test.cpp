@@ -42,7 +42,7 @@ double bytes_a_parameter(int shard, bool elastic) {
 
 struct Figures {
   double measured = 0, predicted = 0, formula = 0;
-  double unkept = 0;  // of the formula: sums of shards that are used as they are made
+  double unkept = 0;  // in the formula: sums of shards that are used as they are made
 };
 
 Figures figures_of(int shard, bool elastic, Communicator& comm) {

@@ -37,8 +37,8 @@ class ModuleBackward {
   void run(const WeightedLoss& loss);
 
   struct Totals {
-    double mean = 0;                  // of the loss over all samples of the step
-    double count = 0;                 // of samples
+    double mean = 0;                  // mean loss over all samples of the step
+    double count = 0;                 // number of samples
     std::vector<bool> used;           // by parameter: some rank had a gradient
     std::vector<std::string> unused;  // names of the others
   };

@@ -20,7 +20,7 @@ struct RankGroups {
   Communicator* shard = nullptr;
   Communicator* replicate = nullptr;
   Communicator* alike = nullptr;
-  int part = 0, parts = 1;  // of tensors: which a rank has, of so many
+  int part = 0, parts = 1;  // which part of tensors it has, of how many
 
   // Nothing but data parallelism, between all of these.
   static RankGroups of(Communicator& all) { return {&all, &all, &all, nullptr, &all}; }

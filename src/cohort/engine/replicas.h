@@ -28,7 +28,7 @@ class ReplicaComparison {
  private:
   std::string what_;
   std::map<int, bool> odd_;
-  bool certain_ = true;  // of every tensor most copies are equal
+  bool certain_ = true;  // for every tensor, most copies are equal
 };
 
 // Hashes the elements, wherever and however they lie.

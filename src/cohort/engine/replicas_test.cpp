@@ -21,7 +21,7 @@ struct Case {
   int shard = 0;
   int replicate = 1;
   int damaged = 1;    // rank
-  std::string whose;  // of the message: alone where most agree, else all that hold it
+  std::string whose;  // in the message: one where most agree, else all that hold it
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {

@@ -52,7 +52,7 @@ struct StateView::Copy {
   std::string name;
   Tensor own;
   int64_t part = 0;
-  Tensor mirror = {};  // of a part of another rank
+  Tensor mirror = {};  // its copy of another rank's part
   int64_t mirror_part = 0;
 };
 
@@ -75,7 +75,7 @@ uint64_t StateView::weights_hash() const {
   if (comm_.rank() == 0) {
     for (const auto& place : state_.places()) {
       TensorSpec spec = place.tensor.spec;
-      spec.dtype = at::kFloat;  // of masters
+      spec.dtype = at::kFloat;  // as masters are
       sum += hash_term(spec);
     }
     for (const auto& [name, tensor] : chain_.buffers())

@@ -32,9 +32,9 @@ class StepBatches {
 };
 
 struct BatchOptions {
-  int first_slice = 0;  // of this rank, in the global batch
+  int first_slice = 0;  // this rank's first, in the global batch
   int slices = 1;       // it has so many
-  bool draws = true;    // of the ranks with a slice one does
+  bool draws = true;    // one of the ranks that have a slice does
   at::ScalarType compute = at::kFloat;
   std::vector<std::string> rounded = {};  // fields that are computed with in that
   uint64_t seed = 0;

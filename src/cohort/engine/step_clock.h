@@ -46,7 +46,7 @@ class StepClock {
   std::vector<int> reach_, act_;  // marks, by action; or kNone
   int pause_ = kNone;
   Tensor times_;
-  std::optional<int64_t> last_end_;  // of the step before
+  std::optional<int64_t> last_end_;  // when the step before ended
 };
 
 }  // namespace cohort

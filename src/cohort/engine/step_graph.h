@@ -46,7 +46,7 @@ class StepGraph {
   CudaLane& lane_;
   const DeviceBatches& batches_;
   Options options_;
-  int warm_steps_ = 0;                       // of whole batches
+  int warm_steps_ = 0;                       // made with whole batches
   bool is_usual_ = false, replays_ = false;  // the step at hand
   std::vector<int> graphs_;                  // by stretch
 };

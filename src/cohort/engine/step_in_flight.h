@@ -28,14 +28,14 @@ struct StepInFlight {
 
   int64_t step = 0;  // counted from 0
   double rate = 0;
-  double seed_scale = 1;  // of the gradient of the loss itself, for narrow types
+  double seed_scale = 1;  // gradient of the loss itself, for narrow types
   double norm = 0;
   bool skipped = false;    // the ranks voted against it
   std::string not_finite;  // which gradient is no number, if one was found
   StepSplit split;
   StepSplit settled_split;  // on a device: that of the step whose result came last
   StepSums sums;
-  std::unique_ptr<StepClock> clock;  // of a device; null: the host's is looked at
+  std::unique_ptr<StepClock> clock;  // a device's; null: the host's is looked at
 };
 
 }  // namespace cohort

@@ -77,7 +77,7 @@ struct ExecutorServices {
 struct StepInput {
   int64_t step = 0;  // counted from 0
   double rate = 0;
-  std::function<Batch(int slice)> batch;  // of the global batch; called in order
+  std::function<Batch(int slice)> batch;  // the global batch's; called in order
   bool stop = false;                      // this rank was asked to stop
   bool whole = true;  // the batch has as many samples as usual: all ranks say the same
   // What identifies samples in this step's sum, and what all ranks together must draw;
@@ -97,7 +97,7 @@ struct StepResult {
   double count = 0;      // samples, or whatever the loss counts
   bool stop = false;     // some rank was asked to stop: all know, and stop together
   bool skipped = false;  // the ranks voted against it: nothing changed
-  double norm = 0;       // of the gradient, where the schedule asks for it
+  double norm = 0;       // the gradient's, where the schedule asks for it
   StepSplit split;       // where this rank's time went
   SampleSum drawn;       // by all ranks: what they really computed with
   DrawnSamples samples;  // their ids, if ExecutorOptions::listed_samples asks for them
@@ -114,7 +114,7 @@ struct ActionWait {
 
 // Which pieces of the state a rank names.
 enum class Holding {
-  kOwned,  // of all ranks together each element once
+  kOwned,  // all ranks together name each element once
   kHeld,   // everything that lies in its memory, copies of other ranks' too
 };
 

@@ -26,7 +26,7 @@ constexpr int kTotalSlices = 3;
 constexpr int64_t kTotalSteps = 4;
 constexpr double kDecay = 0.01;
 constexpr double kTrust = 0.1;
-constexpr const char* kLeftAlone = "3.";  // of the second layer
+constexpr const char* kLeftAlone = "3.";  // names in the second layer begin so
 
 struct RuleCase {
   const char* name = "lars";

@@ -119,7 +119,7 @@ Elements joined(const Shared& owned) {
 
 void disturb(const Way& way, Fault fault, const After& after) {
   FaultPlan faults;
-  fault.count = 2;  // of the second step
+  fault.count = 2;  // in the second step
   faults.arm(fault);
   std::barrier all_cut(way.ranks), all_done(way.ranks);
   run_local_ranks(way.ranks, 0, [&](Communicator& comm) {

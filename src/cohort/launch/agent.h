@@ -46,7 +46,7 @@ struct LaunchOptions {
   std::string rdzv_token;
   std::chrono::milliseconds join_timeout{300'000};  // for all agents to come
 
-  int max_restarts = 0;  // of all ranks together, counted over the whole run
+  int max_restarts = 0;  // for all ranks together, counted over the whole run
   std::chrono::milliseconds grace{
       3'000};  // between asking a rank to stop and killing it
   // A rank that is stopped (SIGSTOP) for so long is taken for dead and killed.

@@ -51,12 +51,12 @@ class Agent {
   ZygoteHandle zygote_;  // before the first thread, which is the store's
   ResizeServer resize_socket_;
   AgentStream out_, err_;
-  std::unique_ptr<StoreServer> store_;  // of one node; several meet in another
+  std::unique_ptr<StoreServer> store_;  // one node's own; several meet in another
   std::unique_ptr<Rendezvous> rendezvous_;
   RankPlan plan_;
   ElasticRanks* elastic_ = nullptr;  // while it runs
   int generation_ = 0;
-  std::optional<AgentEvent> event_;  // of this generation, from any node
+  std::optional<AgentEvent> event_;  // in this generation, from any node
   Clock::time_point next_look_{};
   LaunchResult result_;
 };

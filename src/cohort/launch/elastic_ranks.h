@@ -58,15 +58,15 @@ class ElasticRanks : public RankGroup {
  private:
   struct Member {
     AgentLink link;
-    bool ready = false;     // of the first world, or it has come to where spares wait
+    bool ready = false;     // in the first world, or come to where spares wait
     bool taken = false;     // its process has an elastic loop
     bool reported = false;  // a rank whose world is broken
     bool leaving = false;   // was told to
     Clock::time_point leave_by = Clock::time_point::max();
   };
   struct Seat {
-    int index = -1;             // of its process; -1: none lives
-    std::optional<int> status;  // of the last one that ended
+    int index = -1;             // number of its process; -1: none lives
+    std::optional<int> status;  // exit status of the last one that ended
     bool ended_well = false;
   };
   // A rank has reported that its world is broken. A rank that does not report as well
@@ -140,7 +140,7 @@ class ElasticRanks : public RankGroup {
   std::optional<WorldBreak> broken_;
   std::optional<GivenUp> given_up_;
   SparePlan spare_plan_;
-  ResizeGoal goal_;      // of a resize that is under way
+  ResizeGoal goal_;      // the resize that is under way
   int stop_signal_ = 0;  // that the run was asked to stop by
 };
 

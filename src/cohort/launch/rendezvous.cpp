@@ -17,7 +17,7 @@ using std::chrono::seconds;
 constexpr seconds kLastCall{2};  // after the minimum has come, for more nodes
 constexpr seconds kBeat{1};      // a sign of life of each agent
 constexpr seconds kSilent{10};   // without one for so long: lost
-constexpr milliseconds kStoreTimeout{5'000};  // of one request
+constexpr milliseconds kStoreTimeout{5'000};  // for one request
 constexpr seconds kGoing{1};                  // for an agent that ends
 
 // Whether the numeric address is one of this machine's.

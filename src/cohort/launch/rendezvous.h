@@ -70,7 +70,7 @@ class Rendezvous {
 
   const LaunchOptions& options_;
   Endpoint endpoint_;
-  std::string address_;  // of the host, numeric
+  std::string address_;  // the host's, numeric
   std::string secret_;
   Clock::time_point deadline_;
   std::unique_ptr<Store> store_;

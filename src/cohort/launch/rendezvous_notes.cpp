@@ -12,7 +12,7 @@
 namespace cohort::process {
 namespace {
 
-constexpr int64_t kMostRanks = 1 << 20;  // of a world
+constexpr int64_t kMostRanks = 1 << 20;  // in a world
 
 std::string no_note(const char* what) {
   return text("[launch.rdzv] the agents' store holds no ", what);

@@ -33,7 +33,7 @@ NodeNote decode_node(const std::string& record);
 struct WorldNote {
   std::string token;
   std::string run_id;
-  int port = 0;  // of the ranks' store
+  int port = 0;  // where the ranks' store listens
   struct Node {
     int64_t id = 0;  // that its agent took when it came
     int ranks = 1;

@@ -31,7 +31,7 @@ std::vector<int> seat(const std::vector<bool>& lives, int teams, const Team& tea
   std::vector<int> order(before.teams);
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_partition(order, [&](int number) { return !is_broken(number); });
-  std::vector<int> left;  // of teams that are broken up
+  std::vector<int> left;  // members of teams that are broken up
   for (int i = teams; i < before.teams; ++i)
     for (int m = 0; m < team.ranks(); ++m)
       if (const int place = before.place(order[i], m); lives[place])

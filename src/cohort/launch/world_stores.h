@@ -24,7 +24,7 @@ class WorldStores {
   int open();
 
  private:
-  std::unique_ptr<StoreServer> store_;  // of this world; none once it is broken
+  std::unique_ptr<StoreServer> store_;  // this world's; none once it is broken
   std::unique_ptr<StoreServer> next_;
   // For worlds that ended before all ranks had joined: a rank that still comes hears it
   // there.

@@ -15,7 +15,7 @@ namespace cohort::process {
 struct ZygoteOptions {
   std::vector<std::string> program;  // executed, or, if empty,
   std::function<int()> body;         // called
-  sigset_t mask{};                   // of the caller, for the ranks
+  sigset_t mask{};                   // the caller's, for the ranks
   struct sigaction on_pipe {};       // SIGPIPE's action of the caller, for the ranks
 };
 

@@ -14,10 +14,10 @@ namespace cohort {
 class Attention {
  public:
   struct Form {
-    int64_t heads = 1;      // of the whole layer
+    int64_t heads = 1;      // in the whole layer
     bool causal = true;     // a token sees itself and those before it
-    double dropout = 0;     // of attention weights
-    std::string name = {};  // of that dropout
+    double dropout = 0;     // on attention weights
+    std::string name = {};  // what that dropout is called
   };
   Attention(const Form& form, const TensorPart& part);
 

@@ -20,7 +20,7 @@ struct ContinuationOptions {
 
 // A text that a language model writes on, token by token:
 //   while (!text.is_done()) {
-//     const Tensor logits = ...;  // of the model, for text.batch(...)
+//     const Tensor logits = ...;  // by the model, from text.batch(...)
 //     out << text.add(text.choose(logits));
 //   }
 // Thread safety: none.

@@ -8,7 +8,7 @@ namespace cohort {
 
 struct TokenLoss {
   Tensor sum;    // over tokens, a scalar of float32, or float64 as the logits
-  Tensor count;  // of tokens that are not ignored, a scalar of float64
+  Tensor count;  // number of tokens that are not ignored, a scalar of float64
 };
 
 // Cross entropy of logits (tokens, vocabulary) and token numbers, without a copy of the

@@ -13,7 +13,7 @@ namespace cohort {
 
 // How tensor-parallel ranks share a parameter: by equal parts along one dimension.
 struct CutShape {
-  std::vector<int64_t> shape;  // of the whole
+  std::vector<int64_t> shape;  // the whole parameter's
   int64_t dim = 0;             // along which it is cut
   int64_t groups = 1;          // each of which is cut alike: q, k and v of one matrix
 };

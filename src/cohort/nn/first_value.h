@@ -15,7 +15,7 @@ namespace cohort {
 // How a new parameter gets its values. Each element follows from its row-major number
 // alone, so that any piece of a parameter can be made without the rest.
 struct FirstValue {
-  RandomKey key;  // of uniform numbers in [low, high)
+  RandomKey key;  // for uniform numbers in [low, high)
   double low = 0;
   double high = 0;  // the same as `low`: all elements are that
   double deviation =

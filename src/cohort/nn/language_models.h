@@ -33,7 +33,7 @@ struct GptOptions {
   int64_t width = 768;
   int64_t depth = 12;
   int64_t heads = 12;
-  double dropout = 0;  // of embeddings, attention weights and both branches of a block
+  double dropout = 0;  // on embeddings, attention weights and both branches of a block
   bool tie = true;     // logits by the weights of the embedding; else by lm_head
   bool segments = false;
 };

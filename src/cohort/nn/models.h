@@ -54,7 +54,7 @@ enum class ResNetBlock {
 // last block of a stage.)
 struct ResNetOptions {
   std::vector<int64_t> depths = {3, 4, 6, 3};  // blocks per stage; 18: {2, 2, 2, 2}
-  int64_t width = 64;                          // of the first stage
+  int64_t width = 64;                          // in the first stage
   int64_t classes = 1000;
   ResNetBlock block = ResNetBlock::kBottleneck;
   // For images of 32 x 32 pixels: a stem of 3x3 and stride 1, without pooling.

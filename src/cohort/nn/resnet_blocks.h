@@ -12,7 +12,7 @@ namespace cohort {
 struct ResidualShape {
   std::string name;  // layerK.i
   int64_t in = 64;
-  int64_t width = 64;  // of its stage, before the expansion
+  int64_t width = 64;  // its stage's, before the expansion
   int64_t stride = 1;
 };
 std::unique_ptr<Block> make_residual_block(ResNetBlock kind, const ResidualShape& shape,

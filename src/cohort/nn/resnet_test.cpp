@@ -16,7 +16,7 @@ struct Print {
 struct Golden {
   const char* name;
   ResNetOptions options;
-  int64_t size;          // of the images
+  int64_t size;          // height and width of the images
   double float32_bound;  // relative; large where values lie near the edge of a ReLU
   Print logits;
   double loss;

@@ -35,7 +35,7 @@ int64_t choose_token(std::span<const double> logits, const TokenChoice& choice,
   if (choice.temperature == 0) return order[0];
   if (choice.top_k > 0)
     order.resize(std::min(order.size(), static_cast<size_t>(choice.top_k)));
-  std::vector<double> sums;  // of what is proportional to probability
+  std::vector<double> sums;  // cumulative, proportional to probability
   double sum = 0;
   for (const int64_t token : order)
     sums.push_back(sum +=

@@ -9,8 +9,8 @@ namespace cohort {
 // How the next token of a text is drawn from what a model says of each.
 struct TokenChoice {
   double temperature = 1;  // logits are divided by it; 0: the likeliest, always
-  int64_t top_k = 0;       // of so many of the likeliest; 0: of all
-  double top_p = 1;        // of the likeliest that have so much probability together
+  int64_t top_k = 0;       // from so many of the likeliest; 0: from all
+  double top_p = 1;        // from the likeliest that together have so much probability
   uint64_t seed = 0;
 };
 

@@ -26,9 +26,9 @@ class Projection {
   struct Form {
     int64_t in = 0;
     int64_t out = 0;
-    int64_t tokens = 0;  // of a sequence; where calls depend on it
+    int64_t tokens = 0;  // in a sequence; where calls depend on it
     Cut cut = Cut::kNone;
-    int64_t groups = 1;  // of outputs, each of which is cut alike
+    int64_t groups = 1;  // groups of outputs, each of which is cut alike
     bool bias = true;
     WeightOrder order = WeightOrder::kOutIn;
     double deviation = 0.02;
@@ -88,7 +88,7 @@ class TokenEmbedding {
 
  private:
   Tensor weight_;
-  int64_t first_, rows_;  // of the vocabulary, that are here
+  int64_t first_, rows_;  // what of the vocabulary is here
   TensorPart part_;
   SplitEnd end_;
 };

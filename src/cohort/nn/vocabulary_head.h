@@ -38,7 +38,7 @@ class VocabularyHead {
   Tensor all_logits(const Tensor& part, Context& context) const;
 
   Tensor weight_, bias_;
-  PartRange rows_;  // of the vocabulary, that are here
+  PartRange rows_;  // what of the vocabulary is here
   int64_t vocabulary_;
   TensorPart part_;
   SplitBegin begin_;

@@ -14,7 +14,7 @@ struct SpanRecord {
   int64_t start_ns = 0;
   int64_t duration_ns = 0;
   int64_t step = -1;
-  int64_t id = -1;  // of the action, bucket, block, ...
+  int64_t id = -1;  // number of the action, bucket, block, ...
   int64_t bytes = -1;
 };
 

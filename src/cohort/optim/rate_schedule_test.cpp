@@ -13,7 +13,7 @@ namespace {
 
 struct GoldenRates {
   RateOptions options;
-  std::vector<double> rates;  // of steps 0, 1, ...
+  std::vector<double> rates;  // at steps 0, 1, ...
 };
 
 // Made by rate_golden.py: torch.optim.lr_scheduler.

@@ -32,7 +32,7 @@ enum class ActionKind : uint8_t {
   kCommit,
   kSnapshot,
   kLoad,
-  kBackwardInput,  // of a block alone; kBackwardWeight follows, kBackward is both
+  kBackwardInput,  // the input's gradient; kBackwardWeight follows, kBackward is both
   kReduceUpdate,   // one pass over memory that ranks share: sums, updates, and writes
                    // new parameters everywhere
 };

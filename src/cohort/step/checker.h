@@ -36,7 +36,7 @@ struct MemoryParts {
 struct RolePeak {
   int action = 0;  // at whose beginning a rank of the role holds most
   MemoryParts parts;
-  int64_t on_device = 0;  // of these; the rest is the host's
+  int64_t on_device = 0;  // part of these; the rest is the host's
 
   int64_t on_host() const { return parts.total() - on_device; }
 };

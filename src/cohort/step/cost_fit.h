@@ -13,7 +13,7 @@ namespace cohort {
 struct ObservedStep {
   const Schedule& schedule;
   const StepTimes& times;  // roles without times are left out
-  double samples = 1;      // of a slice
+  double samples = 1;      // per slice
   bool hidden = true;      // links work beside computation
 };
 

@@ -62,7 +62,7 @@ struct Route {
 
 // What actions cost, given or measured.
 struct CostTable {
-  double samples = 1;  // of a slice
+  double samples = 1;  // per slice
   // Ranks are placed on nodes in their order, so many on each. 0: one node has all.
   int ranks_per_node = 0;
   std::vector<BlockCost> blocks;

@@ -10,7 +10,7 @@ namespace cohort {
 
 // What must be known of a list besides its actions, to say what they read and write.
 struct ListFacts {
-  int blocks = 0;  // of the whole model
+  int blocks = 0;  // in the whole model
   bool forward_only = false;
   std::set<int> statistics;  // blocks whose Forward makes some
   std::set<int> trained;     // buckets

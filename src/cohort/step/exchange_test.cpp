@@ -99,7 +99,7 @@ class BrokenBatch : public testing::Test {
   std::string verdict() { return refusal(step_.schedule()); }
 
   Broken step_{"1f1b_4"};
-  int first_ = 0;  // of a batch of role 1
+  int first_ = 0;  // first action of a batch of role 1
 };
 
 TEST_F(BrokenBatch, BeginsTogether) {

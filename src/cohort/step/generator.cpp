@@ -250,7 +250,7 @@ StepPlan make_step_plan(std::span<const BlockSpec> blocks, Schedule& schedule,
       plan.replicate_lane != kComputeLane ? lane_of("shard") : plan.dp_lane;
   plan.gather_lane = plan.shard_lane;
   if (plan.gather_lane == kComputeLane && schedule.shard == 3)
-    plan.gather_lane = plan.copy_lane;  // of one rank
+    plan.gather_lane = plan.copy_lane;  // its group is one rank
   plan.first_link = plan.copy_lane + 1;
   for (const auto& bucket : schedule.buckets) {
     const auto places = places_of(schedule, bucket);

@@ -20,7 +20,7 @@ enum class MemoryIn {
 };
 
 struct GeneratorOptions {
-  int slices = 1;  // of the global batch, over all ranks
+  int slices = 1;  // in the global batch, over all ranks
 
   PipelineOptions pipeline;  // where the layout has several places
 

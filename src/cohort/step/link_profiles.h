@@ -14,7 +14,7 @@ struct LinkProfile {
   std::string_view name;
   std::string_view source;  // in words: what is said, and of what
   int ranks_per_node;
-  LinkCost inside, between;  // of nodes
+  LinkCost inside, between;  // inside a node, and between nodes
 };
 
 std::span<const LinkProfile> link_profiles();

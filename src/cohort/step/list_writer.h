@@ -20,10 +20,10 @@ struct StepPlan {
   std::vector<std::vector<int>> uses;  // buckets, by block
   int rounds = 1;                      // slices of the rank that has most
 
-  int all_lane = kComputeLane;  // of all ranks; kComputeLane: nobody to talk to
+  int all_lane = kComputeLane;  // for all ranks; kComputeLane: nobody to talk to
   int dp_lane = kComputeLane;
   int shard_lane = kComputeLane;
-  int gather_lane = kComputeLane;  // of parameters: shard_lane, or a copy
+  int gather_lane = kComputeLane;  // for parameters: shard_lane, or a copy
   int replicate_lane = kComputeLane;
   int copy_lane = kComputeLane;
   std::vector<int> tied_lanes = {};  // by bucket; kNone: one place has it

@@ -32,7 +32,7 @@ inline constexpr AxisSet kRecutAxes = {Axis::kCut, Axis::kContext};
 // into a slice, a neighbour or a group.
 class Mesh {
  public:
-  Mesh() { sizes_.fill(1); }  // of one rank
+  Mesh() { sizes_.fill(1); }  // has one rank
   // ConfigError unless replicate divides dp, and ep what is left of it times cp.
   explicit Mesh(const Layout& layout);
   // ConfigError unless `experts` divides the ranks along kCut and kContext.

@@ -56,7 +56,7 @@ struct Bucket {
   std::vector<int> blocks;
   int64_t numel = 0;                  // with padding, so that it can be cut evenly
   bool trained = true;                // no gradient and no update if not
-  at::ScalarType dtype = at::kFloat;  // of the model's parameters, as they were made
+  at::ScalarType dtype = at::kFloat;  // as the model's parameters were made
   // From shard level 2 on, gradients of buckets take turns in a few pieces of memory.
   int slot = 0;
   // At level 3, the shards of all ranks are seen as one memory: nothing is copied.
@@ -77,7 +77,7 @@ struct Buffer {
     kWhole,         // parameters, as they are computed with
     kMaster,        // float32 weights, where they lie apart
     kTravelling,    // a shard of the parameters, to be gathered
-    kMoment,        // of the optimizer
+    kMoment,        // the optimizer's
     kLeaf,          // the gradient of a slice
     kPartial,       // a sum of slices
     kSum,           // over ranks
@@ -86,7 +86,7 @@ struct Buffer {
     kMirrorMaster,  // the same of the neighbour's shard
     kMirrorMoment,
     kMirrorSum,
-    kUnknown,  // of an old file: all that a rank keeps
+    kUnknown,  // in an old file: all that a rank keeps
   };
   enum class Memory : uint8_t { kHost, kDevice };
   Holds holds = Holds::kUnknown;
@@ -123,7 +123,7 @@ struct Precision {
 // drawn is this.
 struct Schedule {
   Mesh mesh;
-  int slices = 1;  // of the global batch
+  int slices = 1;  // in the global batch
   int shard = 0;   // level
   bool exact = false;
   // All that a commit depends on is exchanged before the Vote: a rank that is cut off
@@ -193,7 +193,7 @@ struct BlockSpec {
   int64_t output_bytes = 0;      // the output alone
   int64_t scratch_bytes = 0;     // the most that forward or backward needs beside them
   std::vector<BlockCall> calls;  // inside; of the largest slice
-  double cost = 0;  // of computing it, beside the others'; 0: nobody counted
+  double cost = 0;  // what computing it costs, beside the others; 0: nobody counted
 };
 
 }  // namespace cohort

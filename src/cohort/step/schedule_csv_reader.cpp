@@ -376,7 +376,7 @@ class CsvReader {
   std::string_view rest_, line_;
   int number_ = 0;
   std::vector<int> columns_;        // as the header has them
-  std::vector<std::string> cells_;  // of this row, by column
+  std::vector<std::string> cells_;  // this row's, by column
   std::string ranks_cell_, groups_cell_;
   int64_t ranks_left_ = kMostRanks;
   std::vector<FileGroup> groups_;

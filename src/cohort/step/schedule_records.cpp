@@ -13,7 +13,7 @@ namespace cohort::csv {
 namespace {
 
 constexpr int64_t kMostNumber = int64_t{1} << 60;
-constexpr int64_t kMostSize = 1 << 20;  // of a mesh, and of what is listed
+constexpr int64_t kMostSize = 1 << 20;  // sizes of a mesh, numbers of listed things
 constexpr std::array kTypes = {at::kFloat, at::kDouble, at::kBFloat16,
                                at::kHalf,  at::kLong,   at::kByte};
 

@@ -80,7 +80,7 @@ class Simulator {
     std::vector<std::set<int>> inner_peers;  // by group: roles it meets
     std::vector<std::vector<double>> came;   // by group: when it came to each call
     std::vector<size_t> met;                 // by group: calls that are done
-    size_t call = 0;                         // of the action it is in
+    size_t call = 0;                         // number within the action it is in
     double began = kUnknown;                 // that action, if it is in one
     double now = 0;                          // how far it is there
   };

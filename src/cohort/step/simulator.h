@@ -21,7 +21,7 @@ struct MemoryPoint {
 struct RoleUse {
   double compute = 0;        // seconds lane 0 is busy, calls inside blocks too
   double communication = 0;  // in which some group's lane is
-  double hidden = 0;         // of those, under computation
+  double hidden = 0;         // the part of it under computation
 };
 
 struct Simulation {

@@ -11,7 +11,7 @@
 
 namespace cohort {
 
-inline constexpr size_t kMostDims = 64;  // of ATen's operators
+inline constexpr size_t kMostDims = 64;  // the most that ATen's operators take
 
 // Elements of a tensor of these sizes. Nothing if no tensor has them, or they are more
 // than `most`, where a size of zero counts as one: products with it stay in range too.

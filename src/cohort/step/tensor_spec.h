@@ -16,7 +16,7 @@ namespace cohort {
 // hashes, shards and optimizers all read this one description.
 struct TensorSpec {
   std::string name;            // as PyTorch's state_dict has it
-  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<int64_t> shape;  // the whole tensor's
   at::ScalarType dtype = at::kFloat;
 
   // The part that is here: elements [begin, end) of a box of the tensor, in memory

@@ -26,11 +26,11 @@ struct Pipeline {
   int tensor = 1;         // tensor-parallel ranks
   int context = 1;        // ranks that have a part of each sequence
   int experts = 1;        // ranks with other experts, in every second block
-  int slices = 4;         // of the batch
-  std::vector<int> ends;  // of stages: the block behind each; stage s is at s % places
+  int slices = 4;         // in the batch
+  std::vector<int> ends;  // by stage: the block behind it; stage s is at s % places
   bool tied = false;      // the first and the last block share a bucket
   bool elastic = false;
-  bool statistics = false;  // of every block
+  bool statistics = false;  // every block has them
   bool recompute = false;
   // What is sent to a neighbour, and what comes in next, is one exchange.
   bool batched = false;

@@ -12,7 +12,7 @@ inline constexpr int kNone = -2;
 
 // What the actions of a step pass on to one another.
 enum class What : uint8_t {
-  kInput,     // of a slice
+  kInput,     // a slice's
   kAct,       // the output of a block
   kFlight,    // what its forward keeps for its backward, or a Recompute makes of it
   kActGrad,   // the gradient of its output
@@ -24,8 +24,8 @@ enum class What : uint8_t {
   kWhole,     // all parameters of a bucket, to compute with, until a Free
   kState,     // weights and moments, or this rank's shard of them
   kStat,      // running statistics of a block, of one slice
-  kFolded,    // of all blocks, over all slices
-  kLoss,      // of a slice; without one, over the batch
+  kFolded,    // those of all blocks, over all slices
+  kLoss,      // a slice's; without one, over the batch
   kNorm,
   kVote,
 };

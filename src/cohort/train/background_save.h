@@ -15,7 +15,7 @@ namespace cohort {
 // How a save ended.
 struct SaveOutcome {
   int64_t step = 0;
-  std::string path;     // of what is there now; empty if nothing came of it
+  std::string path;     // the checkpoint that is there now; empty if nothing came of it
   std::string failure;  // what the disk said
   std::string remark;   // as in SaveReport
 };

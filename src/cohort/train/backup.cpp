@@ -23,7 +23,7 @@ constexpr int64_t kFree = 0;
 constexpr int64_t kBusy = 1;
 constexpr int64_t kThere = 2;  // that step is saved already
 
-constexpr std::chrono::duration<double> kFirstWord{2};  // of waiting for a disk
+constexpr std::chrono::duration<double> kFirstWord{2};  // after waiting for a disk
 
 std::string join_numbers(const std::vector<int>& numbers) {
   std::vector<std::string> words;

@@ -25,7 +25,7 @@
 namespace cohort {
 
 struct BackupOptions {
-  std::string dir;          // of checkpoints, which all ranks see; empty: none
+  std::string dir;          // for checkpoints; all ranks see it; empty: none
   int64_t every_steps = 0;  // 0: only in finish()
   Retention retention;
   bool resume = false;
@@ -147,7 +147,7 @@ class Backup {
   std::unique_ptr<Snapshots> snapshots_;
   BackgroundSave saving_;
   int64_t pinned_ = -1;      // step
-  int64_t saved_step_ = -1;  // of the newest checkpoint that this process saw whole
+  int64_t saved_step_ = -1;  // that of the newest checkpoint this process saw whole
   bool said_busy_ = false;
   // Writes of worlds that were lost, on a slow disk: the destructor waits for them.
   std::vector<std::future<std::string>> left_behind_;

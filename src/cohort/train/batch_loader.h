@@ -31,8 +31,8 @@ class BatchLoader {
  public:
   using Make = std::function<Batch(int64_t step, int slice)>;
   struct Options {
-    int first_slice = 0;  // of this rank, in the global batch
-    int slices = 1;       // of this rank
+    int first_slice = 0;  // this rank's first, in the global batch
+    int slices = 1;       // how many this rank has
     int64_t end = 0;      // steps of the run: none from this one on is made ahead
     // The longest that take() waits.
     std::chrono::milliseconds patience = std::chrono::minutes(10);

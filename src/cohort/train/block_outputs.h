@@ -13,7 +13,7 @@ namespace cohort {
 // An output of a block in one step. In this order one may have made the next one wrong.
 struct OutputPlace {
   int block = 0;
-  int slice = 0;  // of the global batch
+  int slice = 0;  // number in the global batch
 
   auto operator<=>(const OutputPlace&) const = default;
 };

@@ -32,8 +32,8 @@ class LatenessWatch {
 
  private:
   int64_t steps_ = 0;   // since the last look
-  double seconds_ = 0;  // of them
-  int suspect_ = -1;    // of the time before
+  double seconds_ = 0;  // that they took
+  int suspect_ = -1;    // at the look before
   int named_ = -1;
 };
 

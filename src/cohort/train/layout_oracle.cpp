@@ -69,10 +69,10 @@ double largest_of(const Tensor& tensor) {
 struct LayoutOracle::RankState {
   double loss = 0;
   std::vector<StatePiece> pieces;       // that this rank holds
-  std::vector<std::string> parameters;  // of the chain, in order
+  std::vector<std::string> parameters;  // names, in the order of the chain
   std::vector<int> blocks;              // by parameter: the first that uses it
   Schedule schedule;
-  BlockOutputs outputs;              // of a reference
+  BlockOutputs outputs;              // those of a reference
   std::optional<OutputPlace> wrong;  // the first output that is another one
   std::exception_ptr error;
 };

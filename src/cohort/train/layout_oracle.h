@@ -37,7 +37,7 @@ struct LayoutCase {
 // What a step made so has that is not as on one rank.
 struct Deviation {
   std::string what;     // "the loss", "the gradient of h.0.weight", "h.0.weight"
-  double by = 0;        // of the largest element of that tensor
+  double by = 0;        // as a fraction of that tensor's largest element
   int rank = 0;         // that has it
   std::string touched;  // what it was last changed by, there
   // The first output of a block that is another one, if any is: where, and which action

@@ -21,7 +21,7 @@ struct StartEvent {
   std::string config_json;
   std::string backend;
   std::string device;
-  int threads = 1;  // of computation, each rank
+  int threads = 1;  // that compute, on each rank
   std::vector<RankIdentity> ranks;
   std::string data;  // one line about the data set
   int64_t parameters = 0;
@@ -77,11 +77,11 @@ struct CheckpointFailedEvent {
 struct DoneEvent {
   int64_t steps = 0;
   int64_t epoch = 0;
-  std::optional<double> loss;      // of the last step, if the command made one
-  std::optional<double> accuracy;  // of the last validation, if there was one
+  std::optional<double> loss;      // the last step's, if the command made one
+  std::optional<double> accuracy;  // the last validation's, if there was one
   double samples_per_second = 0;
   std::optional<double> tokens_per_second = {};
-  std::optional<double> flops_per_step = {};  // of all ranks
+  std::optional<double> flops_per_step = {};  // on all ranks
   std::optional<double> mfu = {};  // what the model needed of what its GPUs can do
   double step_ms = 0;
   double first_step_s = 0;  // from the start of the command
@@ -89,7 +89,7 @@ struct DoneEvent {
   int restarts = 0;
   std::string weights_hash;
   StepSplit split;             // mean of rank 0's steps
-  std::vector<double> losses;  // of the whole run, thinned out
+  std::vector<double> losses;  // those of the whole run, thinned out
   int stop_signal = 0;         // what ended the run early, if anything did
   bool saved = false;          // as a checkpoint, to go on from
 };

@@ -17,8 +17,8 @@ struct RunFacts {
   int64_t validated = 0;               // epochs
   bool skipped = false;                // the last step changed nothing
   bool stopping = false;               // somebody asked for it
-  std::optional<double> loss;          // of the last step, if one was made
-  std::optional<double> accuracy;      // of the last validation
+  std::optional<double> loss;          // the last step's, if one was made
+  std::optional<double> accuracy;      // the last validation's
   std::optional<double> first_step_s;  // from the start of the command
   std::optional<std::chrono::steady_clock::time_point> lost;  // the world before
 };

@@ -10,7 +10,7 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kKeptLosses = 4096;  // of the run, for the plot
+constexpr size_t kKeptLosses = 4096;  // losses kept of the run, for the plot
 
 }  // namespace
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x32706e7374726f63;  // "cortsnp2"
 constexpr int64_t kPage = 4096;
-constexpr int64_t kAlign = 64;  // of a piece
+constexpr int64_t kAlign = 64;  // alignment of a piece
 // What the text of a run may grow by between two snapshots.
 constexpr int64_t kTextSlack = 16 * kPage;
 // Bytes that are copied and hashed at once: what is copied is in the cache to be

@@ -115,7 +115,7 @@ class Trainer {
 
   Chain& chain_;
   struct Part {
-    int number = 0;  // of tensors: what chain_ has
+    int number = 0;  // which part of tensors chain_ has
     Chain retired;   // had another; its memory goes with the runner that used it
   };
   Part part_;
@@ -135,16 +135,16 @@ class Trainer {
   WorldOptions here_;
   Communicator* comm_ = nullptr;
   std::unique_ptr<StepRunner> runner_;  // while entering: of the world before
-  struct RankWork {                     // of the work: this rank's
+  struct RankWork {                     // this rank's part of the work
     Sampler cut;  // the samples of the run, in slices of this world
     Schedule forward_only;
     int64_t valid_samples = 1;  // at once, as far as this rank knows
-    StepFlops flops = {};       // of a step on all ranks; 0: nobody counted
+    StepFlops flops = {};       // per step, on all ranks; 0: nobody counted
     // Those of a batch that it computes with.
     std::vector<std::string> step_fields = {}, valid_fields = {};
   };
   RankWork work_;
-  struct Speech {  // of a model that continues a text
+  struct Speech {  // for a model that continues a text
     std::unique_ptr<Block> logits;
     Schedule forward;
     int64_t context = 0;  // tokens that the model reads at once
@@ -167,7 +167,7 @@ class Trainer {
   RunRecorder recorder_;
   LatenessWatch lateness_;
   Backup backup_;  // goes before them: what it writes is the runner's
-  std::unique_ptr<BatchLoader> loader_;  // of this world; goes first: it uses the rest
+  std::unique_ptr<BatchLoader> loader_;  // this world's; goes first: it uses the rest
 };
 
 }  // namespace cohort

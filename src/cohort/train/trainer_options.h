@@ -27,7 +27,7 @@ namespace cohort {
 
 // What a world has a rank compute with, where that is other than its options say.
 struct WorldGpu {
-  std::optional<int> number = {};            // of its node
+  std::optional<int> number = {};            // on its node
   std::optional<int64_t> bucket_bytes = {};  // the same on all ranks
 };
 
@@ -77,12 +77,12 @@ struct WorldOptions : TrainerOptions {
 
 // What others do for a trainer. It borrows them for as long as it lives.
 struct TrainerServices {
-  Membership* membership = nullptr;  // of a rank of an elastic run; null: it is none
+  Membership* membership = nullptr;  // for a rank of an elastic run; null: it is none
   PageHolder* pages = nullptr;       // holds snapshots; null: nothing does
   Backlog* backlog = nullptr;    // takes what a full disk does not; null: the run ends
   FaultPlan* faults = nullptr;   // what tests let happen; null: nothing
-  ActionWatch* watch = nullptr;  // of its steps, by tests
-  const Tokenizer* tokenizer = nullptr;  // of the text that the model continues
+  ActionWatch* watch = nullptr;  // sees its steps, for tests
+  const Tokenizer* tokenizer = nullptr;  // for the text that the model continues
   // With tensor parallelism a rank has another part in another world.
   ChainOfPart chain_of_part = nullptr;
   // Changes training batches, in the thread that loads them; none: as they are.

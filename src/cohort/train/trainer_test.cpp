@@ -177,7 +177,7 @@ TEST(Rate, OfADecayEndsWithTheLastEpoch) {
     SmallRun run;
     TrainerOptions options = small_run(1);
     options.rate.name = "linear";
-    options.max_steps = 5;  // of 8
+    options.max_steps = 5;  // the rate is planned for 8
     run.fit(comm, options);
     ASSERT_EQ(run.recorder.steps.size(), 5u);
     EXPECT_NEAR(run.recorder.steps.back().rate, 0.02 * 4 / 8, 1e-9);

@@ -24,7 +24,7 @@ struct DeviceSide {
   std::function<std::shared_ptr<DeviceGroup>(std::shared_ptr<Communicator> host)> start;
   std::optional<at::Device> device = std::nullopt;  // the only one; none: any
   bool captures = false;                            // calls may be captured
-  std::shared_ptr<DeviceFamily> family = nullptr;   // of a part: that of its world
+  std::shared_ptr<DeviceFamily> family = nullptr;   // a part has that of its world
 };
 
 // Tensors of the CPU go to a communicator of the host, those of the GPU to a

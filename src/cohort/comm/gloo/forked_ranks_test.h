@@ -15,7 +15,7 @@ namespace cohort::test {
 // How one rank ended.
 struct ForkedRank {
   int rank = 0;
-  int status = 0;    // of waitpid
+  int status = 0;    // as waitpid() gave it
   std::string said;  // all of its stdout: the body's result, or the error
 
   bool exited_well() const { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }

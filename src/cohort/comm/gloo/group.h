@@ -12,9 +12,9 @@ namespace cohort::gloo_backend {
 struct GroupOptions {
   int rank = 0;
   int size = 1;
-  std::string address;         // of this rank, numeric; or empty with `interface` given
+  std::string address;         // this rank's, numeric; or empty with `interface` given
   std::string interface = "";  // a network interface, as in GLOO_SOCKET_IFNAME
-  std::string prefix;          // of the keys in the store
+  std::string prefix;          // what its keys in the store begin with
   std::chrono::milliseconds timeout{0};
 };
 

@@ -56,7 +56,7 @@ class State {
   std::mutex group_mutex_;  // around calls of c10d, which has none
   c10::intrusive_ptr<c10d::Backend> group_;
   std::atomic<bool> broken_{false};
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards what follows
   Notes notes_;
   std::string what_;
   std::string cause_;

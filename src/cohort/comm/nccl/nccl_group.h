@@ -52,7 +52,7 @@ class NcclGroup final : public device_comm::DeviceGroup {
   std::string describe(Result result) const;
 
   std::shared_ptr<const Library> library_;
-  std::mutex calls_;  // of NCCL; held for moments only
+  std::mutex calls_;  // guards calls of NCCL; held for moments only
   Handle handle_ = nullptr;
   std::future<void> ended_;
 };

@@ -44,7 +44,7 @@ class RelayMemory {
  private:
   struct Stretch {
     Tensor memory;               // with room to begin at a page
-    std::byte* begin = nullptr;  // of the pages
+    std::byte* begin = nullptr;  // where the pages begin
     size_t bytes = 0;
     void* mapped = nullptr;
     std::shared_ptr<device_comm::Flight> last;  // that uses it

@@ -43,13 +43,13 @@ struct Call {
   std::byte* target = nullptr;
   int64_t source_bytes = 0;
   std::vector<int64_t> sent, received;  // elements to and from each rank: all_to_all
-  std::function<void()> work;           // of all ranks, jointly
+  std::function<void()> work;           // done by all ranks, jointly
 
   // How far it is.
   enum class Path : uint8_t { kUndecided, kInline, kDirect, kStaged };
   Path path = Path::kUndecided;
   bool worked = false;  // this rank's share of a direct one is done
-  int64_t rounds = 0;   // of a staged one
+  int64_t rounds = 0;   // how many a staged one takes
   int64_t filled = 0, taken = 0, copied = 0;
 
   Fingerprint print() const;

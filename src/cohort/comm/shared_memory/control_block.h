@@ -24,7 +24,7 @@ namespace cohort::shared_memory {
 inline constexpr uint64_t kSlots = 16;         // collectives in flight
 inline constexpr uint64_t kTickets = 8;        // transfers in flight a channel
 inline constexpr int64_t kInlineBytes = 8192;  // data that rides in the slot
-inline constexpr int kMaxRanks = 256;          // of one node
+inline constexpr int kMaxRanks = 256;          // on one node
 inline constexpr size_t kLine = 64;
 inline constexpr size_t kReasonBytes = 1024;
 
@@ -53,13 +53,13 @@ struct AtomicFingerprint {
 struct alignas(kLine) Slot {
   std::atomic<uint64_t> arrived;  // sequence + 1, written last
   AtomicFingerprint print;
-  Address address;     // of its data, 0 where peers cannot see them
+  Address address;     // where its data are; 0 where peers cannot see them
   uint64_t completed;  // how many collectives this rank had finished by then
 };
 
 struct Status {
   // Written by the rank itself when it starts or finishes something.
-  alignas(kLine) std::atomic<int64_t> stamp;  // of the group's clock; 0: never yet
+  alignas(kLine) std::atomic<int64_t> stamp;  // time by the group's clock; 0: never yet
   std::atomic<uint64_t> posted;               // collectives started
   std::atomic<uint32_t> left;                 // the group is destroyed on this rank
   std::atomic<uint32_t> busy;                 // touches memory of its peers

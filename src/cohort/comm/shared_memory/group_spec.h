@@ -23,10 +23,10 @@ struct GroupSpec {
   int rank = 0;
   int generation = 0;
   Nanoseconds timeout{};
-  std::vector<int> world_ranks;        // of the members, by their rank here
+  std::vector<int> world_ranks;        // the members' ranks in the world, by rank here
   std::shared_ptr<SharedGroup> world;  // null: this is the world
   std::shared_ptr<Siblings> siblings = std::make_shared<Siblings>();
-  Clock* clock = nullptr;       // of deadlines and stamps; null: the machine's
+  Clock* clock = nullptr;       // for deadlines and stamps; null: the machine's
   FaultPlan* faults = nullptr;  // null: nothing is tried
 
   Nanoseconds time() const { return clock ? clock->now().time_since_epoch() : now(); }

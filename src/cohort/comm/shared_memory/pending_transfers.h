@@ -34,7 +34,7 @@ struct PendingTransfers {
   std::deque<Pending> pending;
   uint64_t exchanges = 0;
   std::vector<uint64_t> sent, received;  // ordinals by peer
-  std::vector<void*> buffers;            // of channels, by peer
+  std::vector<void*> buffers;            // the channels' buffers, by peer
 };
 
 }  // namespace cohort::shared_memory

@@ -73,7 +73,7 @@ class Siblings {
   std::atomic<int> outstanding_ = 0;
   std::atomic<bool> alone_ = true;
   std::atomic<int> holds_ = 0;
-  std::recursive_mutex mutex_;  // of what follows, and of every owner that changes
+  std::recursive_mutex mutex_;  // guards what follows, and every owner that changes
   bool visiting_ = false;
   std::vector<SharedGroup*> groups_;
 };

@@ -31,7 +31,7 @@ class WindowCall final : public device_comm::DeviceCall {
   struct Round {
     int64_t begin, length;
   };
-  using Halves = std::vector<const std::byte*>;     // of all ranks
+  using Halves = std::vector<const std::byte*>;     // every rank's, by rank
   using Chunks = std::vector<std::vector<Tensor>>;  // in their order, by rank
 
   void transfer(const std::vector<Piece>& sent,

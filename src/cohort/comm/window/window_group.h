@@ -123,7 +123,7 @@ class WindowGroup final : public device_comm::DeviceGroup {
   std::vector<int> next_posts_;  // to all, then to each rank
   std::vector<int> next_of_all_, next_of_one_;
   bool has_captured_ = false;
-  std::jthread releaser_;  // of a broken group
+  std::jthread releaser_;  // ends the waits of a broken group
 };
 
 }  // namespace cohort::window_backend

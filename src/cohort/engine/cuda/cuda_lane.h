@@ -19,7 +19,7 @@ int cuda_device_count();               // 0 where there is none
 int64_t cuda_free_memory(int device);  // bytes
 // What no other GPU of any node is called: its UUID, in hexadecimal digits.
 std::string cuda_device_id(int device);
-std::string cuda_device_name(int device);  // of its kind: "NVIDIA H200"
+std::string cuda_device_name(int device);  // its kind: "NVIDIA H200"
 
 // Work of one device, in order, on a stream of its own, and others beside it for work
 // that is ordered by marks alone. Calls only start work,

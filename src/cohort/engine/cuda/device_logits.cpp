@@ -7,7 +7,7 @@
 namespace cohort {
 namespace {
 
-constexpr int kLogitWays = 2;  // of each dtype: forward, backward
+constexpr int kLogitWays = 2;  // for each dtype: forward, backward
 
 }  // namespace
 

@@ -26,7 +26,7 @@ class DeviceShardUpdate final : public ShardUpdate {
   int kernel_;
   size_t states_;
   bool reduces_;
-  int64_t end_ = 0;  // of the last range
+  int64_t end_ = 0;  // where the last range ends
   at::ScalarType gradient_;
   std::optional<at::ScalarType> published_;
   kernels::RuleNumbers rule_;

@@ -200,7 +200,7 @@ TEST_P(StateKernelsTest, TheGateOpensIfAllVotesAreOfThisStepAndForIt) {
   };
   EXPECT_EQ(count({15, 15, 15}), std::pair(true, true));
   EXPECT_EQ(count({15, 14, 15}), std::pair(true, false));
-  EXPECT_EQ(count({15, 13, 15}), std::pair(false, false));  // of the step before
+  EXPECT_EQ(count({15, 13, 15}), std::pair(false, false));  // 13: the step before
   EXPECT_EQ(count({17, 15, 15}), std::pair(false, false));
   EXPECT_EQ(count({0, 15, 15}), std::pair(false, false));
 }

@@ -17,7 +17,7 @@ struct StepFacts {
   int buckets = 0;
   int rounds = 1;  // slices of the rank that has most
   bool forward_only = false;
-  int shard_lane = kNone;              // of Gather and ReduceScatter
+  int shard_lane = kNone;              // the lane of Gather and ReduceScatter
   std::vector<std::vector<int>> uses;  // buckets, by block
   std::vector<bool> trained;           // by bucket: Commit says so
   std::vector<bool> sharded;           // by bucket: cut between steps, dropped by Free

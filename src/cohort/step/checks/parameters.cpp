@@ -26,7 +26,7 @@ class Parameters {
   struct Life {
     bool in_shards = false;  // each rank has a shard of the gradient's sum
     bool stale = false;      // only that shard of the whole parameters is new
-    int version = 0;         // of the state in the whole parameters
+    int version = 0;         // that of the state in the whole parameters
     // By which action it was done last:
     int gathered = kNone, freed = kNone;
 

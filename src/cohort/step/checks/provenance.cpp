@@ -373,7 +373,7 @@ class Provenance {
   bool reduces_loss_ = false;
   std::set<int> here_;                 // blocks of this role
   std::map<int, std::set<int>> uses_;  // by bucket: blocks of this role
-  std::map<Value, int> writer_;        // of the newest version
+  std::map<Value, int> writer_;        // action that wrote the newest version
   std::map<Value, Origin> gradients_, losses_;
   std::map<std::pair<ActionKind, int>, int>
       newest_slice_;                     // by kind and block, or bucket

@@ -20,7 +20,7 @@ class Legend {
     std::string fill;     // attributes of its swatch; empty: words alone
     std::string pattern;  // over the swatch
     bool calls = false;   // ticks in it
-    double x = 0, y = 0;  // of the words' line, from the top
+    double x = 0, y = 0;  // place of the words' line, from the top
   };
   void add_colours(const Schedule& schedule);
   void add_shades(const Schedule& schedule, bool has_memory);

@@ -27,7 +27,7 @@ class MemoryRow {
   std::vector<MemoryPoint> points_;
   double height_;
   int64_t between_steps_ = 0;
-  double end_ = 0;  // of the last action
+  double end_ = 0;  // where the last action ends
 };
 
 }  // namespace cohort

@@ -12,7 +12,7 @@ namespace cohort {
 
 // What all rows of a picture share, in pixels, seconds and bytes.
 struct Scale {
-  double width = 1000;  // of the whole time
+  double width = 1000;  // for the whole time
   double seconds = 1;
   int64_t bytes = 1;  // the most that any rank holds
 

@@ -38,7 +38,7 @@ constexpr std::string_view kDot = " &#183; ";
 
 // The place of rows on the page. Ranks of a role look alike: the role is drawn once.
 struct DrawnPlace {
-  std::string name, under;  // of a stage: as SVG, on one line
+  std::string name, under;  // a stage's: as SVG, on one line
   int role = 0;
   bool measured = false;
   double y = 0;

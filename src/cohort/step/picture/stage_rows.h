@@ -64,7 +64,7 @@ class StageRows : public PictureRows {
   double step_seconds_;
   std::vector<BlockRun> runs_;
   std::vector<SliceTurn> turns_;
-  std::vector<Row> rows_;  // of each run of blocks, then of channels
+  std::vector<Row> rows_;  // one for each run of blocks, then for each channel
   double compute_height_ = 0;
   MemoryRow memory_;
 };

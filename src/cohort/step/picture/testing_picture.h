@@ -13,7 +13,7 @@ struct ShownText {
   std::string css;    // its classes
   std::string group;  // id of the group that it is in
   double left = 0, right = 0, y = 0;
-  double size = 0;  // of its letters
+  double size = 0;  // size of its letters
 };
 
 struct ShownCell {

@@ -17,7 +17,7 @@ struct StepNumbers {
   double grad_scale = 1;   // the same times the factor of clipping
   double correction1 = 1;  // 1 - beta1^step
   double correction2 = 1;  // 1 - beta2^step
-  double norm = 0;         // of the mean gradient
+  double norm = 0;         // that of the mean gradient
   int64_t step = 1;        // counted from 1
   int64_t voted = 0;       // the step, once this rank has voted on it
   int64_t decided = 0;     // the step, once the votes of all ranks are there
@@ -27,8 +27,8 @@ struct StepNumbers {
 
 namespace kernels {
 
-constexpr int kThreads = 256;     // of each block
-constexpr int kMostInputs = 128;  // of one launch that sums
+constexpr int kThreads = 256;     // in each block
+constexpr int kMostInputs = 128;  // that one launch sums
 constexpr int kMostNodes = 256;   // that one fold adds
 constexpr int kMostLeft = 32;     // that one fold leaves
 constexpr int kTile = 4096;       // elements that a block updates at once
@@ -118,7 +118,7 @@ struct TreeArguments {
 struct ElementArguments {
   const void* data;
   int64_t count;
-  uint64_t key;   // of the first element
+  uint64_t key;   // the first element's
   uint64_t step;  // from one element's key to the next
   uint64_t* sum;
 };
@@ -131,8 +131,8 @@ struct LogitArguments {
   int64_t stride;
   const int64_t* places;
   double* log_sums;
-  double* targets;      // of a forward
-  const bool* counted;  // of a backward
+  double* targets;      // in a forward
+  const bool* counted;  // in a backward
   const double* factor;
 };
 
@@ -148,7 +148,7 @@ struct RuleNumbers {
 // What is alike in a range of a shard.
 struct RangeTraits {
   double weight_decay;
-  int64_t place;  // of what adapts: its totals begin at place * width; else -1
+  int64_t place;  // place of what adapts: its totals begin at place * width; else -1
 };
 
 // Elements [begin, begin + count) of a shard, which lie in one range; at most kTile,
@@ -157,7 +157,7 @@ struct Tile {
   int64_t begin;
   int32_t count;
   int32_t range;
-  int64_t slot;  // of a chunk: where its sums go
+  int64_t slot;  // where the sums of its chunk go
 };
 
 struct UpdateArguments {
@@ -168,8 +168,8 @@ struct UpdateArguments {
   const RangeTraits* ranges;
   const Tile* tiles;
   int64_t num_tiles;
-  double* sums;          // of chunks, where they are made
-  const double* totals;  // of tensors, where they are used
+  double* sums;          // per chunk, where they are made
+  const double* totals;  // per tensor, where they are used
   const StepNumbers* numbers;
   RuleNumbers rule;
 };

@@ -157,7 +157,7 @@ __device__ inline void publish_pack(Out* to, const Pack<float>& p) {
   store_pack(to, p);
 }
 
-constexpr int kSums = 2;  // of each chunk of a tensor that adapts
+constexpr int kSums = 2;  // for each chunk of a tensor that adapts
 
 // One shard, in memory.
 template <typename Rule, typename In, typename Out>
