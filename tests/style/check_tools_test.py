@@ -91,11 +91,13 @@ class CheckIncludes(Tree):
         self.refused("src/cohort/core/a.h", HEADER + "// caf\u00e9\n", "not ASCII")
 
     def test_a_comment_does_not_begin_with_of(self):
-        self.accepted("src/cohort/core/a.h", HEADER + "int a();\n// It is that\n// Of all.\n")
-        self.accepted("src/cohort/core/a.h", HEADER + "int a();  // Of all.\n// Often.\n")
-        for line in ("// Of the run.", "  // Of the run."):
+        for line in ("// It is that\n// of all.", "int b;  // The sum\n        // of all.",
+                     "int a();  // often", "// Often.", 'const char* a = "// of";'):
+            self.accepted("src/cohort/core/a.h", HEADER + "int a();\n" + line + "\n")
+        for line in ("// Of the run.", "  // of the run.", "int b;  // of the run",
+                     "int b;  // Of the run.", "//   int b;  // of the run"):
             self.refused("src/cohort/core/a.h", HEADER + "int a();\n" + line + "\n",
-                         "begins with 'Of'")
+                         "begins with 'of'")
 
     def test_length(self):
         self.accepted("src/cohort/core/a.cpp", SPDX + "//\n" * 399)
