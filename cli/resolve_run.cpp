@@ -181,7 +181,7 @@ class Resolver {
     step.slices = slices_for(step.slices, *layout, integer("batch"));
     step.memory = memory_for(execute());
     generate({}, *layout, step);
-    make_update_rule(update_options(recipe_, config_));  // refuses what there is not
+    make_update_rule(update_options(recipe_, config_));  // refuses an unknown rule
     require_slices(integer("batch"), step.slices);
     require_blocks(recipe_, config_, layout);
   }

@@ -33,7 +33,7 @@ CHECKPOINT is a checkpoint (DIR/step-00000100) or a folder of them: then the new
 can be used. It says which recipe and keys its model is made of; one that was saved before
 checkpoints did needs --recipe, and the --set or --config of its run. A learned tokenizer
 (data.tokenizer=bpe) is DIR/tokenizer.model. The model reads as many tokens as it was
-trained with: of a longer text the last ones. An empty text begins a new document.
+trained with: the last ones of a longer text. An empty text begins a new document.
 
 One seed gives one text; without --seed it is that of the run. Control characters are
 shown as '?' (JSON escapes them), bytes that are no UTF-8 as U+FFFD.

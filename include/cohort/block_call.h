@@ -77,12 +77,12 @@ struct BlockCall {
 
 std::string_view name_of(BlockCall::When when);
 
-// By which a block makes the calls that it declares, in their order, in forward and in
-// the backward of its autograd functions. A group of one member makes them as well.
-//
-// Each call blocks until its result is there. Failure: CommError as of a Communicator;
-// BugError where a block calls something else than it declares. Thread safety: one
-// thread at a time. Lives as long as what a forward leaves for its backward.
+// Makes the collectives that a block declares. The block calls them by its Context, in
+// the order declared, in forward and in the backward of its autograd functions; so does
+// every rank of a group, also of one that has no other. A call returns with its result.
+// Failure: CommError as of a Communicator; BugError where the calls are not those that
+// were declared. Thread safety: one thread at a time. Lives as long as what a forward
+// leaves for its backward.
 class BlockCalls {
  public:
   virtual ~BlockCalls() = default;

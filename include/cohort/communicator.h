@@ -109,10 +109,10 @@ class Communicator {
   // Finishes when every rank has called it.
   virtual Work barrier() = 0;
 
-  // All that the calling thread's current lane has been given so far, joined calls and
-  // other work: nothing is sent for it, and only this rank calls it. wait() tells of
-  // lost peers and has a deadline: ten times that of a call. Finished already where no
-  // lane is.
+  // Finishes when all that the calling thread's current lane was given so far is done,
+  // joined calls and other work. Sends nothing; a rank may call it without the others.
+  // wait() throws where peers are lost, and has a deadline: ten times that of a call.
+  // Finished already where there is no lane.
   virtual Work so_far() { return {}; }
 
   // Collective. Ranks that pass the same `color` form a new group, in their order

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--exact: one weights_hash a run and precision, however many ranks made the weights.
+"""--exact: one weights_hash per run and precision, however many ranks made the weights.
 
 Every pair of values of every two factors is tried; COHORT_LONG=1 tries all of them, each
 once, COHORT_PART=i/n every n-th of these from the i-th on; COHORT_JOBS=k of them at once.

@@ -51,8 +51,8 @@ struct PickleStorage {
   int64_t numel = 0;
 };
 
-// Reads a pickle of protocol 2 to 5. Nothing in it is executed: of all functions only
-// those that rebuild tensors and dictionaries have a meaning, others give kOther.
+// Reads a pickle of protocol 2 to 5. Nothing in it is executed: only functions that
+// rebuild tensors and dictionaries have a meaning, others give kOther.
 // `storage` returns a flat tensor of the whole storage. A tensor has no more elements
 // than its storage: one that repeats them (x.expand()) is refused, since a few bytes
 // would make it as large as one likes. Throws CheckpointError without the name of the

@@ -17,8 +17,8 @@ namespace cohort {
 // user's, the data's or the checkpoint's trouble is known by the caller alone. The
 // message has the path and the system's own words.
 
-// The whole file as bytes: of a file that has more than `most` of them, or more than
-// memory can hold, none is read.
+// The whole file as bytes. One that has more than `most` of them, or more than memory
+// can hold, is refused before it is read.
 std::string read_file(const std::filesystem::path& path,
                       ErrorKind kind = ErrorKind::kData,
                       int64_t most = std::numeric_limits<int64_t>::max());

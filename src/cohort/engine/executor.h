@@ -30,8 +30,8 @@ namespace cohort {
 // Runs a Schedule on this rank: the actions of its role, in order; communication is
 // started where the list says and waited for where another action needs it.
 //
-// It puts the parts together and gives each action to the one whose it is: blocks to
-// the compute side, exchanges to the transfers, the end of a step to the state side.
+// It puts the parts together and gives each action to the part that performs it: blocks
+// to the compute side, exchanges to the transfers, the end of a step to the state side.
 // The interpreter knows the order.
 //
 // Construction is collective: ranks compare their blocks, then their schedules (so that

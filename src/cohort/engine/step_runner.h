@@ -65,7 +65,7 @@ struct ExecutorOptions {
 // What tests do to an executor. It borrows them for as long as it lives.
 struct ExecutorServices {
   // Reached as "engine.action", with rank and index, before every action of a step; as
-  // "engine.moment", "engine.mirror" and "engine.gradient" there, by what is to flip
+  // "engine.moment", "engine.mirror" and "engine.gradient" where a fault may flip
   // a bit of such memory; and as "engine.vote" when all that a rank looks at before it
   // votes is done. Before every collective that a block makes with a peer in a step as
   // "engine.call", counted within the step.

@@ -16,7 +16,7 @@ struct TokenLoss {
 // their gradient where they lie, so it runs once, and nobody else may need them.
 //
 // Tensor-parallel ranks have different columns: `columns` of the vocabulary, and behind
-// them padding, which counts for nothing. Logits are never brought together: of each
+// them padding, which counts for nothing. Logits are never brought together: for each
 // token a rank tells two numbers, in one call (declare_token_loss).
 TokenLoss token_loss(const Tensor& logits, const Tensor& target,
                      const PartRange& columns, const TensorPart& part,

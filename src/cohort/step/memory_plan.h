@@ -25,10 +25,10 @@ const Buffer* gathered_shard(const Schedule& schedule, int bucket);
 // Whether each Gather brings it from the host's memory to the device first.
 bool gathers_from_host(const Schedule& schedule, int bucket);
 
-// In which weights are kept and updated: float32, or float64 where blocks compute in
-// it.
+// The type in which weights are kept and updated: float32, or float64 where blocks
+// compute in it.
 at::ScalarType kept_type(const Precision& precision);
-// In which shards of the summed gradient are kept.
+// The type in which shards of the summed gradient are kept.
 at::ScalarType sum_type(const Schedule& schedule);
 
 // The buffers of a bucket that hold something, in the order of the plan; kNone: those

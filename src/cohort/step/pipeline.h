@@ -6,7 +6,7 @@
 
 namespace cohort {
 
-// In which order the places of a pipeline take their slices.
+// The order in which the places of a pipeline take their slices.
 enum class PipelineOrder { kGpipe, kOneForwardOneBackward, kInterleaved, kZeroBubble };
 std::string_view name_of(PipelineOrder order);  // as pipeline.schedule has it
 

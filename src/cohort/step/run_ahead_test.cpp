@@ -55,7 +55,7 @@ int first_of_backward(const Role& role) {
   return kNone;
 }
 
-// By what each kind is for: nothing of the end of a step, and no gradient.
+// Judged by what each kind is for: nothing of the end of a step, and no gradient.
 TEST(ActionsAhead, OnlyForwardsAndWhatTheyNeedComeBeforeTheLastStepIsKnown) {
   const std::set<ActionKind> harmless = {ActionKind::kForward, ActionKind::kRecompute,
                                          ActionKind::kGather,  ActionKind::kFree,

@@ -106,11 +106,11 @@ std::string_view name_of(Buffer::Memory memory);
 // Ranks with equal lists share a role (law 6, docs/design.md).
 struct Role {
   std::vector<int> ranks;
-  int slices = 1;  // each of these ranks computes a step
+  int slices = 1;  // that each of these ranks computes per step
   std::vector<Action> actions;
 };
 
-// In which types a step computes and adds. Weights are kept, and updated, in float32.
+// The types a step computes and adds in. Weights are kept, and updated, in float32.
 struct Precision {
   at::ScalarType compute = at::kFloat;     // parameters and activations
   at::ScalarType reduce = at::kFloat;      // gradients on their way between ranks

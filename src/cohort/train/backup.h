@@ -54,8 +54,8 @@ struct BackupWorld {
 };
 
 // Keeps the state of a run where a crash does not reach it: as snapshots in memory that
-// the agent holds, and as checkpoints on a disk. One a rank, over the life of the
-// process and all its worlds.
+// the agent holds, and as checkpoints on a disk. Each rank has one, for the life
+// of the process and all its worlds.
 //
 // All ranks call begin() when a world and its runner are there, restore() if none of
 // them has the state, after_step() after each commit, finish() at the end. end(), or

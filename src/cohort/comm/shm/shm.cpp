@@ -44,7 +44,7 @@ struct Peer {
   shm::Mapping heap;
 };
 
-// One heap a rank, each mapped by all. A Address is the rank + 1 above 48 bits of
+// Each rank has a heap, which all map. An Address is the rank + 1 above 48 bits of
 // offset.
 class ShmMemory final : public shared_memory::SharedMemory {
  public:

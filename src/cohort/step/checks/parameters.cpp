@@ -27,7 +27,7 @@ class Parameters {
     bool in_shards = false;  // each rank has a shard of the gradient's sum
     bool stale = false;      // only that shard of the whole parameters is new
     int version = 0;         // that of the state in the whole parameters
-    // By which action it was done last:
+    // The action that did it last:
     int gathered = kNone, freed = kNone;
 
     bool is_whole() const { return gathered > freed; }
