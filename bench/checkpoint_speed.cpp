@@ -43,8 +43,8 @@ void on_threads(int count, const std::function<void(int)>& work) {
   for (auto& thread : threads) thread.join();
 }
 
-// Share `rank` of `size` of a flat tensor.
-std::vector<cohort::StatePiece> share(const Tensor& whole, int rank, int size) {
+// Shard `rank` of `size` of a flat tensor.
+std::vector<cohort::StatePiece> shard(const Tensor& whole, int rank, int size) {
   auto piece = cohort::whole_piece("w", whole, cohort::TensorKind::kParameter);
   auto& spec = piece.tensor.spec;
   spec.begin = whole.numel() * rank / size;
@@ -87,14 +87,14 @@ void save(const std::string& root, int64_t step, const Tensor& whole, int writer
   on_threads(writers, [&](int rank) {
     const auto disk = cohort::real_disk();
     cohort::CheckpointWriter writer(root, {}, *disk);
-    writer.save({.step = step}, share(whole, rank, writers), exchanges[rank]);
+    writer.save({.step = step}, shard(whole, rank, writers), exchanges[rank]);
   });
 }
 
 void load(const std::string& root, Tensor& whole, int readers) {
   on_threads(readers, [&](int rank) {
     cohort::Checkpoint saved(*cohort::latest_checkpoint(root));
-    auto pieces = share(whole, rank, readers);
+    auto pieces = shard(whole, rank, readers);
     cohort::load_pieces(saved, pieces);
   });
 }
@@ -105,7 +105,7 @@ struct Stall {
 
 // Both into pages that were written before, in turns.
 Stall measure_stall(const Tensor& whole) {
-  const auto pieces = share(whole, 0, 1);
+  const auto pieces = shard(whole, 0, 1);
   auto warm = at::zeros_like(whole);
   cohort::Snapshots snapshots(nullptr, 2);
   snapshots.begin({}, pieces);

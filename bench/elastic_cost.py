@@ -5,7 +5,7 @@
   elastic_cost.py --case plain      fashion-mnist, 2 ranks: a vote and a commit each step,
                                     snapshots every 10
   elastic_cost.py --case sharded    cifar-resnet50v2, 4 ranks, shard=3: a second copy of
-                                    each share besides
+                                    each shard besides
 
 Runs elastic=off and elastic=on side by side, each with few and with many steps: the
 difference is what steps cost, without starting and ending. Processor seconds are those

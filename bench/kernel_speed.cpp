@@ -124,13 +124,13 @@ class Race {
     updates_.push_back(kernels_.make_shard_update(options));
     auto& plain = *updates_[updates_.size() - 2];
     auto& publishing = *updates_.back();
-    cohort::ShardMemory share{.master = master_, .states = {first_}};
-    if (adam) share.states.push_back(second_);
-    cohort::ShardMemory published = share;
+    cohort::ShardMemory shard{.master = master_, .states = {first_}};
+    if (adam) shard.states.push_back(second_);
+    cohort::ShardMemory published = shard;
     published.published = narrow_;
     add("at::_fused_" + name + "_", bytes, "", [this, adam] { fused(adam); });
     add(name, bytes, "at::_fused_" + name + "_",
-        [this, &plain, share] { plain.apply(share, gradient_, numbers_, {}); });
+        [this, &plain, shard] { plain.apply(shard, gradient_, numbers_, {}); });
     add(name + ", publishing", bytes + 2, "at::_fused_" + name + "_",
         [this, &publishing, published] {
           publishing.apply(published, gradient_, numbers_, {});

@@ -54,11 +54,11 @@ void measure(const std::string& size, const Layout& layout,
   RankGroups groups = RankGroups::of(*alone[0]);
   groups.parts = layout.tp;
   const FlatState state(chain, schedule, *rule, {}, groups, /*takes_over=*/false);
-  int64_t share = 0;
+  int64_t held = 0;
   for (const auto& bucket : state.buckets()) {
     if (!bucket.own) continue;
     use(bucket);
-    share += bytes_of(bucket);
+    held += bytes_of(bucket);
   }
   const int64_t peak = process_peak_memory();
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
@@ -66,8 +66,8 @@ void measure(const std::string& size, const Layout& layout,
       "gpt %s, %lld parameters, %s, %s: rank 0 holds %.0f MiB; the process had %.0f "
       "MiB before and has had %.0f at most, %.3fx of both\n",
       size.c_str(), static_cast<long long>(numel), layout.text().c_str(),
-      optimizer.c_str(), mib(share), mib(library), mib(peak),
-      static_cast<double>(peak) / static_cast<double>(share + library));
+      optimizer.c_str(), mib(held), mib(library), mib(peak),
+      static_cast<double>(peak) / static_cast<double>(held + library));
 }
 
 }  // namespace

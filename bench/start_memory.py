@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The most memory a rank takes to start and to save, against its share of a model.
+"""The most memory a rank takes to start and to save, against what is planned for it.
 
   start_memory.py [--ranks 4] [--width 9216]
 
 Trains one step of an mlp of four layers at shard=3, with --save-initial and --save-final.
 Prints, in MiB, the peak (VmHWM) of the largest rank when the first weights are saved, and
 what `done` says of the whole run; for this width and for one of 8, which is the library's
-own. The planned share (parameters, optimizer state, room for gradients and for gathered
+own. What is planned (parameters, optimizer state, room for gradients and for gathered
 parameters) is that of `cohort step`.
 """
 import argparse
