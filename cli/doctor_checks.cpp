@@ -24,6 +24,7 @@
 
 #include "cli/child_answer.h"
 #include "cohort/core/error.h"
+#include "cohort/core/unique_fd.h"
 
 namespace cohort::cli {
 namespace {
@@ -51,17 +52,6 @@ bool in_path(const std::string& program) {
   }
   return false;
 }
-
-// Closes its descriptor.
-struct Descriptor {
-  int fd;
-  explicit Descriptor(int f) : fd(f) {}
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-};
 
 int make_memfd(size_t bytes) {
   const int fd = memfd_create("cohort-doctor", MFD_CLOEXEC);
@@ -147,10 +137,10 @@ Finding check_memory() {
 
 Finding check_shared_memory() {
   constexpr size_t kBytes = 1 << 20;
-  Descriptor memory(make_memfd(kBytes));
-  void* page = memory.fd < 0 ? MAP_FAILED
-                             : mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                                    memory.fd, 0);
+  UniqueFd memory(make_memfd(kBytes));
+  void* page = memory.get() < 0 ? MAP_FAILED
+                                : mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                                       MAP_SHARED, memory.get(), 0);
   if (page == MAP_FAILED) {
     return {"shared memory", Health::kBroken,
             text("shared memory (memfd): ", std::strerror(errno),
@@ -185,11 +175,11 @@ Finding check_huge_pages() {
 
 // Ranks map each other's memory by /proc/<pid>/fd; hardened systems may forbid it.
 Finding check_peer_descriptors() {
-  Descriptor memory(make_memfd(4096));
-  const std::string ours = text("/proc/", getpid(), "/fd/", memory.fd);
+  UniqueFd memory(make_memfd(4096));
+  const std::string ours = text("/proc/", getpid(), "/fd/", memory.get());
   const ChildAnswer opened = ask_child(
       [&] {
-        if (Descriptor(open(ours.c_str(), O_RDWR | O_CLOEXEC)).fd < 0)
+        if (UniqueFd(open(ours.c_str(), O_RDWR | O_CLOEXEC)).get() < 0)
           throw ConfigError(std::strerror(errno));
         return std::string();
       },
@@ -204,16 +194,17 @@ Finding check_peer_descriptors() {
 }
 
 Finding check_loopback() {
-  Descriptor server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  UniqueFd server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
   auto* generic = reinterpret_cast<sockaddr*>(&address);
-  Descriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const bool works = bind(server.fd, generic, size) == 0 && listen(server.fd, 1) == 0 &&
-                     getsockname(server.fd, generic, &size) == 0 &&
-                     connect(client.fd, generic, size) == 0;
+  UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const bool works = bind(server.get(), generic, size) == 0 &&
+                     listen(server.get(), 1) == 0 &&
+                     getsockname(server.get(), generic, &size) == 0 &&
+                     connect(client.get(), generic, size) == 0;
   if (works) return {"loopback", Health::kOk, "TCP on 127.0.0.1 works"};
   return {"loopback", Health::kBroken,
           text("TCP on 127.0.0.1: ", std::strerror(errno), "; ranks cannot meet")};

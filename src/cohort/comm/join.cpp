@@ -27,9 +27,9 @@ std::string key_prefix(const World& world) {
 
 // The verdict of a world: "ok", or why it is refused. The first word of a refusal
 // is the kind of error.
-class Verdict {
+class JoinVerdict {
  public:
-  Verdict(Store& store, int world_size) : store_(store), world_size_(world_size) {}
+  JoinVerdict(Store& store, int world_size) : store_(store), world_size_(world_size) {}
 
   void accept() { write("ok"); }
   void refuse(const std::string& why) { write("config " + why); }
@@ -94,14 +94,14 @@ std::string missing_ranks(const World& world, Store& store) {
 }
 
 // Leaves this rank's card; the first one is what the others are compared with.
-void arrive(const JoinCard& card, Store& store, Verdict& verdict) {
+void arrive(const JoinCard& card, Store& store, JoinVerdict& verdict) {
   if (store.add(text("join/claim/", card.rank), 1) > 1) {
     const JoinCard other = to_card(store.get(rank_key(card.rank), kVerdictWait));
     const std::string fault =
         text("[comm.join] rank ", card.rank, " came twice: ", other.where(), " and ",
              card.where(), "; every process needs its own RANK");
     verdict.refuse(fault);
-    Verdict::enforce(verdict.read(kVerdictWait));
+    JoinVerdict::enforce(verdict.read(kVerdictWait));
     throw ConfigError(fault);  // the world was whole already, without this one
   }
   store.set(rank_key(card.rank), to_record(card));
@@ -115,7 +115,7 @@ std::string program_version() { return text(version(), "+", build_id()); }
 void find_peers(const World& world, Store& store, const ConnectOptions& options,
                 const std::string& version) {
   const JoinCard card{world.rank, world.size, version, host_name(), getpid()};
-  Verdict verdict(store, world.size);
+  JoinVerdict verdict(store, world.size);
   arrive(card, store, verdict);
   const JoinCard first = to_card(store.get("join/first", kVerdictWait));
   const std::string fault = difference(card, first);
@@ -134,7 +134,7 @@ void find_peers(const World& world, Store& store, const ConnectOptions& options,
              world.size, " (waited ", options.join_timeout.count(), " ms)"));
     result = verdict.read(kVerdictWait);
   }
-  Verdict::enforce(result);
+  JoinVerdict::enforce(result);
   if (!fault.empty()) throw ConfigError(fault);  // the world is whole without this one
 }
 

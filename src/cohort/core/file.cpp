@@ -7,10 +7,10 @@
 
 #include <cerrno>
 #include <system_error>
-#include <utility>
 
 #include "cohort/core/atomic_file.h"
 #include "cohort/core/memory.h"
+#include "cohort/core/unique_fd.h"
 
 namespace cohort {
 namespace {
@@ -28,25 +28,6 @@ namespace fs = std::filesystem;
   throw_error(kind, text("[core.file] cannot read ", path.string(), ": ", bytes,
                          " bytes; legal: at most ", most));
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int get() const { return fd_; }
-  // Some file systems report a failed write only here.
-  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
-
- private:
-  int fd_;
-};
 
 // Removes a temporary file unless it was renamed.
 struct Temporary {
@@ -66,11 +47,11 @@ fs::path folder_of(const fs::path& path) {
 }
 
 // A new file beside `path`. A leftover of a dead process with our pid is stepped over.
-Descriptor create_beside(const fs::path& path, fs::path& name, ErrorKind kind) {
+UniqueFd create_beside(const fs::path& path, fs::path& name, ErrorKind kind) {
   for (int n = 0; n < 1000; ++n) {
     name = temporary_name(path, n);
     const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) return Descriptor(fd);
+    if (fd >= 0) return UniqueFd(fd);
     if (errno != EEXIST) break;
   }
   fail(kind, "cannot write", path, errno);
@@ -103,14 +84,13 @@ fs::path file_behind(const fs::path& path, ErrorKind kind) {
 
 // A file without a name, of which nothing stays when the process is killed; -1 where
 // the file system has none.
-Descriptor create_nameless(const fs::path& path) {
+UniqueFd create_nameless(const fs::path& path) {
   const int flags = O_WRONLY | O_TMPFILE | O_CLOEXEC;
-  return Descriptor(::open(folder_of(path).c_str(), flags, 0666));
+  return UniqueFd(::open(folder_of(path).c_str(), flags, 0666));
 }
 
 // Gives it a name: its own if that is free (true), else one beside it.
-bool link_at(const Descriptor& fd, const fs::path& path, fs::path& name,
-             ErrorKind kind) {
+bool link_at(const UniqueFd& fd, const fs::path& path, fs::path& name, ErrorKind kind) {
   const std::string self = text("/proc/self/fd/", fd.get());
   for (int n = -1; n < 1000; ++n) {
     name = n < 0 ? path : temporary_name(path, n);
@@ -126,7 +106,7 @@ bool link_at(const Descriptor& fd, const fs::path& path, fs::path& name,
 // A rename is on disk when its folder is. Some network file systems cannot sync a
 // folder (EINVAL); nothing more can be done there.
 void sync_folder_of(const fs::path& path, ErrorKind kind) {
-  const Descriptor fd(
+  const UniqueFd fd(
       ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.get() < 0 || (::fsync(fd.get()) != 0 && errno != EINVAL)) {
     fail(kind, "cannot sync the folder of", path, errno);
@@ -136,7 +116,7 @@ void sync_folder_of(const fs::path& path, ErrorKind kind) {
 }  // namespace
 
 std::string read_file(const fs::path& path, ErrorKind kind, int64_t most) {
-  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) fail(kind, "cannot read", path, errno);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) fail(kind, "cannot read", path, errno);
@@ -179,7 +159,7 @@ struct AtomicFile::Open {
   fs::path path;
   ErrorKind kind;
   Temporary temporary = {};
-  Descriptor fd{-1};
+  UniqueFd fd;
   bool nameless = false;
 };
 
@@ -202,7 +182,8 @@ void AtomicFile::finish() {
   if (::fsync(fd.get()) != 0) fail(kind, "cannot sync", path, errno);
   const bool in_place = nameless && link_at(fd, path, temporary.path, kind);
   temporary.keep = in_place;
-  if (!fd.close()) fail(kind, "cannot write", path, errno);
+  // Some file systems report a failed write only here.
+  if (::close(fd.release()) != 0) fail(kind, "cannot write", path, errno);
   if (!in_place && ::rename(temporary.path.c_str(), path.c_str()) != 0) {
     fail(kind, "cannot write", path, errno);
   }

@@ -40,9 +40,9 @@ int64_t status_bytes(std::string_view field) {
   return proc_bytes("/proc/self/status", field);
 }
 
-class Reporter final : public c10::MemoryReportingInfoBase {
+class AllocationReporter final : public c10::MemoryReportingInfoBase {
  public:
-  explicit Reporter(MemoryCounter& counter) : counter_(counter) {}
+  explicit AllocationReporter(MemoryCounter& counter) : counter_(counter) {}
   void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
     if (bytes >= 0)
       counter_.add(bytes);
@@ -59,8 +59,8 @@ class Reporter final : public c10::MemoryReportingInfoBase {
 
 struct TensorMemoryScope::Guard {
   explicit Guard(MemoryCounter& counter)
-      : inner(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Reporter>(counter)) {
-  }
+      : inner(c10::DebugInfoKind::PROFILER_STATE,
+              std::make_shared<AllocationReporter>(counter)) {}
   c10::DebugInfoGuard inner;
 };
 

@@ -18,12 +18,12 @@ constexpr int64_t kEntry = 2 + kSharedDims;  // dtype, number of dimensions, siz
 
 // What rank 0 announces before any data: how many tensors follow, or how many bytes
 // of an error message.
-struct Status {
+struct ReadStatus {
   bool good = false;
   int64_t count = 0;
 };
 
-Status share_status(Communicator& node, Status mine) {
+ReadStatus share_status(Communicator& node, ReadStatus mine) {
   auto wire = at::tensor({int64_t{mine.good}, mine.count}, at::kLong);
   node.broadcast(wire, 0).wait();
   const auto* w = wire.const_data_ptr<int64_t>();
@@ -73,7 +73,7 @@ std::vector<Tensor> read_once_per_node(
   if (node == nullptr || node->size() == 1) return read();
   std::vector<Tensor> tensors;
   std::string message;
-  Status status;
+  ReadStatus status;
   if (node->rank() == 0) {
     try {
       tensors = read();

@@ -76,13 +76,13 @@ std::vector<double> resample(std::span<const double> values, int columns) {
   return out;
 }
 
-struct Scale {
+struct PlotRange {
   double low = 0;
   double high = 1;
 };
 
-Scale scale_of(const std::vector<double>& curve) {
-  Scale scale{INFINITY, -INFINITY};
+PlotRange scale_of(const std::vector<double>& curve) {
+  PlotRange scale{INFINITY, -INFINITY};
   for (const double value : curve) {
     if (std::isnan(value)) continue;
     scale.low = std::min(scale.low, value);
@@ -92,7 +92,7 @@ Scale scale_of(const std::vector<double>& curve) {
 }
 
 // Joins neighbouring points by a vertical stroke, so that a steep curve stays one.
-void draw(Canvas& canvas, const std::vector<double>& curve, const Scale& scale) {
+void draw(Canvas& canvas, const std::vector<double>& curve, const PlotRange& scale) {
   const double range = scale.high - scale.low;
   int previous = -1;
   for (int x = 0; x < canvas.width(); ++x) {
@@ -131,7 +131,7 @@ std::string plot(std::span<const double> values, const PlotOptions& options) {
                options.height);
   Canvas canvas(options.width, options.height, options.ascii);
   const auto curve = resample(values, canvas.width());
-  const Scale scale = scale_of(curve);
+  const PlotRange scale = scale_of(curve);
   if (scale.low > scale.high) return "(nothing to plot)\n";
   draw(canvas, curve, scale);
 

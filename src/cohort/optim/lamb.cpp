@@ -42,9 +42,9 @@ void lamb_stretch(Real* __restrict p, const Real* __restrict g, Real* __restrict
   }
 }
 
-class Lamb final : public TypedLayerRule<Lamb> {
+class HostLamb final : public TypedLayerRule<HostLamb> {
  public:
-  explicit Lamb(const LambOptions& options)
+  explicit HostLamb(const LambOptions& options)
       : options_{options.beta1, options.beta2, options.eps} {}
 
   std::string_view name() const override { return "lamb"; }
@@ -93,7 +93,7 @@ class Lamb final : public TypedLayerRule<Lamb> {
 }  // namespace
 
 std::unique_ptr<UpdateRule> make_lamb(const LambOptions& options) {
-  return std::make_unique<Lamb>(options);
+  return std::make_unique<HostLamb>(options);
 }
 
 }  // namespace cohort

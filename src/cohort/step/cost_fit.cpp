@@ -15,7 +15,7 @@ namespace cohort {
 namespace {
 
 // Points (x, seconds), and the line through them.
-class Line {
+class TimedPoints {
  public:
   void add(double x, double y) { points_.push_back({x, y}); }
   bool empty() const { return points_.empty(); }
@@ -60,18 +60,19 @@ class Line {
 
 struct Lines {
   // By block.
-  std::vector<Line> forward, backward, recompute, backward_input, backward_weight;
-  Line update, copy, free, commit;
+  std::vector<TimedPoints> forward, backward, recompute, backward_input,
+      backward_weight;
+  TimedPoints update, copy, free, commit;
   struct Link {
-    Line all;
-    std::map<ActionKind, Line> kinds;
+    TimedPoints all;
+    std::map<ActionKind, TimedPoints> kinds;
     bool hidden = true;
   };
   std::map<std::string, Link> links;  // by group, or "pp"
   std::map<std::string, Link> pairs;  // by link, "0>1"
   std::map<std::string, LinkCost> inner;
 
-  Line& of_block(std::vector<Line>& lines, int block) {
+  TimedPoints& of_block(std::vector<TimedPoints>& lines, int block) {
     if (static_cast<size_t>(block) >= lines.size()) lines.resize(block + 1);
     return lines[block];
   }
@@ -146,7 +147,7 @@ struct Lines {
   // Kinds and links have rows of their own where there are several.
   void write_links(CostTable& costs) const {
     const auto write = [&](const std::string& name, const Link& link,
-                           const Line& line) {
+                           const TimedPoints& line) {
       costs.links[name] = line.link();
       costs.links[name].hidden = link.hidden;
     };
@@ -172,7 +173,7 @@ struct Lines {
   // A whole backward that nobody ran takes as long as its halves.
   void write_block(size_t b, BlockCost& cost) const {
     const auto line =
-        [&](const std::vector<Line>& lines) -> std::optional<ComputeCost> {
+        [&](const std::vector<TimedPoints>& lines) -> std::optional<ComputeCost> {
       if (b >= lines.size() || lines[b].empty()) return std::nullopt;
       return lines[b].compute();
     };
@@ -220,7 +221,7 @@ CostTable fit_costs(std::span<const ObservedStep> steps, const CostTable& known)
 }
 
 LinkCost fit_link(std::span<const TimedCall> calls) {
-  Line line;
+  TimedPoints line;
   for (const auto& call : calls) line.add(call.bytes, call.seconds);
   return line.link();
 }

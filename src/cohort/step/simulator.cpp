@@ -16,7 +16,7 @@ namespace {
 constexpr double kUnknown = -1;
 
 // A call of a role in a group or on a link, from its issue to its end.
-struct Call {
+struct LaneCall {
   int action = 0;
   double asked = 0;          // when what it waits for is done
   double needed = kUnknown;  // when the rank's own thread waits for it
@@ -71,11 +71,11 @@ class Simulator {
   struct State {
     size_t next = 0;  // the first action that has not begun
     std::vector<ActionTime> times;
-    std::vector<size_t> ordinal;           // by action: its place in calls
-    std::vector<double> free;              // by lane: when its last action is done
-    std::vector<std::vector<Call>> calls;  // by lane
-    std::vector<size_t> resolved;          // by lane: calls with an end
-    std::vector<std::set<int>> peers;      // by lane: roles it meets
+    std::vector<size_t> ordinal;               // by action: its place in calls
+    std::vector<double> free;                  // by lane: when its last action is done
+    std::vector<std::vector<LaneCall>> calls;  // by lane
+    std::vector<size_t> resolved;              // by lane: calls with an end
+    std::vector<std::set<int>> peers;          // by lane: roles it meets
     // Calls inside blocks.
     std::vector<std::set<int>> inner_peers;  // by group: roles it meets
     std::vector<std::vector<double>> came;   // by group: when it came to each call
@@ -182,7 +182,7 @@ class Simulator {
       const State& other = roles_[peer];
       if (k >= other.calls[lane].size()) return kUnknown;
       if (k > 0 && other.calls[lane][k - 1].end == kUnknown) return kUnknown;
-      const Call& call = other.calls[lane][k];
+      const LaneCall& call = other.calls[lane][k];
       if (!hidden(lane) && call.needed == kUnknown && !unneeded) return kUnknown;
       start = std::max({start, call.asked, k > 0 ? other.calls[lane][k - 1].end : 0});
       if (!hidden(lane)) start = std::max(start, call.needed);
@@ -191,7 +191,7 @@ class Simulator {
   }
 
   void finish(State& state, size_t lane, double start) {
-    Call& call = state.calls[lane][state.resolved[lane]++];
+    LaneCall& call = state.calls[lane][state.resolved[lane]++];
     const auto& actions = schedule_.roles[&state - roles_.data()].actions;
     call.end = start + costs_.seconds(actions[call.action]);
     state.times[call.action] = {start, call.end};
