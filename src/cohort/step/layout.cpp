@@ -12,7 +12,7 @@
 namespace cohort {
 namespace {
 
-struct Key {
+struct LayoutKey {
   std::string_view name;
   int Layout::*field;
   int least;
@@ -20,15 +20,16 @@ struct Key {
 };
 
 constexpr int kMost = 1 << 20;
-constexpr std::array<Key, 7> kKeys = {{{"dp", &Layout::dp, 1, kMost},
-                                       {"tp", &Layout::tp, 1, kMost},
-                                       {"pp", &Layout::pp, 1, kMost},
-                                       {"shard", &Layout::shard, 0, 3},
-                                       {"replicate", &Layout::replicate, 1, kMost},
-                                       {"cp", &Layout::cp, 1, kMost},
-                                       {"ep", &Layout::ep, 1, kMost}}};
+constexpr std::array<LayoutKey, 7> kKeys = {
+    {{"dp", &Layout::dp, 1, kMost},
+     {"tp", &Layout::tp, 1, kMost},
+     {"pp", &Layout::pp, 1, kMost},
+     {"shard", &Layout::shard, 0, 3},
+     {"replicate", &Layout::replicate, 1, kMost},
+     {"cp", &Layout::cp, 1, kMost},
+     {"ep", &Layout::ep, 1, kMost}}};
 
-const Key& find_key(std::string_view name) {
+const LayoutKey& find_key(std::string_view name) {
   std::vector<std::string> legal;
   for (const auto& key : kKeys) {
     if (key.name == name) return key;
@@ -39,7 +40,7 @@ const Key& find_key(std::string_view name) {
                          "; legal: dp, tp, pp, shard, replicate, cp, ep"));
 }
 
-int parse_value(const Key& key, std::string_view given) {
+int parse_value(const LayoutKey& key, std::string_view given) {
   int value = 0;
   const auto [end, error] =
       std::from_chars(given.data(), given.data() + given.size(), value);
@@ -62,7 +63,7 @@ std::string Layout::text() const {
 Layout parse_layout(std::string_view keys, int world) {
   Layout layout;
   layout.dp = 0;
-  std::vector<const Key*> seen;
+  std::vector<const LayoutKey*> seen;
   while (!keys.empty()) {
     const auto item = keys.substr(0, keys.find(','));
     keys.remove_prefix(std::min(keys.size(), item.size() + 1));
@@ -70,7 +71,7 @@ Layout parse_layout(std::string_view keys, int world) {
     if (equals == std::string_view::npos)
       throw ConfigError(
           text("[step] layout '", item, "'; legal: key=value, as in dp=2,shard=0"));
-    const Key& key = find_key(item.substr(0, equals));
+    const LayoutKey& key = find_key(item.substr(0, equals));
     if (std::find(seen.begin(), seen.end(), &key) != seen.end())
       throw ConfigError(text("[step] layout ", key.name, " twice; legal: once"));
     seen.push_back(&key);
