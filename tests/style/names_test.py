@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A name leads to one place: no two files of the library, the program and the recipes have one
-basename, and no two rooms have a class or struct of one name in their headers.
+basename, and no two rooms have a class or struct of one name, in headers or in sources.
 
 Whoever looks for `transfers.h` or `Transfers` finds one of them and need not ask which is meant.
 Headers that stand in for those of others (stand_in/) keep the names of those.
@@ -46,10 +46,14 @@ def shared_basenames(root):
     return in_several(places)
 
 
+def is_for_tests(path):
+    return path.stem.startswith("testing_") or path.stem.endswith(("_test", "_bench"))
+
+
 def shared_classes(root):
     places = defaultdict(set)
     for path in files(root):
-        if path.suffix in (".h", ".cuh") and not path.name.startswith("testing_"):
+        if not is_for_tests(path):
             for found in class_size_test.classes(path.read_text()):
                 if "::" not in found.name:
                     places[found.name].add(path.parent.relative_to(root).as_posix())
@@ -69,13 +73,17 @@ class Names(unittest.TestCase):
             for name, text in (("src/cohort/comm/a.h", "struct A { int x; };\nclass B {};\n"),
                                ("src/cohort/comm/gloo/b.h", "class A {};\nclass B;\n"),
                                ("cli/a.h", "struct C { class B { int x; }; };\n"),
-                               ("src/cohort/comm/gloo/stand_in/b.h", "class C {};\n")):
+                               ("src/cohort/comm/gloo/stand_in/b.h", "class C {};\n"),
+                               ("src/cohort/step/d.h", "struct D { int x; };\n"),
+                               ("src/cohort/engine/e.cpp", "namespace {\nclass D {};\n}\n"),
+                               ("src/cohort/engine/e_test.cpp", "struct A {};\n")):
                 path = root / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
             self.assertEqual(shared_basenames(root), {"a.h": ("cli", "src/cohort/comm")})
             self.assertEqual(shared_classes(root),
-                             {"A": ("src/cohort/comm", "src/cohort/comm/gloo")})
+                             {"A": ("src/cohort/comm", "src/cohort/comm/gloo"),
+                              "D": ("src/cohort/engine", "src/cohort/step")})
 
 
 if __name__ == "__main__":
