@@ -17,7 +17,7 @@ namespace cohort {
 // changed. The agent gets `launch`, each rank the rest.
 struct ResolvedRun {
   const Recipe* recipe = nullptr;
-  Config config;  // every key, with its effective value, for the recipe
+  Config config;  // every key; ranks settle threads and, on one GPU, step.bucket_bytes
   bool on_gpu = false;
   std::string layout;  // as given: who starts ranks may not know yet how many there are
   bool is_rank = false;  // another launcher has started this process as one
