@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN_LIMIT_S = 1800  # of one program
+RUN_LIMIT_S = 1800  # that one program may take
 BYTES = {4_000: "4K", 400_000: "400K", 4_000_000: "4M", 25_000_000: "25M",
          100_000_000: "100M"}
 
@@ -152,7 +152,7 @@ def make_cases(programs):
         "fashion": train("fashion", "fashion"),
         "fsdp": ([("shard=3", lambda: p.bench_train("mlp100", "--layout", "shard=3"),
                    "median")], [("FSDP2, gloo", p.fsdp2, "median")]),
-        "first-step": ([("train", p.train_first_step, "mean")],  # of one step
+        "first-step": ([("train", p.train_first_step, "mean")],  # one step
                        ddp("DDP", p.torchrun_command(), "fashion", ["first step"])),
         "launch": (ddp("launch", p.launch_command(), "mlp", both),
                    ddp("torchrun", p.torchrun_command(), "mlp", both)),

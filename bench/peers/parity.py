@@ -53,7 +53,7 @@ CASES = [  # name, ranks, keys
 ]
 GOLDEN_CASES = {"plain": {}, "nesterov": NESTEROV}
 GOLDEN_STEPS = 10
-GOLDEN_VALUES = 24  # of a tensor
+GOLDEN_VALUES = 24  # told of each tensor
 
 
 def typical_distance(a, b):

@@ -131,7 +131,7 @@ def run_pytorch(run, reverse=False, model=None, apart=False, form=None):
 
 
 def distance(a, b):
-    """Of the trained tensors; running statistics follow the activations."""
+    """How far trained tensors are apart at most; running statistics follow the activations."""
     assert a.keys() == b.keys(), (a.keys(), b.keys())
     return max((a[name] - b[name]).abs().max().item() for name in a
                if "running" not in name)

@@ -68,7 +68,7 @@ class HealingTest(unittest.TestCase):
 
 
 class SealTest(HealingTest):
-    """Of a run with --exact: the weights are those of one that nobody disturbed."""
+    """A run with --exact heals: the weights are those of one that nobody disturbed."""
 
     def check(self, ranks, fault, layout, step, rank, rollbacks=0):
         run, history = self.train_with(ranks, fault, layout, "--exact")
@@ -105,7 +105,7 @@ class SealTest(HealingTest):
 
 
 class ComparisonTest(HealingTest):
-    """Of an elastic run without --exact."""
+    """An elastic run without --exact compares replicas."""
 
     def damage(self, ranks, rank, step):
         action = last_action(ranks, {**KEYS, "elastic": "on", "slices": 6})

@@ -16,7 +16,7 @@ import train_run
 
 PROGRAM = str(Path(train_run.COHORT).with_name("elastic"))
 KILLS = int(os.environ.get("COHORT_KILLS", "6"))
-EPOCHS = 4 * KILLS  # of 16 steps, some milliseconds each
+EPOCHS = 4 * KILLS  # each has 16 steps, some milliseconds each
 
 
 def start(*flags, ranks=2):
@@ -60,7 +60,7 @@ class ElasticProgram(unittest.TestCase):
             if "step" not in line:
                 continue
             step = int(line.split("step ")[1].split(":")[0])
-            if step <= last:  # of another rank, or told before the fault
+            if step <= last:  # another rank's, or told before the fault
                 continue
             last = step
             alive = ranks_of(run.pid)

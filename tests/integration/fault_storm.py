@@ -83,7 +83,7 @@ class Storm:
         return env
 
     def set_clock(self, seconds):
-        """Of a sudden: whoever reads the file sees the old or the new one."""
+        """Sets it at one instant: whoever reads the file sees the old or the new one."""
         aside = self.folder / ".clock"
         aside.write_text(f"{seconds:+d}\n")
         aside.rename(self.folder / "clock")
@@ -250,7 +250,7 @@ def read_arguments():
 
 
 def repeat_command(args):
-    """Of the options that say what happens."""
+    """The command that makes the same happen again."""
     parts = [sys.executable, __file__, "--cohort", args.cohort, "--faults", args.faults,
              "--seed", args.seed, "--recipe", args.recipe, "-n", args.ranks, "--gap",
              args.gap, "--save-every", args.save_every]

@@ -17,7 +17,7 @@ class LockTest(train_run.TrainTest):
         return run, self.read_pids(run, generation=0)
 
     def read_pids(self, run, generation):
-        """Of a generation that has come as far as its third step."""
+        """By rank, once the generation has come as far as its third step."""
         pids = {}
         while len(pids) < 2:
             event = self.read_until(run, lambda event: event["event"] == "rank")[-1]

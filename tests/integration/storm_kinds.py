@@ -117,7 +117,7 @@ class Plan:
         return ";".join(self.lines)
 
     def kind(self, struck):
-        """Of a line of COHORT_FAULT_LOG: NAME[INDEX]@RANK=ACTION."""
+        """What a line of COHORT_FAULT_LOG tells of: NAME[INDEX]@RANK=ACTION."""
         head, _, action = struck.rpartition("=")
         return self.kind_of.get((head.split("@")[0].split("[")[0], action))
 

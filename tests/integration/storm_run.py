@@ -74,7 +74,7 @@ def base_command(args):
 
 
 def count_actions(args):
-    """Of a rank's step."""
+    """How many actions a rank's step has."""
     command = [args.cohort, "step", args.recipe, "-n", str(args.ranks), "--json",
                "--layout", args.layout or "shard=0"]
     run = subprocess.run(command + train_run.assignments(

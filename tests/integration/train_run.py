@@ -34,7 +34,7 @@ class Run:
 
     @property
     def events(self):
-        """Of --json: a line that is no JSON object is an error."""
+        """What --json printed: a line that is no JSON object is an error."""
         return [json.loads(line) for line in self.out.splitlines()]
 
     def of(self, event):
