@@ -95,14 +95,6 @@ int64_t parse_int(std::string_view text, std::string_view what, int64_t lowest,
                                  " is out of range; legal: ", lowest, " to ", highest));
 }
 
-double parse_double(std::string_view text, std::string_view what) {
-  return require(try_parse_double(text), text, what, "a number, such as 0.05");
-}
-
-bool parse_bool(std::string_view text, std::string_view what) {
-  return require(try_parse_bool(text), text, what, "true or false");
-}
-
 int64_t parse_bytes(std::string_view text, std::string_view what) {
   return require(try_parse_bytes(text), text, what,
                  "a size, such as 4096, 4K or 100M (1000-based)");

@@ -24,8 +24,6 @@ std::optional<int64_t> try_parse_bytes(std::string_view text);
 int64_t parse_int(std::string_view text, std::string_view what);
 int64_t parse_int(std::string_view text, std::string_view what, int64_t lowest,
                   int64_t highest);
-double parse_double(std::string_view text, std::string_view what);
-bool parse_bool(std::string_view text, std::string_view what);
 int64_t parse_bytes(std::string_view text, std::string_view what);
 
 // Parts between separators, trimmed; empty parts stay. An empty text has no part.

@@ -99,9 +99,4 @@ ImageSource cifar10(const Cifar10Options& options, Split split) {
   return source;
 }
 
-std::unique_ptr<Dataset> open_cifar10(const Cifar10Options& options, Split split,
-                                      Communicator* node) {
-  return open_images(cifar10(options, split), node);
-}
-
 }  // namespace cohort

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "cohort/data/image_loading.h"
@@ -22,10 +21,6 @@ struct Cifar10Options {
 // 32 x 32 pixels of three channels, 10 classes; for ImageLoading. A record is a byte of
 // label and 3,072 of pixels, red, green, blue, row by row.
 ImageSource cifar10(const Cifar10Options& options, Split split);
-
-// Reads and shares in one go.
-std::unique_ptr<Dataset> open_cifar10(const Cifar10Options& options, Split split,
-                                      Communicator* node);
 
 // Only reads and checks the files of a split. Throws DataError that names the file, the
 // record and what was expected.

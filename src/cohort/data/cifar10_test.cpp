@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <memory>
 
 #include "cohort/core/error.h"
 #include "cohort/core/testing_folder.h"
@@ -30,6 +31,11 @@ std::string records_of(int file, int64_t count = kRecords) {
       bytes += static_cast<char>((p * 7 + file * 31 + i * 101 + p / 1024) % 256);
   }
   return bytes;
+}
+
+std::unique_ptr<Dataset> open_cifar10(const Cifar10Options& options, Split split,
+                                      Communicator* node) {
+  return open_images(cifar10(options, split), node);
 }
 
 class Cifar10 : public testing::Test {

@@ -102,8 +102,6 @@ class FlatState {
   const std::vector<FlatParameter>& mirrored_places() const {
     return mirrored_places_.empty() ? places_ : mirrored_places_;
   }
-  // The parameters of a block, in its own order: indices into places().
-  const std::vector<int>& places_of_block(int block) const { return blocks_[block]; }
   int place_of(const Tensor& parameter) const;
 
   // A stretch of flat memory with the shape and strides of a parameter.

@@ -198,10 +198,6 @@ EventLog decode_events(std::string_view bytes, const std::string& name) {
   return log;
 }
 
-EventLog read_event_file(const std::filesystem::path& path) {
-  return decode_events(read_file(path), path.string());
-}
-
 EventFile::EventFile(const std::filesystem::path& folder, Backlog* backlog) {
   make_folder(folder);
   UniqueFd fd(create_event_file(folder, path_));

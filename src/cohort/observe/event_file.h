@@ -57,9 +57,8 @@ struct EventLog {
   bool truncated = false;  // the last record is cut short, as after a crash
 };
 
-// Reads such a file; what is not a scalar is left out. DataError with the offset
-// where a checksum does not fit.
-EventLog read_event_file(const std::filesystem::path& path);
+// Reads the bytes of such a file; what is not a scalar is left out. DataError with the
+// offset where a checksum does not fit; `name` is for messages.
 EventLog decode_events(std::string_view bytes, const std::string& name);
 
 // One event as its bytes in a file: length, checksum, protobuf, checksum.

@@ -26,6 +26,10 @@ std::string hex(std::string_view bytes) {
   return digits;
 }
 
+EventLog read_event_file(const fs::path& path) {
+  return decode_events(read_file(path), path.string());
+}
+
 Event loss_event() {
   return {.wall_time = 1700000000.0,
           .step = 7,
