@@ -43,8 +43,7 @@ struct ExecutorOptions {
   uint64_t seed = 0;
   LossScaleOptions loss_scale;  // for float16
   double usual_count = 1;       // samples of a step; sums stay in range by it
-  // A step that is voted against changes nothing. Off: it ends the run.
-  bool skips_bad_steps = true;
+  bool skips_bad_steps = true;  // off: a step that is voted against ends the run
 
   ComputeOn compute_on = ComputeOn::kHost;
   int gpu = 0;          // number of this rank's, on its node
@@ -131,8 +130,7 @@ class StepRunner {
   // that runs_ahead() may have kStepsInFlight started: then result() is that of the
   // oldest, and its state that of none; in an elastic run that of the oldest, for the
   // second changes nothing before the first one's result is known, and the next start()
-  // or result() starts its rest. Whatever fails, the runner stands as if it had not
-  // begun.
+  // or result() starts its rest. Whatever fails, the runner is as it was before.
   virtual void start(const StepInput& input) = 0;
   virtual StepResult result() = 0;
   virtual bool runs_ahead() const { return false; }
@@ -189,8 +187,7 @@ class StepRunner {
 
 // DamagedMemory if the state has changed by itself: before it is shown to anybody.
 inline void require_sound(const StepRunner& runner) {
-  const std::string damage = runner.damage();
-  if (!damage.empty()) throw DamagedMemory(damage);
+  if (const auto damage = runner.damage(); !damage.empty()) throw DamagedMemory(damage);
 }
 
 // Collective: an Executor. ConfigError where there is no GPU.
