@@ -78,9 +78,9 @@ std::string ranks_json(const RanksRow& row, const BenchTrainArgs& args,
 
 std::string ranks_text(const RanksRow& row, const BenchTrainArgs& args,
                        const Communicator& comm) {
-  return text(args.name, ", ", comm.size(), " GPUs (", comm.backend(),
-              "), shard=", row.layout.shard, ", batch ", row.batch, ", ",
-              args.precision, ": ", format_fixed(1e3 * row.step_s, 2), " ms per step, ",
+  return text(args.name, ", ", comm.size(), " GPUs (", comm.backend(), "), ",
+              layout_words(row.layout), ", batch ", row.batch, ", ", args.precision,
+              ": ", format_fixed(1e3 * row.step_s, 2), " ms per step, ",
               format_fixed(row.rate(), 0), " samples/s");
 }
 
@@ -120,7 +120,8 @@ void require_gpus(int ranks) {
 int bench_cuda_ranks(const CudaCase& bench, const BenchTrainArgs& args,
                      std::span<const int> ranks) {
   if (!cuda_is_built()) require_cuda("bench");  // refuses
-  for (const int number : ranks) parse_layout(args.layout, number);
+  for (const int number : ranks)
+    require_parts(bench, parse_layout(args.layout, number));
   if (args.backend == "nccl") require_gpus(std::ranges::max(ranks));
   for (const int number : ranks) {
     LaunchOptions options;

@@ -29,6 +29,30 @@ struct ForetoldRow {
   double rate(double seconds) const { return static_cast<double>(batch) / seconds; }
 };
 
+// Starting a kernel takes as long, however little it computes.
+BlockCost share_of(const BlockCost& whole, double share) {
+  BlockCost part = whole;
+  for (ComputeCost* cost : {&part.forward, &part.backward, &part.recompute})
+    cost->per_sample *= share;
+  for (auto* cost : {&part.backward_input, &part.backward_weight})
+    if (*cost) (*cost)->per_sample *= share;
+  return part;
+}
+
+// The table is that of one GPU. Ranks that compute a layer together have a share each
+// of its operations; a block that has none takes its whole time on all.
+void share_blocks(const CudaCase& bench, std::span<const BlockMeasure> parts,
+                  CostTable& costs) {
+  const auto whole = count_cuda_blocks(bench);
+  if (!whole || costs.blocks.size() != parts.size()) return;
+  for (size_t b = 0; b < parts.size(); ++b) {
+    const double all = whole->at(b).flops.at(costs.samples);
+    if (all == 0) continue;
+    const double share = parts[b].flops.at(costs.samples) / all;
+    costs.blocks[b] = share_of(costs.blocks[b], share);
+  }
+}
+
 CostTable foretold_costs(const BenchTrainArgs& args, double samples) {
   CostTable costs = costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
   if (!args.links.empty()) take_links(links_of(find_link_profile(args.links)), costs);
@@ -42,14 +66,21 @@ double simulated(const Schedule& schedule, CostTable costs, bool beside) {
 }
 
 // The engine has its collectives in the stream that computes, so nothing hides them.
-ForetoldRow foretell(const BenchTrainArgs& args, const CudaCase& bench,
-                     const std::vector<BlockSpec>& specs, int ranks) {
+ForetoldRow foretell(const BenchTrainArgs& args, const CudaCase& bench, int ranks) {
   ForetoldRow row{.ranks = ranks, .layout = parse_layout(args.layout, ranks)};
-  const int64_t samples = bench.batch_of(args);
-  row.batch = samples * ranks;
-  const CostTable costs = foretold_costs(args, static_cast<double>(samples));
-  const Schedule schedule =
-      generate(specs, row.layout, cuda_step(bench, args, ranks, MemoryIn::kDevice));
+  const int64_t batch = bench.batch_of(args);
+  row.batch = batch * ranks;
+  const auto samples = static_cast<double>(batch);
+  CostTable costs = foretold_costs(args, samples);
+  const GeneratorOptions step = cuda_step(bench, args, ranks, MemoryIn::kDevice);
+  const TensorPart part = cuda_part(row.layout, /*rank=*/0);
+  const ModelsWithoutMemory shapes_alone;
+  std::vector<BlockSpec> specs = specs_of(bench.make(part));
+  if (const auto needs = count_cuda_blocks(bench, part)) {
+    set_bytes(*needs, samples, step.precision.compute, specs);
+    if (part.size > 1) share_blocks(bench, *needs, costs);
+  }
+  const Schedule schedule = generate(specs, row.layout, step);
   require_costs_of(schedule, costs);
   row.step_s = simulated(schedule, costs, /*beside=*/false);
   row.overlapped_s = simulated(schedule, costs, /*beside=*/true);
@@ -83,21 +114,19 @@ std::string foretold_text(const ForetoldRow& row, const BenchTrainArgs& args) {
   const auto rate = [&](double seconds) {
     return format_fixed(row.rate(seconds), 0) + " samples/s";
   };
-  return text(args.name, ", ", row.ranks, " GPUs, shard=", row.layout.shard, ", batch ",
-              row.batch, ", ", args.precision, ": ", ms(row.step_s), " per step, ",
-              rate(row.step_s), " (not run)", "\n  with overlap         ",
-              ms(row.overlapped_s), ", ", rate(row.overlapped_s),
-              "\n  foretold from        ", source_of(args));
+  return text(args.name, ", ", row.ranks, " GPUs, ", layout_words(row.layout),
+              ", batch ", row.batch, ", ", args.precision, ": ", ms(row.step_s),
+              " per step, ", rate(row.step_s), " (not run)",
+              "\n  with overlap         ", ms(row.overlapped_s), ", ",
+              rate(row.overlapped_s), "\n  foretold from        ", source_of(args));
 }
 
 }  // namespace
 
 void foretell_cuda(const BenchTrainArgs& args, std::ostream& out) {
   const CudaCase& bench = find_cuda_case(args.name);
-  const ModelsWithoutMemory shapes_alone;
-  const std::vector<BlockSpec> specs = specs_of(bench.make());
   for (const int ranks : parse_rank_list(args.ranks)) {
-    const ForetoldRow row = foretell(args, bench, specs, ranks);
+    const ForetoldRow row = foretell(args, bench, ranks);
     out << (args.json ? foretold_json(row, args) : foretold_text(row, args)) << "\n";
   }
 }

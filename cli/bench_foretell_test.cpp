@@ -15,20 +15,34 @@ namespace {
 
 using testing::HasSubstr;
 
-// A made-up GPU: each of the 18 blocks takes 1 ms forward and 2 ms backward.
+// A made-up GPU: each block takes 1 ms forward and 2 ms backward.
 class BenchForetell : public testing::Test {
  protected:
   BenchForetell() {
-    std::string rows = "what,name,fixed_us,per_sample_us,gb_per_s,hidden\n";
-    rows += "samples,256,,,,\nupdate,,0,,1000,\n";
-    for (int block = 0; block < 18; ++block)
-      rows += text("forward,", block, ",1000,0,,\nbackward,", block, ",2000,0,,\n");
-    args_.name = "resnet50";
+    take("resnet50", 256, 18);
     args_.device = "cuda";
-    args_.costs = folder_ / "costs.csv";
     args_.links = "nvlink4-ndr";
     args_.json = true;
+  }
+
+  void take(const std::string& name, int samples, int blocks) {
+    std::string rows =
+        text("what,name,fixed_us,per_sample_us,gb_per_s,hidden\nsamples,", samples,
+             ",,,,\nupdate,,0,,1000,\n");
+    for (int block = 0; block < blocks; ++block)
+      rows += text("forward,", block, ",0,", 1000.0 / samples, ",,\nbackward,", block,
+                   ",0,", 2000.0 / samples, ",,\n");
+    args_.name = name;
+    args_.costs = folder_ / (name + ".csv");
     write_file_atomically(args_.costs, rows);
+  }
+
+  // All links at that rate, in place of published ones.
+  void link_at(const std::string& gb_per_s) {
+    args_.links.clear();
+    take(args_.name, 64, 14);
+    const std::string table = read_file(args_.costs, ErrorKind::kConfig);
+    write_file_atomically(args_.costs, text(table, "link,*,0,,", gb_per_s, ",\n"));
   }
 
   std::string rows() const {
@@ -89,6 +103,48 @@ TEST_F(BenchForetell, ATableWithoutLinksIsRefusedForSeveralRanks) {
   EXPECT_THROW(rows(), ConfigError);
   args_.ranks = "1";
   EXPECT_NO_THROW(rows());
+}
+
+// Two slices of 14 blocks. The embedding multiplies nothing, and takes its whole time.
+TEST_F(BenchForetell, PartsOfTensorsComputeTheirShareAndTalkInside) {
+  take("gpt", 64, 14);
+  link_at("1000000");
+  EXPECT_NEAR(step_ms("2", ""), 14 * 3, 0.5);
+  EXPECT_NEAR(step_ms("2", "tp=2"), 2 * (3 + 13 * 1.5), 0.5);
+  // 201 MB of activations (64 rows of 1,024 tokens and 768 values), of which a rank
+  // sends half, at least four times per block.
+  const double fast = number(rows(), "step_ms");
+  link_at("100");
+  EXPECT_GT(step_ms("2", "tp=2"), fast + 2 * 12 * 4 * 1.0);
+}
+
+TEST_F(BenchForetell, StagesSendWhatBlocksGive) {
+  take("gpt", 64, 14);
+  link_at("1000000");
+  const double fast = step_ms("2", "pp=2");
+  link_at("1");
+  EXPECT_GT(step_ms("2", "pp=2"), fast + 2 * 201);  // there and back
+}
+
+TEST_F(BenchForetell, TextNamesPartsAndStages) {
+  take("gpt", 64, 14);
+  args_.json = false;
+  args_.ranks = "8";
+  args_.layout = "tp=2,pp=2";
+  EXPECT_THAT(rows(), HasSubstr("gpt, 8 GPUs, tp=2, pp=2, shard=0, batch 512, "));
+}
+
+TEST_F(BenchForetell, LayersThatCannotBeCutAreRefused) {
+  args_.ranks = "2";
+  args_.layout = "tp=2";
+  try {
+    rows();
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "[bench] layout tp=2: the layers of resnet50 cannot be cut; legal: "
+                 "tp=1");
+  }
 }
 
 }  // namespace

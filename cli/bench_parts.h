@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/core/error.h"
@@ -24,6 +25,14 @@ inline std::vector<int> parse_rank_list(const std::string& ranks) {
   for (const auto& part : split(ranks.empty() ? "1" : ranks, ','))
     list.push_back(static_cast<int>(parse_int(part, "-n", 1, 1 << 16)));
   return list;
+}
+
+// ConfigError unless each rank has all of each layer, for a case whose layers cannot be
+// cut.
+inline void require_whole_layers(std::string_view name, int tensor_ranks) {
+  if (tensor_ranks > 1)
+    throw ConfigError(text("[bench] layout tp=", tensor_ranks, ": the layers of ", name,
+                           " cannot be cut; legal: tp=1"));
 }
 
 // The case of that name. ConfigError with the nearest for a name that is not there;

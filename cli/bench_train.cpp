@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/bench_cuda.h"
+#include "cli/bench_parts.h"
 #include "cli/bench_recipe.h"
 #include "cli/bench_steps.h"
 #include "cli/exit_of_error.h"
@@ -185,6 +186,7 @@ int run_bench_train(const BenchTrainArgs& args, const RecipeList& recipes) {
   if (!bench) return run_bench_recipe(args, recipe_of(args.name, recipes));
   LaunchOptions options;
   options.ranks = parse_ranks(args.ranks.empty() ? "2" : args.ranks);
+  require_whole_layers(bench->name, parse_layout(args.layout, options.ranks).tp);
   options.json = args.json;
   options.threads = 1;
   options.pin = args.backend != "gloo";

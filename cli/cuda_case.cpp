@@ -12,15 +12,22 @@
 #include "cohort/nn/language_models.h"
 #include "cohort/nn/models.h"
 #include "cohort/nn/without_memory.h"
+#include "cohort/step/mesh.h"
 
 namespace cohort::cli {
 namespace {
 
-Chain make_gpu_resnet50() { return make_resnet({}, {}); }
-Chain make_small_resnet50() {
+Chain make_gpu_resnet50(const TensorPart& part) {
+  require_whole_layers("resnet50", part.size);
+  return make_resnet({}, {});
+}
+Chain make_small_resnet50(const TensorPart& part) {
+  require_whole_layers("resnet50-cifar", part.size);
   return make_resnet({.classes = 10, .small_images = true}, {});
 }
-Chain make_gpt124m() { return make_gpt(gpt_options("124M"), {}); }
+Chain make_gpt124m(const TensorPart& part) {
+  return make_gpt(gpt_options("124M"), {.tensor = part});
+}
 
 Batch images(int64_t count, int64_t pixels, int64_t classes, at::Device device) {
   return Batch::of(
@@ -68,6 +75,22 @@ Batch cuda_batch(const CudaCase& bench, int64_t samples, int gpu) {
                        at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu)));
 }
 
+TensorPart cuda_part(const Layout& layout, int rank) {
+  return {.rank = Mesh(layout).coordinate(rank, Axis::kTensor), .size = layout.tp};
+}
+
+void require_parts(const CudaCase& bench, const Layout& layout) {
+  if (layout.tp == 1) return;
+  const ModelsWithoutMemory shapes_alone;
+  bench.make(cuda_part(layout, 0));
+}
+
+std::string layout_words(const Layout& layout) {
+  return text(layout.tp > 1 ? text("tp=", layout.tp, ", ") : "",
+              layout.pp > 1 ? text("pp=", layout.pp, ", ") : "",
+              "shard=", layout.shard);
+}
+
 GeneratorOptions cuda_step(const CudaCase& bench, const BenchTrainArgs& args, int ranks,
                            MemoryIn memory) {
   const auto rule = make_update_rule(cuda_update(bench));
@@ -83,11 +106,12 @@ UpdateOptions cuda_update(const CudaCase& bench) {
   return {.name = bench.rule, .momentum = 0.9};
 }
 
-std::optional<std::vector<BlockMeasure>> count_cuda_blocks(const CudaCase& bench) {
+std::optional<std::vector<BlockMeasure>> count_cuda_blocks(const CudaCase& bench,
+                                                           const TensorPart& part) {
   constexpr int64_t kCountedSamples = 2;
   const ModelsWithoutMemory shapes_alone;
   const auto counts = count_blocks(
-      bench.make(), [&](int64_t count) { return bench.samples(count, at::kMeta); },
+      bench.make(part), [&](int64_t count) { return bench.samples(count, at::kMeta); },
       kCountedSamples);
   if (!counts) return std::nullopt;
   return needs_of(*counts);

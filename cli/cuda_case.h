@@ -11,7 +11,9 @@
 #include "cohort/block.h"
 #include "cohort/data/dataset.h"
 #include "cohort/engine/block_measure.h"
+#include "cohort/layers.h"
 #include "cohort/step/generator.h"
+#include "cohort/step/layout.h"
 #include "cohort/update_rule.h"
 
 namespace cohort::cli {
@@ -20,7 +22,8 @@ namespace cohort::cli {
 struct CudaCase {
   std::string_view name;
   int64_t batch;  // samples per rank and step
-  Chain (*make)();
+  // ConfigError where the layers cannot be cut so.
+  Chain (*make)(const TensorPart& part);
   // So many samples. Noise: how long a step takes does not depend on them.
   Batch (*samples)(int64_t count, at::Device device);
   int64_t tokens = 0;        // per sample; 0: it has none
@@ -38,14 +41,24 @@ const CudaCase& find_cuda_case(const std::string& name);
 // So many samples, on that GPU.
 Batch cuda_batch(const CudaCase& bench, int64_t samples, int gpu = 0);
 
-// How all of its steps are made; a rank computes one slice. ConfigError for a precision
-// that there is not.
+// What a rank has of each layer.
+TensorPart cuda_part(const Layout& layout, int rank);
+
+// ConfigError where the layers cannot be cut as the layout says.
+void require_parts(const CudaCase& bench, const Layout& layout);
+
+// "tp=2, pp=2, shard=0"; without tp or pp where it is 1.
+std::string layout_words(const Layout& layout);
+
+// How all of its steps are made: there are as many slices as ranks. ConfigError for a
+// precision that there is not.
 GeneratorOptions cuda_step(const CudaCase& bench, const BenchTrainArgs& args, int ranks,
                            MemoryIn memory);
 UpdateOptions cuda_update(const CudaCase& bench);
 
-// What its blocks need and compute, on a model without memory; nothing where that
-// cannot be counted.
-std::optional<std::vector<BlockMeasure>> count_cuda_blocks(const CudaCase& bench);
+// What the blocks of a part need and compute, on a model without memory; nothing where
+// that cannot be counted.
+std::optional<std::vector<BlockMeasure>> count_cuda_blocks(const CudaCase& bench,
+                                                           const TensorPart& part = {});
 
 }  // namespace cohort::cli

@@ -36,9 +36,9 @@ ExecutorOptions executor_options_of(const CudaCase& bench,
 
 // What blocks keep and make for so many samples, as far as that can be known before
 // anything is computed.
-void count_bytes(const CudaCase& bench, int64_t samples, at::ScalarType compute,
-                 std::span<BlockSpec> specs) {
-  if (const auto needs = count_cuda_blocks(bench))
+void count_bytes(const CudaCase& bench, const TensorPart& part, int64_t samples,
+                 at::ScalarType compute, std::span<BlockSpec> specs) {
+  if (const auto needs = count_cuda_blocks(bench, part))
     set_bytes(*needs, static_cast<double>(samples), compute, specs);
 }
 
@@ -47,13 +47,16 @@ void count_bytes(const CudaCase& bench, int64_t samples, at::ScalarType compute,
 CudaVariant::CudaVariant(const CudaCase& bench, const BenchTrainArgs& args,
                          const Batch& batch, Communicator& comm,
                          const CudaVariantOptions& options)
-    : chain_(bench.make()), batch_(batch), rule_(make_update_rule(cuda_update(bench))) {
+    : chain_(bench.make(cuda_part(options.layout, comm.rank()))),
+      batch_(batch),
+      rule_(make_update_rule(cuda_update(bench))) {
   const ExecutorOptions execute =
       executor_options_of(bench, options, static_cast<double>(batch.count), comm);
   GeneratorOptions step = cuda_step(bench, args, comm.size(), MemoryIn::kDevice);
   step.meets_alone = comm.size() == 1 && comm.takes_cuda();
   auto specs = specs_of(chain_);
-  count_bytes(bench, batch.count, step.precision.compute, specs);
+  count_bytes(bench, cuda_part(options.layout, comm.rank()), batch.count,
+              step.precision.compute, specs);
   Schedule schedule = generate(specs, options.layout, step);
   planned_bytes_ = check(schedule).largest().on_device;
   executor_ =

@@ -70,6 +70,29 @@ class BenchOfARecipe(unittest.TestCase):
             self.assertTrue(0 <= row["comm_hidden"] <= 1, row)
             self.assertNotIn("plain_step_ms", row)
 
+    def test_layers_are_cut_in_parts(self):
+        small = [f"--set={key}" for key in (
+            "data.synthetic=true", "model.width=16", "model.depth=2", "model.heads=2",
+            "model.context=8", "batch=8", "slices=4")]
+        timed = run(MY_COHORT, "bench", "train", "gpt-tiny", "-n", 2, "--layout", "tp=2",
+                    "--json", *small)
+        self.assertEqual(timed.code, 0, timed.err)
+        row = json.loads(timed.out)
+        self.assertEqual((row["case"], row["ranks"]), ("gpt-tiny", 2))
+        self.assertGreater(row["step_ms"], 0)
+
+    def test_layers_that_cannot_be_cut_are_refused_before_ranks_start(self):
+        for name, room in (("mlp100", "bench"), ("resnet50-cifar", "bench"),
+                           ("fashion", "bench"), ("mlp", "recipes"),
+                           ("fashion-mnist", "recipes")):
+            with self.subTest(name=name):
+                refused = run(MY_COHORT, "bench", "train", name, "-n", 2, "--layout", "tp=2")
+                self.assertEqual(refused.code, 2, refused.err)
+                self.assertEqual(refused.out, "")
+                self.assertEqual(refused.err.splitlines(), [
+                    f"my_cohort: [{room}] layout tp=2: the layers of {name} cannot be cut; "
+                    "legal: tp=1"])
+
     def test_keys_change_it(self):
         timed = run(MY_COHORT, "bench", "train", "spirals", "-n", 1, "--set", "batch=16",
                     "--set", "model.width=4", "--json")
