@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that share one GPU: with --exact the weights are those of a rank alone on it,
 whether tensors pass through windows or over the host, and also if ranks are killed on
-the way."""
+the way. A gpt whose layers or stages are cut over NCCL has the losses of one rank."""
 import os
 import signal
 import unittest
@@ -99,17 +99,42 @@ class SharedGpu(train_run.TrainTest):
                 self.assertEqual(end.code, 0, end.err)
                 self.assertEqual(end.done["weights_hash"], alone)
 
-    def start_gpt(self, ranks, layout, keys, backend="shm"):
+    def test_a_gpt_cut_over_nccl_has_the_losses_of_a_rank_alone(self):
+        def losses(ranks, layout, **more):
+            keys = {"batch": 16, "slices": 4, **more}
+            run = self.gpt(ranks, layout, keys, "nccl", flags=(), steps=STEPS)
+            return [event["loss"] for event in run.of("step")]
+
+        alone = losses(1, "dp=1")
+        self.assertEqual(len(alone), STEPS)
+        for layout, key, values in (
+                ("tp=2", "model.sequence_parallel", ("true", "false")),
+                ("pp=2", "pipeline.schedule", ("1f1b", "interleaved", "zero-bubble"))):
+            for value in values:
+                with self.subTest(layout=layout, **{key: value}):
+                    found = losses(2, layout, **{key: value})
+                    self.assertEqual(len(found), STEPS)
+                    for step, (loss, wanted) in enumerate(zip(found, alone), 1):
+                        self.assertAlmostEqual(loss, wanted, delta=1e-4, msg=f"step {step}")
+
+    def test_exact_stages_over_nccl_have_the_weights_of_a_rank_alone(self):
+        keys = {"batch": 16, "slices": 4}
+        alone = self.gpt(1, "dp=1", keys, "nccl", steps=STEPS)
+        stages = self.gpt(2, "pp=2", keys, "nccl", steps=STEPS)
+        self.assertEqual(stages.done["steps"], STEPS)
+        self.assertEqual(stages.done["weights_hash"], alone.done["weights_hash"])
+
+    def start_gpt(self, ranks, layout, keys, backend="shm", flags=("--exact",), steps=100):
         keys = {**keys, "log.every_steps": 1, "valid.every_epochs": 0,
                 "comm.nccl_share_gpu": "true" if backend == "nccl" else "false"}
-        run = train_run.start("train", "gpt-tiny", "--device", "cuda", "--exact", "-n", ranks,
-                              "--backend", backend, "--layout", layout, "--max-steps", 100,
+        run = train_run.start("train", "gpt-tiny", "--device", "cuda", *flags, "-n", ranks,
+                              "--backend", backend, "--layout", layout, "--max-steps", steps,
                               "--json", *train_run.assignments(keys))
         self.addCleanup(run.kill)
         return run
 
-    def gpt(self, *args):
-        run = train_run.finish(self.start_gpt(*args))
+    def gpt(self, *args, **more):
+        run = train_run.finish(self.start_gpt(*args, **more))
         self.assertEqual(run.code, 0, run.err)
         return run
 
