@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "cli/child_answer.h"
-#include "cli/step_options.h"
 #include "cohort/core/error.h"
 #include "cohort/core/record.h"
 #include "cohort/nn/without_memory.h"
@@ -69,9 +68,8 @@ std::optional<ModelOutline> outline_of(const Recipe& recipe, const Config& confi
 
 // Only a choice that names blocks, or a model in parts, needs to know what there is.
 void require_blocks(const Recipe& recipe, const Config& config,
-                    const std::optional<Layout>& known) {
+                    const GeneratorOptions& step, const std::optional<Layout>& known) {
   constexpr const char* kKey = "step.recompute";
-  const GeneratorOptions step = step_options(config, /*exact=*/false);
   const Layout layout = known.value_or(Layout{});
   const bool cuts = known && (layout.pp > 1 || !step.pipeline.ends.empty());
   if (!step.recompute.names_blocks() && !cuts && layout.tp == 1) return;

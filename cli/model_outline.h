@@ -6,6 +6,7 @@
 
 #include "cohort/config.h"
 #include "cohort/recipe.h"
+#include "cohort/step/generator.h"
 #include "cohort/step/layout.h"
 #include "cohort/step/tensor_spec.h"
 
@@ -27,6 +28,6 @@ std::optional<ModelOutline> outline_of(const Recipe& recipe, const Config& confi
 // each stage of the pipeline, or its layers cannot be cut as the layout says. `known`:
 // none where nobody can say yet how many ranks there will be.
 void require_blocks(const Recipe& recipe, const Config& config,
-                    const std::optional<Layout>& known);
+                    const GeneratorOptions& step, const std::optional<Layout>& known);
 
 }  // namespace cohort::cli

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "cli/exit_of_error.h"
 #include "cli/model_outline.h"
@@ -34,7 +35,11 @@ class Resolver {
  public:
   Resolver(const TrainArgs& args, const Recipe& recipe, const Config& config,
            bool is_rank)
-      : args_(args), recipe_(recipe), config_(config), is_rank_(is_rank) {
+      : args_(args),
+        recipe_(recipe),
+        config_(config),
+        is_rank_(is_rank),
+        block_seconds_(block_seconds(config)) {
     check_flags();
     settle_elastic();
   }
@@ -175,15 +180,21 @@ class Resolver {
     return parse_layout(args_.layout, launch.ranks * launch.max_nodes);
   }
 
-  void check_world(const std::optional<Layout>& layout) const {
-    if (!layout) return require_blocks(recipe_, config_, std::nullopt);
+  GeneratorOptions step() const {
     GeneratorOptions step = step_options(config_, args_.exact);
+    step.pipeline.costs = block_seconds_;
+    return step;
+  }
+
+  void check_world(const std::optional<Layout>& layout) const {
+    GeneratorOptions step = this->step();
+    if (!layout) return require_blocks(recipe_, config_, step, std::nullopt);
     step.slices = slices_for(step.slices, *layout, integer("batch"));
     step.memory = memory_for(execute());
     generate({}, *layout, step);
     make_update_rule(update_options(recipe_, config_));  // refuses an unknown rule
     require_slices(integer("batch"), step.slices);
-    require_blocks(recipe_, config_, layout);
+    require_blocks(recipe_, config_, step, layout);
   }
 
   // What NCCL would refuse in each rank, later and in other words. Only where it was
@@ -205,7 +216,7 @@ class Resolver {
     if (integer("slices") > 0) return;
     const std::string& dir = word("checkpoint.dir");
     int slices = args_.resume && !dir.empty() ? saved_slices(dir) : 0;
-    if (args_.exact) slices = step_options(config_, true).slices;
+    if (args_.exact) slices = step().slices;
     if (layout) slices = slices_for(slices, *layout, integer("batch"));
     if (slices > 0) config_.set_assignment(text("slices=", slices));
   }
@@ -223,8 +234,7 @@ class Resolver {
                              " with --layout tp=", layout.tp, ",pp=", layout.pp,
                              "; legal: a multiple of ", each));
     elastic.min_ranks = each;
-    if (elastic.max_ranks == 0)
-      elastic.max_ranks = step_options(config_, args_.exact).slices * each;
+    if (elastic.max_ranks == 0) elastic.max_ranks = step().slices * each;
     elastic.max_ranks = std::min(elastic.max_ranks, most / each * each);
   }
 
@@ -269,7 +279,7 @@ class Resolver {
   }
 
   TrainerOptions trainer_options() const {
-    const GeneratorOptions step = step_options(config_, args_.exact);
+    const GeneratorOptions step = this->step();
     TrainerOptions options;
     options.epochs = integer("epochs");
     options.max_steps = args_.max_steps;
@@ -305,6 +315,7 @@ class Resolver {
   const Recipe& recipe_;
   Config config_;
   const bool is_rank_;
+  const std::vector<double> block_seconds_;
 };
 
 }  // namespace

@@ -270,5 +270,38 @@ TEST_F(StepCommand, OrdersAndCutsAPipelineAsAsked) {
   EXPECT_THAT(refusal(args), HasSubstr("legal: 1, or pipeline.schedule=interleaved"));
 }
 
+// A table in which each of so many blocks takes a second forward and two backward, and
+// one of them ten times as long.
+std::string table_of(int blocks, int long_block = -1) {
+  std::string out =
+      "what,name,fixed_us,per_sample_us,gb_per_s,hidden\nsamples,1,,,,\nlink,*,,,,\n";
+  for (int b = 0; b < blocks; ++b) {
+    const int times = b == long_block ? 10 : 1;
+    out += text("forward,", b, ",", times * 1'000'000, ",,,\nbackward,", b, ",",
+                times * 2'000'000, ",,,\n");
+  }
+  return out;
+}
+
+TEST_F(StepCommand, CutsAPipelineByTheSecondsOfATable) {
+  StepArgs args = small_mlp();  // three blocks
+  args.layout = "pp=2";
+  args.ranks = "2";
+  const std::string file = path("costs.csv");
+  args.set.push_back("pipeline.costs=" + file);
+  const auto with_table = [&](const std::string& table) {
+    write_file_atomically(file, table);
+    return refusal(args) == "accepted" ? shown(args) : refusal(args);
+  };
+  EXPECT_THAT(with_table(table_of(3, /*long_block=*/0)), HasSubstr("stages   0 | 3 6"));
+  EXPECT_THAT(with_table(table_of(3, /*long_block=*/2)), HasSubstr("stages   0 3 | 6"));
+  EXPECT_THAT(
+      with_table(table_of(4)),
+      HasSubstr("pipeline.costs has 4 blocks, and the model 3; legal: a table"));
+  EXPECT_THAT(with_table(table_of(0)),
+              HasSubstr("pipeline.costs=" + file + " has no blocks; legal: "));
+  EXPECT_THAT(with_table("nothing"), HasSubstr("[step.costs] line 1"));
+}
+
 }  // namespace
 }  // namespace cohort::cli

@@ -2,7 +2,9 @@
 #include "cli/step_options.h"
 
 #include "cohort/core/error.h"
+#include "cohort/core/file.h"
 #include "cohort/core/parse.h"
+#include "cohort/step/cost_table.h"
 
 namespace cohort::cli {
 namespace {
@@ -62,6 +64,25 @@ GeneratorOptions step_options(const Config& config, bool exact) {
              " with precision=", config.get_string("precision"),
              "; legal: float32, auto, or the type of the precision"));
   return options;
+}
+
+std::vector<double> block_seconds(const Config& config) {
+  const std::string& file = config.get_string("pipeline.costs");
+  if (file.empty()) return {};
+  const std::string& cut = config.get_string("pipeline.cut");
+  if (trim(cut) != "auto")
+    throw ConfigError(text("[step] pipeline.costs=", file, " with pipeline.cut=", cut,
+                           "; legal: one of them"));
+  const CostTable costs = costs_from_csv(read_file(file, ErrorKind::kConfig));
+  if (costs.blocks.empty())
+    throw ConfigError(text("[step] pipeline.costs=", file,
+                           " has no blocks; legal: a table of costs with rows forward "
+                           "and backward, as of cohort step --measure --costs-out"));
+  std::vector<double> seconds;
+  for (const auto& block : costs.blocks)
+    seconds.push_back(block.forward.seconds(costs.samples) +
+                      block.backward.seconds(costs.samples));
+  return seconds;
 }
 
 UpdateOptions update_options(const Recipe& recipe, const Config& config) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "cohort/config.h"
 #include "cohort/engine/step_runner.h"
 #include "cohort/recipe.h"
@@ -13,9 +15,15 @@ namespace cohort::cli {
 // float32, bf16 or fp16; `otherwise` for any other name.
 at::ScalarType parse_dtype(const std::string& name, at::ScalarType otherwise);
 
-// How the keys of a run say that its step is made. `exact` is the flag; slices are
-// those of the key, or with --exact 8, or 0: one per data-parallel rank.
+// How the keys of a run say that its step is made, but for what blocks cost. `exact` is
+// the flag; slices are those of the key, or with --exact 8, or 0: one per data-parallel
+// rank.
 GeneratorOptions step_options(const Config& config, bool exact);
+
+// Seconds of each block, forward and backward, in the table that pipeline.costs names;
+// none without the key. Read once for each run, so that all its
+// ranks cut alike. ConfigError for a file that has no blocks, and with a cut by hand.
+std::vector<double> block_seconds(const Config& config);
 
 // The rule of an update, which may be the recipe's own, and how the step is run.
 UpdateOptions update_options(const Recipe& recipe, const Config& config);

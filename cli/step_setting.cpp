@@ -3,6 +3,7 @@
 
 #include "cli/exit_of_error.h"
 #include "cli/launch_command.h"
+#include "cli/model_outline.h"
 #include "cli/step_options.h"
 #include "cohort/core/error.h"
 #include "cohort/launch/agent.h"
@@ -21,6 +22,7 @@ Config resolve(const Recipe& recipe, const StepArgs& args) {
 GeneratorOptions options_of(const Recipe& recipe, const Config& config,
                             const Layout& layout, bool exact) {
   GeneratorOptions options = step_options(config, exact);
+  options.pipeline.costs = block_seconds(config);
   options.slices = slices_for(options.slices, layout, config.get_int("batch"));
   require_slices(config.get_int("batch"), options.slices);
   const auto rule = make_update_rule(update_options(recipe, config));
@@ -77,6 +79,7 @@ Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,
 
 int launch_ranks(const StepSetting& setting, const std::string& backend, bool json,
                  const std::function<int()>& rank) {
+  require_blocks(*setting.recipe, setting.config, setting.options, setting.layout);
   LaunchOptions options;
   options.ranks = setting.layout.world();
   options.threads =

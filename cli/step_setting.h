@@ -40,6 +40,7 @@ Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,
                      std::span<const BlockMeasure> measures, int64_t batch);
 
 // Starts its ranks on this machine, over that backend, and returns their exit code.
+// ConfigError before, if the model has not the blocks that the options speak of.
 int launch_ranks(const StepSetting& setting, const std::string& backend, bool json,
                  const std::function<int()>& rank);
 

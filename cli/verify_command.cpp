@@ -86,7 +86,8 @@ std::vector<LayoutCase> all_cases(const VerifyArgs& args, const Recipe& recipe,
 }
 
 LayoutCase case_of(const VerifyArgs& args, const Config& config) {
-  const GeneratorOptions step = step_options(config, args.exact);
+  GeneratorOptions step = step_options(config, args.exact);
+  step.pipeline.costs = block_seconds(config);
   return {.layout = parse_layout(args.layout, parse_ranks(args.ranks)),
           .pipeline = step.pipeline,
           .sequence = config.get_bool("model.sequence_parallel"),

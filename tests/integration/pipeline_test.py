@@ -37,6 +37,61 @@ class Pipelines(train_run.TrainTest):
         self.assertEqual(ended.done["weights_hash"], wanted)
         self.assertGreaterEqual(ended.done["restarts"], 1)
 
+    def table(self, blocks, long_block=None):
+        """Of costs: each block takes as long, but for one."""
+        path = self.scratch / "costs.csv"
+        rows = ["what,name,fixed_us,per_sample_us,gb_per_s,hidden", "link,*,5,,10,true"]
+        for block in range(blocks):
+            for what in ("forward", "backward"):
+                rows.append(f"{what},{block},{900 if block == long_block else 1},,,")
+        path.write_text("\n".join(rows) + "\n")
+        return path
+
+    def memory_of_stages(self, **cut):
+        """What a run says of the memory of its stages, as it refuses them."""
+        keys = {**KEYS, "memory.limit": "1K",
+                **{key.replace("__", "."): value for key, value in cut.items()}}
+        run = train_run.train(2, "--layout", "pp=2", keys=keys)
+        self.assertEqual(run.code, 2, run.err)
+        return run.err[run.err.index("a rank would need"):]
+
+    def test_a_table_of_seconds_cuts_stages_and_changes_no_bit(self):
+        wanted = self.exact(1, 4)
+        needs = set()
+        for long_block, cut in ((0, "0,1-3"), (3, "0-2,3")):
+            costs = self.table(4, long_block)
+            self.assertEqual(self.memory_of_stages(pipeline__costs=costs),
+                             self.memory_of_stages(pipeline__cut=cut))
+            needs.add(self.memory_of_stages(pipeline__costs=costs))
+            self.assertEqual(self.exact(2, 4, "--layout", "pp=2",
+                                        keys={"pipeline.costs": costs}), wanted)
+        self.assertEqual(len(needs), 2)  # so that they say which cut it is
+
+    def test_a_table_that_cannot_cut_is_one_line_before_any_rank_starts(self):
+        links = self.scratch / "links.csv"
+        links.write_text("what,name,fixed_us,per_sample_us,gb_per_s,hidden\nlink,*,5,,10,\n")
+        none = self.scratch / "none.csv"
+        table = self.table(3)
+        for layout, keys, why in (
+                ("pp=2", {"pipeline.costs": none}, f"{none}.*No such file"),
+                ("pp=2", {"pipeline.costs": links}, f"pipeline.costs={links} has no blocks; "
+                 "legal: a table of costs with rows forward and backward"),
+                ("pp=2", {"pipeline.costs": table},
+                 "pipeline.costs has 3 blocks, and the model 4; legal: a table"),
+                ("dp=2", {"pipeline.costs": table},
+                 "pipeline.costs with pp=1, where nothing is cut; legal: no pipeline.costs, or "
+                 "--layout pp=2 and more"),
+                ("pp=2", {"pipeline.costs": table, "pipeline.cut": "0,1-3"},
+                 f"pipeline.costs={table} with pipeline.cut=0,1-3; legal: one of them")):
+            for command in (["train"], ["step"], ["step", "--measure", 3]):
+                with self.subTest(why=why, command=command):
+                    run = train_run.cohort(*command, "fashion-mnist", "-n", 2, "--layout", layout,
+                                           *train_run.assignments({**KEYS, **keys}))
+                    self.assertEqual(run.code, 2, run.err)
+                    self.assertRegex(run.err, why)
+                    self.assertEqual(len(run.err.splitlines()), 1, run.err)
+                    self.assertEqual(run.out, "")
+
     def test_what_cannot_be_is_one_line_before_any_rank_starts(self):
         for ranks, layout, why in (
                 (5, "pp=5", "the model has 4 blocks, which is no stage for each"),

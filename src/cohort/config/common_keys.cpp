@@ -114,7 +114,11 @@ void add_pipeline(Keys& keys) {
                   "blocks of each stage, such as 0-3,4-7; auto: balanced by their cost")
       .add_string("pipeline.speeds", "",
                   "how fast the places of a pipeline are beside one another, such as "
-                  "1,1,2; empty: all alike");
+                  "1,1,2; empty: all alike")
+      .add_string(
+          "pipeline.costs", "",
+          "a table of costs, as cohort step --costs-out writes one: its blocks' "
+          "seconds balance the stages; empty: operations do");
 }
 
 void add_precision(Keys& keys) {

@@ -256,7 +256,7 @@ optim: {name: adamw, lr: 1, momentum: 0, nesterov: true, weight_decay: 0.1, beta
 schedule: {name: cosine, warmup_steps: 6, scale: sqrt, reference_batch: 12,
            total_steps: 13, step_every: 14, gamma: 0.5, decay_steps: 15, floor: 0.1}
 step: {recompute: true, prefetch: 2, offload: optimizer, bucket_bytes: 1M}
-pipeline: {schedule: interleaved, virtual: 2, cut: "0,1", speeds: "1,2"}
+pipeline: {schedule: interleaved, virtual: 2, cut: "0,1", speeds: "1,2", costs: c.csv}
 memory: {limit: 8G}
 nan: skip
 drift: {every_steps: 0}
@@ -296,7 +296,7 @@ TEST(CommonKeys, HaveTheDocumentedDefaults) {
       R"("step.recompute":"none","step.prefetch":1,"step.offload":"none",)"
       R"("step.bucket_bytes":"25M","memory.limit":"","nan":"stop",)"
       R"("drift.every_steps":100,"pipeline.schedule":"1f1b","pipeline.virtual":0,)"
-      R"("pipeline.cut":"auto","pipeline.speeds":"",)"
+      R"("pipeline.cut":"auto","pipeline.speeds":"","pipeline.costs":"",)"
       R"("dtype.reduce":"auto","dtype.accumulate":"auto",)"
       R"("tf32":false,"loss_scale.initial":65536.0,"loss_scale.growth_steps":2000,)"
       R"("data.dir":"","data.normalize":false,)"

@@ -119,6 +119,10 @@ void require_places(int places, const PipelineOptions& options) {
                            " numbers, and pp=", places,
                            " as many places; legal: ", places, " of them, or none",
                            speeds > 1 ? text(", or --layout pp=", speeds) : ""));
+  if (places == 1 && !options.costs.empty())
+    throw ConfigError(
+        "[step] pipeline.costs with pp=1, where nothing is cut; legal: no "
+        "pipeline.costs, or --layout pp=2 and more");
 }
 
 void require_stages(int blocks, int places, const PipelineOptions& options) {
@@ -136,6 +140,11 @@ void require_stages(int blocks, int places, const PipelineOptions& options) {
     throw ConfigError(text("[step] pipeline.cut ends with block ", ends.back() - 1,
                            ", and the model with block ", blocks - 1,
                            "; legal: auto, or stages that cover all blocks"));
+  const auto& costs = options.costs;
+  if (!costs.empty() && static_cast<int>(costs.size()) != blocks)
+    throw ConfigError(text("[step] pipeline.costs has ", costs.size(),
+                           " blocks, and the model ", blocks,
+                           "; legal: a table of costs of this model's blocks"));
 }
 
 }  // namespace cohort

@@ -20,6 +20,8 @@ struct PipelineOptions {
   std::vector<int> ends = {};
   // How fast places are, beside one another; empty: all alike.
   std::vector<double> speeds = {};
+  // Seconds of each block at the fastest place; empty: what the specs of blocks count.
+  std::vector<double> costs = {};
 };
 
 // The values of four keys, as a user writes them: "1f1b", stages at each place (0: 2 if
@@ -34,7 +36,7 @@ struct PipelineText {
 PipelineOptions parse_pipeline(const PipelineText& text);
 
 // ConfigError if the options name stages or places of another pipeline. One place needs
-// none: what they say of several is refused, but not an order.
+// none: what they say of several, or of a cut, is refused, but not an order.
 void require_places(int places, const PipelineOptions& options);
 // The same, and unless so many blocks at so many places can be cut as the options say.
 void require_stages(int blocks, int places, const PipelineOptions& options);

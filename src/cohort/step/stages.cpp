@@ -75,7 +75,7 @@ std::vector<int> balanced_ends(const Durations& durations, int stages) {
 std::vector<Stage> make_stages(std::span<const BlockSpec> blocks, int places,
                                const PipelineOptions& options) {
   require_stages(static_cast<int>(blocks.size()), places, options);
-  const auto costs = costs_of(blocks);
+  const auto costs = options.costs.empty() ? costs_of(blocks) : options.costs;
   const int count = places * options.stages_per_place;
   const auto ends = options.ends.empty()
                         ? balanced_ends(Durations(costs, options.speeds), count)

@@ -59,6 +59,41 @@ TEST(Stages, AFastPlaceHasMoreToDo) {
               ElementsAre(2, 2, 4));
 }
 
+TEST(Stages, SecondsOfATableCountForMoreThanOperations) {
+  const auto blocks = blocks_of_cost({9, 1, 1, 1});
+  EXPECT_THAT(sizes_of(make_stages(blocks, 2)), ElementsAre(1, 3));
+  EXPECT_THAT(sizes_of(make_stages(blocks, 2, {.costs = {1, 1, 1, 9}})),
+              ElementsAre(3, 1));
+  EXPECT_THAT(sizes_of(make_stages(blocks, 2, {.costs = {1, 1, 1, 1}})),
+              ElementsAre(2, 2));
+  EXPECT_THAT(sizes_of(make_stages(blocks, 3, {.costs = {1, 1, 1, 1e-9}})),
+              ElementsAre(1, 1, 2));
+}
+
+TEST(Stages, SecondsOfATableAreDividedBySpeeds) {
+  EXPECT_THAT(sizes_of(make_stages(blocks_of_cost({9, 1, 1, 1, 1, 1}), 2,
+                                   {.speeds = {2, 1}, .costs = {1, 1, 1, 1, 1, 1}})),
+              ElementsAre(4, 2));
+}
+
+TEST(Stages, ATableOfAnotherModelIsRefused) {
+  const auto why = [](int blocks, int places, const PipelineOptions& options) {
+    try {
+      require_stages(blocks, places, options);
+      return std::string();
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(why(4, 2, {.costs = {1, 1, 1, 1}}), "");
+  EXPECT_EQ(why(4, 2, {.costs = {1, 1, 1}}),
+            "[step] pipeline.costs has 3 blocks, and the model 4; legal: a table of "
+            "costs of this model's blocks");
+  EXPECT_EQ(why(4, 1, {.costs = {1, 1, 1, 1}}),
+            "[step] pipeline.costs with pp=1, where nothing is cut; legal: no "
+            "pipeline.costs, or --layout pp=2 and more");
+}
+
 std::string why_not(int blocks, int places, const PipelineText& given) {
   try {
     require_stages(blocks, places, parse_pipeline(given));
