@@ -106,6 +106,7 @@ StepView make_step(const StepSetting& setting) {
   view.samples = setting.samples(setting.batch());
   view.schedule = schedule_of(setting, specs, measures, setting.batch());
   view.report = check(view.schedule, check_options(setting.config));
+  view.speeds = setting.options.pipeline.speeds;
   view.costs = guess_costs(specs, view.samples);
   for (size_t b = 0; b < specs.size(); ++b) view.costs.blocks[b] = measures[b].seconds;
   view.costs_from =
@@ -205,7 +206,8 @@ void complete(const StepArgs& args, StepView& view) {
   }
   if (!args.costs.empty()) require_costs_of(view.schedule, view.costs);
   if (view.samples > 0) view.costs.samples = view.samples;
-  view.simulation = simulate(view.schedule, view.costs);
+  view.simulation =
+      simulate(view.schedule, at_places(view.costs, view.schedule.stages, view.speeds));
 }
 
 int run_step(const StepArgs& args, const RecipeList& recipes, std::ostream& out) {

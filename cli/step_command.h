@@ -42,6 +42,8 @@ struct StepView {
   CheckReport report;
   CostTable costs;
   std::string costs_from;  // where they come from, in words
+  // How fast places are where costs are those of the fastest one; empty: all alike.
+  std::vector<double> speeds;
   Simulation simulation;
   double samples = 0;         // in the largest slice; 0: as the costs say
   StepTimes measured;         // by role; may be empty

@@ -303,5 +303,21 @@ TEST_F(StepCommand, CutsAPipelineByTheSecondsOfATable) {
   EXPECT_THAT(with_table("nothing"), HasSubstr("[step.costs] line 1"));
 }
 
+TEST_F(StepCommand, SlowPlacesTakeLonger) {
+  StepArgs args = small_mlp();
+  args.layout = "pp=2";
+  args.ranks = "2";
+  args.costs = path("costs.csv");
+  write_file_atomically(args.costs, table_of(3));
+  args.set.push_back("pipeline.costs=" + args.costs);
+  args.set.push_back("pipeline.speeds=2,1");
+  const StepView view = view_step(args, test::recipes());
+  EXPECT_EQ(view.schedule.stages[0].blocks.size(), 2u);
+  // Four slices of 3 s each: two blocks, or one at half the speed.
+  EXPECT_NEAR(view.simulation.roles[0].compute, 4 * 2 * 3, 1e-3);
+  EXPECT_NEAR(view.simulation.roles[1].compute, 4 * 2 * 3, 1e-3);
+  EXPECT_EQ(view.costs.blocks[2].forward.fixed, 1);  // for a table, as it was
+}
+
 }  // namespace
 }  // namespace cohort::cli

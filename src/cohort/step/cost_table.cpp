@@ -39,6 +39,18 @@ void write_link(std::ostream& out, std::string_view what, std::string_view name,
   out << ',' << (cost.hidden ? "true" : "false") << '\n';
 }
 
+void slow_down(BlockCost& block, double times) {
+  const auto slow = [times](ComputeCost& cost) {
+    cost.fixed *= times;
+    cost.per_sample *= times;
+  };
+  slow(block.forward);
+  slow(block.backward);
+  slow(block.recompute);
+  if (block.backward_input) slow(*block.backward_input);
+  if (block.backward_weight) slow(*block.backward_weight);
+}
+
 class CostReader {
  public:
   CostTable read(std::string_view text) {
@@ -230,6 +242,17 @@ CostTable guess_costs(std::span<const BlockSpec> blocks, double samples,
                 .bytes_per_second = machine.memory_bytes};
   costs.links["*"] = {.latency = machine.link_latency,
                       .bytes_per_second = machine.link_bytes};
+  return costs;
+}
+
+CostTable at_places(CostTable costs, std::span<const Stage> stages,
+                    std::span<const double> speeds) {
+  if (speeds.empty()) return costs;
+  const double fastest = *std::ranges::max_element(speeds);
+  for (const auto& stage : stages)
+    for (const int block : stage.blocks)
+      if (static_cast<size_t>(block) < costs.blocks.size())
+        slow_down(costs.blocks[block], fastest / speeds[stage.place]);
   return costs;
 }
 

@@ -94,6 +94,11 @@ struct MachineGuess {
 CostTable guess_costs(std::span<const BlockSpec> blocks, double samples,
                       const MachineGuess& machine = {});
 
+// The same on a pipeline with places of these speeds (empty: all alike), where the
+// table has the seconds that blocks take at the fastest one.
+CostTable at_places(CostTable costs, std::span<const Stage> stages,
+                    std::span<const double> speeds);
+
 // Bytes each rank of a group must move for a byte of the operation, on a ring.
 double ring_factor(ActionKind kind, int ranks);
 double ring_factor(CallOp op, int ranks);

@@ -182,6 +182,58 @@ TEST(Simulator, EveryLayoutRunsToItsEnd) {
 }
 
 // Costs seen at two sizes of a slice foretell a third, and another layout.
+// The share of a step in which places of a pipeline compute nothing.
+double idle_share(const Simulation& simulation) {
+  double busy = 0;
+  for (const auto& role : simulation.roles) busy += role.compute;
+  return 1 - busy / (static_cast<double>(simulation.roles.size()) * simulation.step);
+}
+
+TEST(Simulator, AnUnevenPipelineIdlesLessWhereItsCutKnowsTheSpeeds) {
+  std::vector<BlockSpec> blocks(6);
+  for (int b = 0; b < 6; ++b)
+    blocks[b] = {.name = text("b", b),
+                 .parameters = {{.name = text("w", b), .shape = {8}, .end = 8}},
+                 .activation_bytes = 8,
+                 .output_bytes = 8,
+                 .cost = 1};
+  const std::vector<double> speeds = {2, 1};
+  CostTable costs;
+  costs.blocks.assign(6, {{.fixed = 1}, {.fixed = 2}, {.fixed = 1}});
+  costs.links["*"] = {};
+  const auto on_uneven = [&](const PipelineOptions& options) {
+    const Schedule schedule = cohort::generate(blocks, {.dp = 1, .pp = 2},
+                                               {.slices = 8, .pipeline = options});
+    return simulate(schedule, at_places(costs, schedule.stages, speeds));
+  };
+  const Simulation blind = on_uneven({}), knowing = on_uneven({.speeds = speeds});
+  // A slice takes 9 and 18 seconds when blocks are 3 and 3, and 12 and 12 with 4 and 2.
+  EXPECT_DOUBLE_EQ(blind.roles[0].compute, 8 * 9);
+  EXPECT_DOUBLE_EQ(blind.roles[1].compute, 8 * 18);
+  EXPECT_DOUBLE_EQ(knowing.roles[0].compute, 8 * 12);
+  EXPECT_DOUBLE_EQ(knowing.roles[1].compute, 8 * 12);
+  EXPECT_LT(knowing.step, blind.step);
+  EXPECT_LT(idle_share(knowing), idle_share(blind));
+}
+
+TEST(Simulator, PlacesOfOneSpeedTakeWhatTheTableSays) {
+  CostTable costs = round_costs();
+  costs.blocks[1].backward_input = ComputeCost{.fixed = 1};
+  const std::vector<Stage> stages = {{.place = 0, .blocks = {0}},
+                                     {.place = 1, .blocks = {1}}};
+  EXPECT_EQ(at_places(costs, stages, {}).blocks, costs.blocks);
+  const std::vector<double> alike = {3, 3}, uneven = {4, 2};
+  EXPECT_EQ(at_places(costs, stages, alike).blocks, costs.blocks);
+  EXPECT_EQ(at_places(costs, {}, std::vector<double>{2}).blocks, costs.blocks);
+  const CostTable slowed = at_places(costs, stages, uneven);
+  EXPECT_EQ(slowed.blocks[0], costs.blocks[0]);
+  EXPECT_DOUBLE_EQ(slowed.blocks[1].forward.seconds(4), 2);
+  EXPECT_DOUBLE_EQ(slowed.blocks[1].backward.seconds(4), 4);
+  EXPECT_DOUBLE_EQ(slowed.blocks[1].recompute.seconds(4), 2);
+  EXPECT_DOUBLE_EQ(slowed.blocks[1].backward_input->seconds(4), 2);
+  EXPECT_FALSE(slowed.blocks[1].backward_weight.has_value());
+}
+
 TEST(CostTable, IsFittedToStepsThatWereRun) {
   const auto blocks = two_blocks();
   CostTable truth = round_costs();
