@@ -141,23 +141,26 @@ void make_piece(const FirstValue& value, const StateTensor& piece, const Tensor&
   }
 }
 
-void give_first_values(const Chain& chain) {
+void give_first_values(const Block& block) {
   const c10::NoGradGuard no_grad;
-  for (const auto& block : chain.blocks)
-    for (size_t i = 0; i < block->parameters().size(); ++i) {
-      Tensor tensor = block->parameters()[i].tensor;
-      const FirstValue* const value = first_value_of(tensor);
-      if (!value) continue;
-      const Tensor filled =
-          at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat);
-      const Tensor flat = filled.as_strided({filled.numel()}, {1});
-      const auto cuts = block->cuts();
-      if (cuts.empty() || cuts[i].is_whole())
-        make_piece(*value, whole_tensor("", tensor), flat);
-      else
-        fill_part(*value, parameter_spec(*block, i), flat);
-      tensor.set_data(filled);
-    }
+  for (size_t i = 0; i < block.parameters().size(); ++i) {
+    Tensor tensor = block.parameters()[i].tensor;
+    const FirstValue* const value = first_value_of(tensor);
+    if (!value) continue;
+    const Tensor filled =
+        at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat);
+    const Tensor flat = filled.as_strided({filled.numel()}, {1});
+    const auto cuts = block.cuts();
+    if (cuts.empty() || cuts[i].is_whole())
+      make_piece(*value, whole_tensor("", tensor), flat);
+    else
+      fill_part(*value, parameter_spec(block, i), flat);
+    tensor.set_data(filled);
+  }
+}
+
+void give_first_values(const Chain& chain) {
+  for (const auto& block : chain.blocks) give_first_values(*block);
 }
 
 }  // namespace cohort

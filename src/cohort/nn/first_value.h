@@ -64,5 +64,7 @@ void make_piece(const FirstValue& value, const StateTensor& piece, const Tensor&
 // All parameters that were to be filled later get memory and values; their handles
 // stay.
 void give_first_values(const Chain& chain);
+// Those of one block.
+void give_first_values(const Block& block);
 
 }  // namespace cohort
