@@ -4,7 +4,9 @@
 #include <ATen/Parallel.h>
 
 #include <iostream>
+#include <optional>
 
+#include "cli/step_costs.h"
 #include "cli/step_measure.h"
 #include "cli/step_options.h"
 #include "cli/step_roles.h"
@@ -81,26 +83,32 @@ void read_step(const StepArgs& args, StepView& view) {
   view.costs_from = "assumed: 1 ms per forward, 2 ms per backward";
 }
 
-// Runs the blocks here, on a few samples of the right form that need no files.
-std::vector<BlockMeasure> measure(const StepSetting& setting, const Chain& chain) {
+// A few samples of the right form, that need no files.
+DataSets made_up_data(const StepSetting& setting) {
   Config config = setting.config;
   config.set("data.synthetic", "true", "cohort step");
   const auto loading = begin_loading(*setting.recipe, config, /*reader=*/true);
-  const DataSets data = finish_loading(*setting.recipe, *loading, nullptr);
-  at::set_num_threads(1);
-  auto measures = measure_blocks(chain, *data.train);
-  if (const auto counts =
-          count_model(*setting.recipe, setting.config,
-                      tensor_part(setting.config, setting.layout, 0), *data.train))
-    take_flops(*counts, measures);
-  return measures;
+  return finish_loading(*setting.recipe, *loading, nullptr);
 }
 
-StepView make_step(const StepSetting& setting) {
-  StepView view;
-  const Chain chain = setting.make_chain(/*rank=*/0);
+std::vector<BlockCost> seconds_of(std::span<const BlockMeasure> measures) {
+  std::vector<BlockCost> out;
+  for (const auto& measure : measures) out.push_back(measure.seconds);
+  return out;
+}
+
+// What blocks need is counted without making the model, and one of each form is run
+// here; a model that cannot be counted is run whole. `given`: costs that say what
+// blocks take, if there are any.
+StepView make_step(const StepSetting& setting, const std::optional<CostTable>& given) {
+  const TensorPart part = tensor_part(setting.config, setting.layout, 0);
+  const DataSets data = made_up_data(setting);
+  at::set_num_threads(1);
+  const auto counts = count_model(*setting.recipe, setting.config, part, *data.train);
+  const Chain chain = setting.make_form();
+  const auto measures = counts ? needs_of(*counts) : measure_blocks(chain, *data.train);
   const std::vector<BlockSpec> specs = specs_of(chain);
-  const auto measures = measure(setting, chain);
+  StepView view;
   view.name = setting.recipe->name();
   view.layout = setting.layout_text();
   view.samples = setting.samples(setting.batch());
@@ -108,9 +116,11 @@ StepView make_step(const StepSetting& setting) {
   view.report = check(view.schedule, check_options(setting.config));
   view.speeds = setting.options.pipeline.speeds;
   view.costs = guess_costs(specs, view.samples);
-  for (size_t b = 0; b < specs.size(); ++b) view.costs.blocks[b] = measures[b].seconds;
-  view.costs_from =
-      text("blocks run here on a few samples, in float32 with 1 thread", kGuessedLinks);
+  if (given && !given->blocks.empty()) return view;
+  BlockCosts blocks{.blocks = seconds_of(measures), .from = kBlocksRunHere};
+  if (counts) blocks = time_blocks(setting, *counts, *data.train);
+  view.costs.blocks = std::move(blocks.blocks);
+  view.costs_from = text(blocks.from, kGuessedLinks);
   return view;
 }
 
@@ -160,8 +170,12 @@ std::string_view without_guess(std::string_view source) {
   return source;
 }
 
-void take_costs(const std::string& file, StepView& view) {
-  CostTable given = costs_from_csv(read_file(file, ErrorKind::kConfig));
+std::optional<CostTable> given_costs(const StepArgs& args) {
+  if (args.costs.empty()) return std::nullopt;
+  return costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
+}
+
+void take_costs(const std::string& file, CostTable given, StepView& view) {
   if (given.blocks.empty()) {
     take_links(given, view.costs);
     view.costs_from =
@@ -170,6 +184,20 @@ void take_costs(const std::string& file, StepView& view) {
     view.costs = std::move(given);
     view.costs_from = file;
   }
+}
+
+void complete(const StepArgs& args, std::optional<CostTable> given, StepView& view) {
+  if (given) take_costs(args.costs, *std::move(given), view);
+  if (!args.links.empty()) {
+    const LinkProfile& profile = find_link_profile(args.links);
+    take_links(links_of(profile), view.costs);
+    view.costs_from =
+        text(without_guess(view.costs_from), "; links ", profile.source, "; not run");
+  }
+  if (!args.costs.empty()) require_costs_of(view.schedule, view.costs);
+  if (view.samples > 0) view.costs.samples = view.samples;
+  view.simulation =
+      simulate(view.schedule, at_places(view.costs, view.schedule.stages, view.speeds));
 }
 
 }  // namespace
@@ -186,8 +214,9 @@ StepView view_step(const StepArgs& args, const RecipeList& recipes) {
 }
 
 StepView view_step(const StepArgs& args, const StepSetting& setting) {
-  StepView view = make_step(setting);
-  complete(args, view);
+  std::optional<CostTable> given = given_costs(args);
+  StepView view = make_step(setting, given);
+  complete(args, std::move(given), view);
   return view;
 }
 
@@ -197,17 +226,7 @@ std::string step_picture(const StepView& view) {
 }
 
 void complete(const StepArgs& args, StepView& view) {
-  if (!args.costs.empty()) take_costs(args.costs, view);
-  if (!args.links.empty()) {
-    const LinkProfile& profile = find_link_profile(args.links);
-    take_links(links_of(profile), view.costs);
-    view.costs_from =
-        text(without_guess(view.costs_from), "; links ", profile.source, "; not run");
-  }
-  if (!args.costs.empty()) require_costs_of(view.schedule, view.costs);
-  if (view.samples > 0) view.costs.samples = view.samples;
-  view.simulation =
-      simulate(view.schedule, at_places(view.costs, view.schedule.stages, view.speeds));
+  complete(args, given_costs(args), view);
 }
 
 int run_step(const StepArgs& args, const RecipeList& recipes, std::ostream& out) {

@@ -189,6 +189,29 @@ TEST_F(StepCommand, ATableOfLinksAloneReplacesTheGuess) {
   EXPECT_THAT(refusal(args), HasSubstr("no row for Reduce of group dp"));
 }
 
+// One of them is run; the first block and the last are like no other.
+TEST_F(StepCommand, BlocksOfOneFormTakeOneTime) {
+  StepArgs args = small_mlp();
+  args.set.push_back("model.depth=6");
+  const std::vector<BlockCost> blocks = view_step(args, test::recipes()).costs.blocks;
+  ASSERT_EQ(blocks.size(), 7u);
+  for (size_t b = 2; b + 1 < blocks.size(); ++b) EXPECT_EQ(blocks[b], blocks[1]) << b;
+}
+
+TEST_F(StepCommand, LargeBlocksAreNotRun) {
+  const StepArgs args{.recipe = "gpt",
+                      .ranks = "16",
+                      .layout = "dp=4,tp=2,pp=2,shard=1",
+                      .set = {"model.size=7B", "model.depth=2"}};
+  const StepView view = view_step(args, test::recipes());
+  ASSERT_EQ(view.costs.blocks.size(), 4u);
+  EXPECT_THAT(view.costs_from, HasSubstr("blocks by their FLOPs at "));
+  for (const auto& block : view.costs.blocks) {
+    EXPECT_GT(block.forward.per_sample, 0);
+    EXPECT_EQ(block.backward.per_sample, 2 * block.forward.per_sample);
+  }
+}
+
 // What a machine that nobody has here would take is said to be just that.
 TEST_F(StepCommand, PublishedLinksReplaceTheGuessAndSayThatNothingWasRun) {
   StepArgs args = small_mlp();

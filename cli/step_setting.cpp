@@ -7,6 +7,7 @@
 #include "cli/step_options.h"
 #include "cohort/core/error.h"
 #include "cohort/launch/agent.h"
+#include "cohort/nn/first_value.h"
 #include "cohort/step/slices.h"
 #include "cohort/train/checked_recipe.h"
 
@@ -47,6 +48,11 @@ std::string StepSetting::layout_text() const {
 
 Chain StepSetting::make_chain(int rank) const {
   return checked_chain(*recipe, config, tensor_part(config, layout, rank));
+}
+
+Chain StepSetting::make_form() const {
+  const ModelsFilledLater guard;
+  return make_chain(/*rank=*/0);
 }
 
 StepSetting setting_of(const StepArgs& args, const RecipeList& recipes) {

@@ -28,6 +28,7 @@ struct StepSetting {
   double samples(int64_t batch) const;
   std::string layout_text() const;  // "dp=4,shard=3"
   Chain make_chain(int rank) const;
+  Chain make_form() const;  // rank 0's, with parameters that are filled later
 };
 
 // ConfigError for what no step can be made of.
