@@ -1,45 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to make the groups of a layout: group_cost BACKEND RANKS GROUPS
-// Ranks of this machine split their world in halves, so many times; prints how long
-// that takes.
+// What it costs to make the groups of a layout: group_cost BACKEND RANKS LAYOUT
+// Ranks of this machine make, a few times, all that a step of a small GPT communicates
+// through in that layout. Prints how long that takes: the fastest and the median.
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <memory>
 #include <vector>
 
 #include "cohort/comm/tcp_store.h"
 #include "cohort/comm/world.h"
+#include "cohort/engine/rank_groups.h"
+#include "cohort/nn/first_value.h"
+#include "cohort/nn/language_models.h"
+#include "cohort/step/generator.h"
 
 namespace {
 
-double split_ms(cohort::Communicator& comm, int groups) {
+constexpr int kTimes = 15;
+
+// A block for each place of a pipeline at least.
+cohort::Schedule schedule_of(const cohort::Layout& layout) {
+  const cohort::ModelsFilledLater later;
+  const cohort::Chain chain = cohort::make_gpt({.vocab = 64,
+                                                .context = 8,
+                                                .width = 64,
+                                                .depth = std::max(4, layout.pp),
+                                                .heads = 8},
+                                               {.tensor = {.size = layout.tp}});
+  return cohort::generate(cohort::specs_of(chain), layout,
+                          {.slices = 2 * layout.dp * layout.pp});
+}
+
+// Until the last rank has all of its groups.
+double making_ms(const cohort::Schedule& schedule, cohort::Communicator& comm) {
+  comm.barrier().wait();
   const auto begin = std::chrono::steady_clock::now();
-  std::vector<std::unique_ptr<cohort::Communicator>> made;
-  for (int i = 0; i < groups; ++i) made.push_back(comm.split(comm.rank() % 2));
+  const cohort::RankChannels channels(schedule, comm);
+  comm.barrier().wait();
   const std::chrono::duration<double, std::milli> took =
       std::chrono::steady_clock::now() - begin;
-  comm.barrier().wait();
   return took.count();
 }
 
-int run_rank(const cohort::World& world, const char* backend, int groups) {
+int run_rank(const cohort::World& world, const char* backend, const char* keys) {
   try {
+    const cohort::Layout layout = cohort::parse_layout(keys, world.size);
+    const cohort::Schedule schedule = schedule_of(layout);
     const cohort::ConnectOptions options{.backend = backend};
     const auto store = cohort::join(world, options);
     const auto comm = cohort::connect(world, *store, options);
-    comm->barrier().wait();
-    const double ms = split_ms(*comm, groups);
+    std::vector<double> took;
+    for (int i = 0; i < kTimes; ++i) took.push_back(making_ms(schedule, *comm));
+    std::ranges::sort(took);
     if (world.rank == 0)
-      std::printf("%s, %d ranks: %d splits in %.1f ms, %.2f ms each\n", backend,
-                  world.size, groups, ms, ms / groups);
+      std::printf("%s, %s: groups of %d ranks in %.1f ms, median %.1f ms\n", backend,
+                  layout.text().c_str(), world.size, took[0], took[kTimes / 2]);
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "group_cost: %s\n", error.what());
     return 1;
   }
 }
@@ -48,9 +71,8 @@ int run_rank(const cohort::World& world, const char* backend, int groups) {
 
 int main(int argc, char** argv) {
   const int ranks = argc == 4 ? std::atoi(argv[2]) : 0;
-  const int groups = argc == 4 ? std::atoi(argv[3]) : 0;
-  if (ranks < 1 || groups < 1) {
-    std::fprintf(stderr, "usage: group_cost BACKEND RANKS GROUPS\n");
+  if (ranks < 1) {
+    std::fprintf(stderr, "usage: group_cost BACKEND RANKS LAYOUT\n");
     return 2;
   }
   ::alarm(120);
@@ -63,7 +85,7 @@ int main(int argc, char** argv) {
     world.local_size = ranks;
     world.token = "group_cost";
     if (::read(ports[0], &world.master_port, sizeof(int)) != sizeof(int)) return 3;
-    return run_rank(world, argv[1], groups);
+    return run_rank(world, argv[1], argv[3]);
   }
   const cohort::StoreServer server;
   for (int rank = 0; rank < ranks; ++rank) {
