@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/engine/matchings.h"
 
 namespace cohort {
 namespace {
@@ -18,6 +21,44 @@ std::set<int> groups_with_calls(const Schedule& schedule) {
     for (const auto& action : role.actions)
       for (const auto& call : action.calls) groups.insert(call.group);
   return groups;
+}
+
+// Where along the pipeline a lane's ranks are, if not everywhere: the ends of a link,
+// or the places that have a parameter together.
+std::vector<int> places_of_lane(const Schedule& schedule, int lane) {
+  const Channel& channel = schedule.channels[lane];
+  if (channel.kind == Channel::Kind::kLink) return {channel.from, channel.to};
+  const Group* const group = schedule.group_of(lane);
+  return group ? group->places : std::vector<int>();
+}
+
+// All such lanes. Those of one list share no place, so one split makes the groups of
+// them all: as many calls in a deep pipeline as in a short one.
+std::vector<std::vector<int>> disjoint_lanes(const Schedule& schedule) {
+  std::vector<int> lanes;
+  std::vector<std::vector<int>> places;
+  for (int lane = 0; lane < schedule.lanes(); ++lane) {
+    auto listed = places_of_lane(schedule, lane);
+    if (listed.empty()) continue;
+    lanes.push_back(lane);
+    places.push_back(std::move(listed));
+  }
+  auto disjoint = matchings(places);
+  for (auto& matching : disjoint)
+    for (int& number : matching) number = lanes[number];
+  return disjoint;
+}
+
+// The first of those that a rank meets in such a lane, which names them; -1: nobody.
+int first_in_lane(const Schedule& schedule, int lane, int rank) {
+  if (const Group* const group = schedule.group_of(lane)) {
+    const auto members = schedule.members(*group, rank);
+    return members.empty() ? -1 : members[0];
+  }
+  const Channel& link = schedule.channels[lane];
+  const int here = schedule.mesh.coordinate(rank, Axis::kPipe);
+  if (here != link.from && here != link.to) return -1;
+  return schedule.mesh.with(rank, Axis::kPipe, link.from);
 }
 
 }  // namespace
@@ -33,21 +74,14 @@ RankChannels::RankChannels(const Schedule& schedule, Communicator& world)
     groups_.shard = group({Axis::kCut});
     groups_.replicate = group({Axis::kReplicate});
   }
-  for (int lane = 0; lane < schedule.lanes(); ++lane) {
-    const Channel& channel = schedule.channels[lane];
-    if (channel.kind != Channel::Kind::kLink) continue;
-    const int here = mesh_.coordinate(world.rank(), Axis::kPipe);
-    const bool is_end = here == channel.from || here == channel.to;
-    const int first = mesh_.with(world.rank(), Axis::kPipe, channel.from);
-    if (auto pair = world.split(is_end ? first : -1))
-      links_.emplace(lane, std::move(pair));
-  }
-  for (int lane = 0; lane < schedule.lanes(); ++lane) {
-    const Group* const group = schedule.group_of(lane);
-    if (!group || group->places.empty()) continue;
-    const auto members = schedule.members(*group, world.rank());
-    if (auto part = world.split(members.empty() ? -1 : members[0]))
-      tied_.emplace(lane, std::move(part));
+  for (const auto& lanes : disjoint_lanes(schedule)) {
+    int mine = kNone, color = -1;
+    for (const int lane : lanes) {
+      const int first = first_in_lane(schedule, lane, world.rank());
+      if (first >= 0) mine = lane, color = first;
+    }
+    auto part = world.split(color);
+    if (part) (schedule.group_of(mine) ? tied_ : links_).emplace(mine, std::move(part));
   }
   for (const int g : groups_with_calls(schedule))
     inner_.emplace(g, world.split(mesh_.first(world.rank(), schedule.groups[g].axes)));
@@ -77,16 +111,22 @@ void RankChannels::connect(at::Device device) const {
     Tensor out = at::zeros({group.size()}, bytes);
     group.all_to_all(out, at::zeros({group.size()}, bytes)).wait();
   };
-  meet(world_);
-  for (const auto& part : parts_) meet(*part);
-  for (const auto& [lane, part] : tied_) meet(*part);
-  for (const auto& [lane, pair] : links_) {
-    const int peer = 1 - pair->rank();
+  const auto greet = [&](Communicator& pair) {
+    const int peer = 1 - pair.rank();
     const Transfer word{peer, at::zeros({1}, bytes)};
     const bool sends = peer == 1;
-    pair->exchange(std::span(&word, sends ? 1 : 0), std::span(&word, sends ? 0 : 1))
+    pair.exchange(std::span(&word, sends ? 1 : 0), std::span(&word, sends ? 0 : 1))
         .wait();
-  }
+  };
+  meet(world_);
+  for (const auto& part : parts_) meet(*part);
+  // In the order in which they were made: pairs meet side by side, where by lane each
+  // would wait for the one before it along the pipeline.
+  for (const auto& lanes : disjoint_lanes(schedule_))
+    for (const int lane : lanes) {
+      if (tied_.contains(lane)) meet(*tied_.at(lane));
+      if (links_.contains(lane)) greet(*links_.at(lane));
+    }
 }
 
 RankChannels::Link RankChannels::link(int lane) const {
