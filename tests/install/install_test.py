@@ -128,8 +128,9 @@ class Install(unittest.TestCase):
             self.as_user("g++", "-O1", ROOT / source, *flags, "-o", program)
         return program
 
-    def launch(self, *program):
-        return self.as_user(self.prefix / "bin/cohort", "launch", "-n", "2", "--", *program)
+    def launch(self, *program, ranks=2):
+        return self.as_user(self.prefix / "bin/cohort", "launch", "-n", str(ranks), "--",
+                            *program)
 
     def test_nobody_may_write_there(self):
         self.as_user("touch", self.prefix / "include/cohort/more.h", code=1)
@@ -184,6 +185,25 @@ class Install(unittest.TestCase):
     def test_state_that_is_cut(self):
         said = self.launch(self.program("examples/sharded.cpp"))
         self.assertLess(float(re.findall(r"epoch 3: .* ([\d.]+)", said)[-1]), 0.5)
+
+    def test_a_loop_that_saves_goes_on_with_other_numbers_of_ranks(self):
+        program = self.program("examples/checkpoints.cpp")
+
+        def weights(folder, epochs, ranks):
+            """Those at the start and at each save, by step; all ranks have them."""
+            said = self.launch(program, self.home / folder, str(epochs), ranks=ranks)
+            all_said = re.findall(r"at step (\d+): weights (\S+)", said)
+            self.assertEqual(len(all_said), ranks * len(set(all_said)), said)
+            return {int(step): float(value) for step, value in all_said}
+
+        saved = weights("saved", 2, 2)
+        whole = weights("whole", 3, 2)
+        for ranks in (1, 3):
+            self.as_user("cp", "-r", self.home / "saved", self.home / f"on_{ranks}")
+            on = weights(f"on_{ranks}", 3, ranks)
+            self.assertEqual(sorted(on), [32, 48])
+            self.assertEqual(on[32], saved[32])
+            self.assertAlmostEqual(on[48], whole[48], 2)
 
     def test_results_in_a_program_of_its_own(self):
         said = self.launch(self.program("examples/own_training.cpp"))

@@ -3,6 +3,7 @@
 //   my_cohort train spirals -n 2
 //   my_cohort step spirals -n 4 --layout pp=2,dp=2 --svg step.svg
 //   my_cohort verify spirals -n 4 --layout shard=3
+//   my_cohort bench train spirals -n 2
 #include <ATen/ATen.h>
 #include <cohort/program.h>
 
