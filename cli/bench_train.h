@@ -29,7 +29,7 @@ struct BenchTrainArgs {
 };
 
 inline constexpr const char* kBenchTrainHelp =
-    "Examples:\n  cohort bench train mlp100 -n 2\n"
+    "\nExamples:\n  cohort bench train mlp100 -n 2\n"
     "  cohort bench train mlp100 -n 2 --layout shard=3\n"
     "  cohort bench train fashion -n 2 --json\n"
     "  cohort bench train gpt-tiny -n 2 --set data.synthetic=true --set batch=16\n"

@@ -18,18 +18,18 @@
 #include "cli/file_commands.h"
 #include "cli/flags.h"
 #include "cli/launch_command.h"
+#include "cli/recipe_help.h"
 #include "cli/resize_command.h"
 #include "cli/step_command.h"
 #include "cli/stop_signals.h"
 #include "cli/train_command.h"
-#include "cli/train_help.h"
 #include "cli/verify_command.h"
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
 #include "cohort/core/first_line.h"
+#include "cohort/core/loaded_libtorch.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
-#include "cohort/core/loaded_libtorch.h"
 #include "cohort/core/processor.h"
 #include "cohort/version.h"
 
@@ -84,7 +84,7 @@ void add_train(CLI::App& app, TrainArgs& args, const RecipeList& recipes,
   sub->add_option("--sample", args.sample,
                   "Text that a language model continues, after each validation and at "
                   "the end");
-  sub->footer([&] { return train_help(recipes); });
+  sub->footer([&] { return recipe_help(recipes, kTrainHelp); });
   sub->callback([&] { command = [&] { return run_train(args, recipes); }; });
 }
 
@@ -203,7 +203,7 @@ void add_bench(CLI::App& app, BenchArgs& args, const RecipeList& recipes,
       ->allow_extra_args(false);
   steps->add_option("--config", train.config, "Of a recipe: YAML file of keys");
   steps->add_flag("--json", train.json, "One JSON object");
-  steps->footer([&] { return recipe_list(recipes) + "\n" + kBenchTrainHelp; });
+  steps->footer([&] { return recipe_help(recipes, kBenchTrainHelp); });
   steps->callback([&] { command = [&] { return run_bench_train(train, recipes); }; });
 }
 
@@ -236,7 +236,7 @@ void add_step(CLI::App& app, StepArgs& args, const RecipeList& recipes,
   sub->add_option("--trace", args.trace, "Write a trace for Perfetto or Chrome");
   sub->add_option("--csv", args.csv, "Write it as a table, one row per action");
   sub->add_flag("--json", args.json, "One JSON object");
-  sub->footer([&] { return recipe_list(recipes) + kStepHelp; });
+  sub->footer([&] { return recipe_help(recipes, kStepHelp); });
   sub->callback([&] { command = [&] { return run_step(args, recipes, std::cout); }; });
 }
 
@@ -259,7 +259,7 @@ void add_verify(CLI::App& app, VerifyArgs& args, const RecipeList& recipes,
       ->allow_extra_args(false);
   sub->add_option("--config", args.config, "YAML file of keys");
   sub->add_flag("--json", args.json, "One JSON object per line on stdout");
-  sub->footer(kVerifyHelp);
+  sub->footer([&] { return recipe_help(recipes, kVerifyHelp); });
   sub->callback(
       [&] { command = [&] { return run_verify(args, recipes, std::cout); }; });
 }

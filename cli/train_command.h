@@ -34,6 +34,22 @@ struct TrainArgs {
   std::optional<std::string> sample;  // a text to be continued
 };
 
+inline constexpr const char* kTrainHelp =
+    R"(
+Examples:
+  cohort train fashion-mnist -n 2
+  cohort train fashion-mnist -n 2 --max-steps 100 --set optim.lr=0.1 --json
+  cohort train fashion-mnist -n 2 --config run.yaml --out runs/first
+  cohort train fashion-mnist -n 2 --set checkpoint.dir=runs/a --set checkpoint.every_steps=100
+  cohort train fashion-mnist -n 4 --set checkpoint.dir=runs/a --resume
+  cohort train gpt-tiny -n 2 --sample "In the beginning" --set sample.tokens=200
+  cohort train mlp -n 4 --nnodes 2 --rdzv node0:29400 --rdzv-token ~/.rdzv    on each node
+  torchrun --nproc-per-node 2 --no-python cohort train fashion-mnist
+
+Exit codes: 0 done; 1 a bug or a NaN loss; 2 usage or configuration; 3 data; 4 a rank lost;
+5 checkpoint; 75 stopped on request with state saved; 128 + signal otherwise.
+)";
+
 // Starts the ranks, or is one of them where a launcher's variables say so. Returns
 // the exit code.
 int run_train(const TrainArgs& args, const RecipeList& recipes);

@@ -8,6 +8,7 @@ Usage: install_test.py --build DIR --generator NAME
 """
 import argparse
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -243,16 +244,19 @@ class Install(unittest.TestCase):
 
     def test_a_program_with_a_recipe_of_its_own(self):
         program = self.build("my_cohort") / "my_cohort"
-        help_text = self.as_user(program, "train", "--help")
-        for expected in ("spirals", "which of two spirals", "Keys of spirals", "data.turns",
-                         "fashion-mnist"):
-            self.assertIn(expected, help_text)
+        for command in (["train"], ["bench", "train"], ["step"], ["verify"]):
+            help_text = self.as_user(program, *command, "--help")
+            for expected in ("which of two spirals", "Keys of spirals", "data.turns",
+                             "fashion-mnist"):
+                self.assertIn(expected, help_text)
         learned = self.as_user(program, "train", "spirals", "-n", "2", "--json")
         self.assertGreater(float(re.findall(r'"accuracy":([\d.]+)', learned)[-1]), 0.9)
         self.assertIn("accepted", self.as_user(program, "step", "spirals", "-n", "4", "--layout",
                                                "dp=2,pp=2,shard=1"))
         self.assertIn("equal", self.as_user(program, "verify", "spirals", "-n", "4", "--layout",
                                             "dp=2,pp=2,shard=3"))
+        timed = json.loads(self.as_user(program, "bench", "train", "spirals", "-n", "2", "--json"))
+        self.assertEqual((timed["case"], timed["ranks"]), ("spirals", 2))
         self.assertIn("my_cohort: [recipes] unknown recipe 'spiral'; nearest: spirals",
                       self.as_user(program, "train", "spiral", code=2))
         self.goes_on_from_a_checkpoint(program)

@@ -56,6 +56,17 @@ class OddRecipe(unittest.TestCase):
         self.assertEqual(run(ODD_COHORT, "train", "odd", "-n", 3).code, 0)
 
 
+class Help(unittest.TestCase):
+    def test_each_command_that_takes_a_recipe_lists_them_all_and_their_keys(self):
+        for command in (["train"], ["bench", "train"], ["step"], ["verify"], ["sample"]):
+            with self.subTest(command=command):
+                said = run(MY_COHORT, *command, "--help").out
+                for expected in ("\n  gpt-tiny  ", "\n  spirals  which of two spirals",
+                                 "\nKeys for --set and --config:\nseed  ",
+                                 "\nKeys of spirals:\ndata.turns  1.5 ", "\nExamples:\n"):
+                    self.assertEqual(said.count(expected), 1, (expected, said))
+
+
 class BenchOfARecipe(unittest.TestCase):
     def test_times_the_step_of_a_recipe_of_ones_own(self):
         for layout, ranks in (("", 2), ("shard=3", 3), ("pp=2", 2)):
@@ -98,9 +109,6 @@ class BenchOfARecipe(unittest.TestCase):
                     "--set", "model.width=4", "--json")
         row = json.loads(timed.out)
         self.assertAlmostEqual(row["samples_per_second"], 16 / (1e-3 * row["step_ms"]), 0)
-
-    def test_help_names_the_recipes(self):
-        self.assertIn("which of two spirals", run(MY_COHORT, "bench", "train", "--help").out)
 
     def test_what_is_neither_a_case_nor_a_recipe_is_refused_with_the_nearest(self):
         refused = run(MY_COHORT, "bench", "train", "spiral")
