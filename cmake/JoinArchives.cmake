@@ -20,8 +20,9 @@ string(REGEX MATCHALL " u [^\n]+" unique "${names}")
 list(TRANSFORM unique REPLACE "^ u " "")
 list(JOIN unique "\n" unique)
 file(WRITE "${folder}/unique.txt" "${unique}\n")
-run("${OBJCOPY}" --localize-hidden --strip-debug "--weaken-symbols=${folder}/unique.txt"
-    "${object}")
+run("${OBJCOPY}" --strip-debug "--weaken-symbols=${folder}/unique.txt" "${object}")
+# Only now: objcopy leaves a unique name global, though it is hidden.
+run("${OBJCOPY}" --localize-hidden "${object}")
 file(REMOVE "${OUT}")
 run("${AR}" rcs "${OUT}.part" "${object}")
 file(RENAME "${OUT}.part" "${OUT}")

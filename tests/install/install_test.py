@@ -144,35 +144,59 @@ class Install(unittest.TestCase):
             if header != "cohort/cohort.h":
                 self.assertIn(f'"{header}"', umbrella)
 
+    def test_nothing_but_these_files_is_installed(self):
+        package = ("cohort-config.cmake", "cohort-config-version.cmake", "FindLibTorch.cmake")
+        self.assertEqual(
+            {path.relative_to(self.prefix).as_posix() for path in self.prefix.rglob("*")
+             if not path.is_dir()},
+            {"bin/cohort", "lib/libcohort.a", "lib/pkgconfig/cohort.pc",
+             *(f"lib/cmake/cohort/{name}" for name in package),
+             *(f"include/{name}" for name in self.promised())})
+
     def test_headers_lean_on_nothing_else(self):
         for header in self.headers():
             for name in re.findall(r'#include "([^"]+)"',
                                    (self.prefix / "include" / header).read_text()):
                 self.assertIn(name, self.headers(), header)
 
-    def test_each_header_compiles_alone(self):
-        """Prints the table of docs/measured.md: lines, and processor seconds to compile."""
+    def seconds_to_compile(self, header):
+        """Of a processor; the least of three times."""
+        source = self.scratch / "header.cpp"
+        source.write_text(f"#include <{header}>\n")
         flags = self.as_user("pkg-config", "--cflags", "cohort").split()
-        rows = []
-        for header in self.promised():
-            source = self.scratch / "header.cpp"
-            source.write_text(f"#include <{header}>\n")
-            usage = os.times()
+        seconds = []
+        for _ in range(3):
+            before = os.times()
             self.as_user("g++", *flags, "-fsyntax-only", source)
             after = os.times()
-            seconds = (after.children_user - usage.children_user +
-                       after.children_system - usage.children_system)
-            lines = len((ROOT / "include" / header).read_text().splitlines())
-            rows.append(f"| `{header}` | {lines} | <= 4 s | {seconds:.1f} s |")
-        print("\n" + "\n".join(rows))
+            seconds.append(after.children_user - before.children_user +
+                           after.children_system - before.children_system)
+        return min(seconds)
+
+    def test_each_header_compiles_alone(self):
+        """Prints the table of docs/measured.md: lines, and processor seconds to compile. None
+        costs much more than the tensor that it is about, in the same run."""
+        tensor = self.seconds_to_compile("ATen/core/Tensor.h")
+        print(f"\nATen/core/Tensor.h: {tensor:.1f} s")
+        for header in self.promised():
+            with self.subTest(header):
+                seconds = self.seconds_to_compile(header)
+                lines = len((ROOT / "include" / header).read_text().splitlines())
+                print(f"| `{header}` | {lines} | <= 4 s | {seconds:.1f} s |")
+                self.assertLess(seconds, 2.2 * tensor)
 
     def test_only_what_is_promised_can_be_linked_with(self):
-        names = self.as_user("nm", "-gC", "--defined-only", self.prefix / "lib/libcohort.a")
-        self.assertIn("cohort::Session::from_env", names)
-        self.assertIn("cohort::run_program", names)
-        for private in ("cohort::Executor", "cohort::Schedule", "cohort::cli::run",
-                        "cohort::Trainer", "cohort::Membership"):
-            self.assertNotIn(f" {private}", names)
+        """What the library defines in namespace cohort for others is of a class, a function or
+        a constant that a public header names."""
+        names = self.as_user("nm", "-g", "--defined-only", self.prefix / "lib/libcohort.a")
+        code = "".join(re.sub("//.*", "", (self.prefix / "include" / header).read_text())
+                       for header in self.headers())
+        found = set()
+        for length, more in re.findall(r" _Z(?:GV|T[VISThv])?N[VKRO]*6cohort(\d+)(\w+)", names):
+            found.add(more[:int(length)])
+        self.assertTrue({"Session", "run_program", "DataParallel"} < found, found)
+        self.assertEqual(sorted(found - set(re.findall(r"\w+", code))), [])
+        self.assertEqual(found & {"Executor", "Schedule", "Trainer", "Membership", "cli"}, set())
 
     def test_find_package(self):
         program = self.build("cmake_project") / "my_training"
