@@ -279,7 +279,7 @@ class Install(unittest.TestCase):
                                                "dp=2,pp=2,shard=1"))
         self.assertIn("equal", self.as_user(program, "verify", "spirals", "-n", "4", "--layout",
                                             "dp=2,pp=2,shard=3"))
-        timed = json.loads(self.as_user(program, "bench", "train", "spirals", "-n", "2", "--json"))
+        timed = json.loads(self.as_user(program, "bench", "train", "spirals", "--json"))
         self.assertEqual((timed["case"], timed["ranks"]), ("spirals", 2))
         self.assertIn("my_cohort: [recipes] unknown recipe 'spiral'; nearest: spirals",
                       self.as_user(program, "train", "spiral", code=2))

@@ -4,23 +4,31 @@
 however often its ranks are killed or stopped, it ends with the weights of a run that nobody
 disturbed.
 
-COHORT_KILLS: how many (6)."""
+COHORT_KILLS: how many (6; with COHORT_LONG 50). COHORT_SEED: of victims and instants (1)."""
 import os
 import random
 import signal
 import subprocess
+import time
 import unittest
 from pathlib import Path
 
 import train_run
 
 PROGRAM = str(Path(train_run.COHORT).with_name("elastic"))
-KILLS = int(os.environ.get("COHORT_KILLS", "6"))
-EPOCHS = 4 * KILLS  # each has 16 steps, some milliseconds each
+KILLS = int(os.environ.get("COHORT_KILLS", "50" if os.environ.get("COHORT_LONG") else "6"))
+SEED = int(os.environ.get("COHORT_SEED", "1"))
+EPOCHS = 10 + 2 * KILLS  # each has 16 steps, some milliseconds each
+TWO_STEPS_S = 0.02
+DEADLINE_S = 3 * train_run.DEADLINE_S + 10 * KILLS
 
 
-def start(*flags, ranks=2):
-    return train_run.start("launch", *flags, "-n", ranks, "--threads", 1, "--", PROGRAM, EPOCHS)
+def start(*flags, ranks=2, epochs=EPOCHS):
+    return train_run.start("launch", *flags, "-n", ranks, "--threads", 1, "--", PROGRAM, epochs)
+
+
+def finish(run):
+    return train_run.finish(run, DEADLINE_S)
 
 
 def parent_of(pid):
@@ -28,17 +36,22 @@ def parent_of(pid):
         return int(stat.read().rpartition(")")[2].split()[1])
 
 
+def has_world(pid):
+    """Whether it shares memory with others, as the ranks of a world do and spares do not."""
+    return "/memfd:cohort (" in Path(f"/proc/{pid}/maps").read_text()
+
+
 def ranks_of(agent):
-    """Processes of the program whose grandparent is the agent: ranks and spares."""
-    found = []
+    """Processes of the program whose grandparent is the agent: the world's ranks, and spares."""
+    ranks, spares = [], []
     for entry in Path("/proc").iterdir():
         try:
             pid = int(entry.name)
             if os.readlink(entry / "exe") == PROGRAM and parent_of(parent_of(pid)) == agent:
-                found.append(pid)
+                (ranks if has_world(pid) else spares).append(pid)
         except (OSError, ValueError):
             pass
-    return found
+    return sorted(ranks), sorted(spares)
 
 
 class ElasticProgram(unittest.TestCase):
@@ -49,41 +62,73 @@ class ElasticProgram(unittest.TestCase):
         self.assertEqual(len(said), 1, run.out)
         return said.pop()
 
-    def disturbed(self, seed, how=signal.SIGKILL, kills=KILLS, ranks=2):
-        choose = random.Random(seed)
-        run = start("--elastic", "--detect", "1", ranks=ranks)
+    def start_elastic(self, **more):
+        run = start("--elastic", "--detect", "1", "--max-restarts", 10 * KILLS, **more)
         self.addCleanup(run.kill)
-        done, last = 0, 0
-        while done < kills:
-            line = run.stdout.readline()
-            self.assertTrue(line, f"it ended after {done} of {kills} faults")
-            if "step" not in line:
-                continue
-            step = int(line.split("step ")[1].split(":")[0])
-            if step <= last:  # another rank's, or told before the fault
-                continue
-            last = step
-            alive = ranks_of(run.pid)
-            if alive:
-                os.kill(choose.choice(alive), how)
+        return run
+
+    def epochs_of(self, run):
+        """Reads on; yields at the first line about each step that is further than all before."""
+        last = 0
+        for line in iter(run.stdout.readline, ""):
+            step = int(line.split("step ")[1].split(":")[0]) if "step" in line else 0
+            if step > last:  # else another rank's, or told before a fault
+                last = step
+                yield
+
+    def disturbed(self, how=signal.SIGKILL, kills=KILLS):
+        choose = random.Random(SEED)
+        run = self.start_elastic()
+        done = 0
+        for _ in self.epochs_of(run):
+            # No wait for an event: a line tells that a step has ended, and the fault is to
+            # come at any instant of a step.
+            time.sleep(choose.uniform(0, TWO_STEPS_S))
+            ranks, _ = ranks_of(run.pid)
+            if ranks:
+                os.kill(choose.choice(ranks), how)
                 done += 1
-        return train_run.finish(run)
+            if done == kills:
+                break
+        self.assertEqual(done, kills, "it ended early")
+        run = finish(run)
+        self.assertIn("opened generation", run.err)
+        print(f"{kills} x {how.name} of ranks, seed {SEED}, "
+              f"{run.err.count('opened generation')} new generations")
+        return run
 
     def test_weights_are_those_of_a_run_that_nobody_disturbed(self):
-        alone = self.weights(train_run.finish(start()))
-        self.assertEqual(self.weights(self.disturbed(seed=1)), alone)
-        self.assertEqual(self.weights(train_run.finish(start("--elastic"))), alone)
+        alone = self.weights(finish(start()))
+        self.assertEqual(self.weights(self.disturbed()), alone)
+        self.assertEqual(self.weights(finish(start("--elastic"))), alone)
 
     def test_so_they_are_after_a_rank_has_frozen(self):
-        alone = self.weights(train_run.finish(start()))
-        self.assertEqual(self.weights(self.disturbed(2, signal.SIGSTOP, kills=1)), alone)
+        alone = self.weights(finish(start()))
+        self.assertEqual(self.weights(self.disturbed(signal.SIGSTOP, kills=1)), alone)
+
+    def test_so_they_are_when_spares_are_killed_and_no_rank_notices(self):
+        alone = self.weights(finish(start(epochs=80)))
+        run = self.start_elastic(epochs=80)
+        killed, seen = 0, []
+        for _ in self.epochs_of(run):
+            _, spares = ranks_of(run.pid)
+            for pid in set(spares) & set(seen):  # it has come to where spares wait
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+            seen = spares
+            if killed == 2:
+                break
+        self.assertEqual(killed, 2, "it ended early")
+        run = finish(run)
+        self.assertEqual(self.weights(run), alone)
+        self.assertNotIn("opened generation", run.err)
 
     def test_without_an_agent_that_replaces_a_loss_ends_the_run(self):
         run = start()
         self.addCleanup(run.kill)
         run.stdout.readline()
-        os.kill(ranks_of(run.pid)[0], signal.SIGKILL)
-        self.assertEqual(train_run.finish(run).code, 128 + signal.SIGKILL)
+        os.kill(ranks_of(run.pid)[0][0], signal.SIGKILL)
+        self.assertEqual(finish(run).code, 128 + signal.SIGKILL)
 
     def test_a_program_with_a_session_is_refused(self):
         run = train_run.cohort("launch", "--elastic", "-n", 2, "--",

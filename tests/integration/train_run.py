@@ -64,7 +64,7 @@ def start(*args, under=()):
                             stderr=subprocess.PIPE, env=clean_environment())
 
 
-def finish(process):
+def finish(process, deadline_s=DEADLINE_S):
     """Not by communicate(): it misses lines that readline() has read ahead."""
     def rest(stream):
         return "" if stream.closed else stream.read()
@@ -72,7 +72,7 @@ def finish(process):
     with ThreadPoolExecutor(2) as pool:
         streams = [pool.submit(rest, s) for s in (process.stdout, process.stderr)]
         try:
-            process.wait(DEADLINE_S)
+            process.wait(deadline_s)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
