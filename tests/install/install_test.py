@@ -159,19 +159,21 @@ class Install(unittest.TestCase):
                                    (self.prefix / "include" / header).read_text()):
                 self.assertIn(name, self.headers(), header)
 
-    def seconds_to_compile(self, header):
-        """Of a processor; the least of three times."""
+    def seconds_to_compile(self, header, enough=0.0):
+        """Of a processor; the least of three times, or the first that is no more than enough."""
         source = self.scratch / "header.cpp"
         source.write_text(f"#include <{header}>\n")
         flags = self.as_user("pkg-config", "--cflags", "cohort").split()
-        seconds = []
+        least = float("inf")
         for _ in range(3):
             before = os.times()
             self.as_user("g++", *flags, "-fsyntax-only", source)
             after = os.times()
-            seconds.append(after.children_user - before.children_user +
-                           after.children_system - before.children_system)
-        return min(seconds)
+            least = min(least, after.children_user - before.children_user +
+                        after.children_system - before.children_system)
+            if least <= enough:
+                break
+        return least
 
     def test_each_header_compiles_alone(self):
         """Prints the table of docs/measured.md: lines, and processor seconds to compile. None
@@ -180,10 +182,10 @@ class Install(unittest.TestCase):
         print(f"\nATen/core/Tensor.h: {tensor:.1f} s")
         for header in self.promised():
             with self.subTest(header):
-                seconds = self.seconds_to_compile(header)
+                seconds = self.seconds_to_compile(header, enough=2.2 * tensor)
                 lines = len((ROOT / "include" / header).read_text().splitlines())
                 print(f"| `{header}` | {lines} | <= 4 s | {seconds:.1f} s |")
-                self.assertLess(seconds, 2.2 * tensor)
+                self.assertLessEqual(seconds, 2.2 * tensor)
 
     def test_only_what_is_promised_can_be_linked_with(self):
         """What the library defines in namespace cohort for others is of a class, a function or
