@@ -12,7 +12,7 @@ namespace cohort::cli {
 namespace {
 
 // A block is run where it takes no more, about: a second or two and a gigabyte.
-constexpr double kMostFlops = 100e9;  // of forward and backward of a sample
+constexpr double kMostFlops = 100e9;  // forward and backward of one sample
 constexpr double kMostBytes = 1e9;    // with four samples
 constexpr double kMostSamples = 4;
 
