@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cli/bench_steps.h"
-#include "cli/model_outline.h"
 #include "cli/step_options.h"
 #include "cli/step_setting.h"
 #include "cohort/comm/backends.h"
@@ -95,7 +94,6 @@ int bench_recipe_rank(const BenchTrainArgs& args, StepSetting setting) {
 int run_bench_recipe(const BenchTrainArgs& args, const Recipe& recipe) {
   const StepSetting setting = bench_setting(args, recipe);
   find_backend(args.backend, World{});
-  require_blocks(recipe, setting.config, setting.layout);
   recipe.prepare(setting.config);
   return launch_ranks(setting, args.backend, args.json,
                       [&] { return bench_recipe_rank(args, setting); });
