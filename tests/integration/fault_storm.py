@@ -200,8 +200,8 @@ class Storm:
         threading.Timer(delay, self.command.signal, (rank, name)).start()
 
     def resize(self):
-        """To one rank more, and back. A command that has ended since has no answer."""
-        self.size = 2 * self.args.ranks + 1 - self.size
+        """To one team of ranks more, and back. A command that has ended since has no answer."""
+        self.size = 2 * self.args.ranks + storm_run.team_of(self.args) - self.size
         command, size = self.command, self.size
 
         def ask():

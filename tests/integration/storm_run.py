@@ -19,6 +19,12 @@ SMALL = {"fashion-mnist": {"model.width": 8, "batch": 32},
          "mlp": {"model.width": 64, "batch": 32}}
 
 
+def team_of(args):
+    """How many ranks have a model together: they come and go with one another."""
+    sizes = dict(item.split("=") for item in args.layout.split(",") if item)
+    return int(sizes.get("tp", 1)) * int(sizes.get("pp", 1))
+
+
 class Command:
     """One life of the agent, and what it says."""
 
@@ -30,7 +36,7 @@ class Command:
                                      "--set", f"checkpoint.every_steps={args.save_every}",
                                      "--set", "snapshot.every_steps=5",
                                      "--set", f"elastic.detect_s={DETECT_S}",
-                                     "--set", f"elastic.max_ranks={args.ranks + 1}",
+                                     "--set", f"elastic.max_ranks={args.ranks + team_of(args)}",
                                      "--set", "checkpoint.keep=50",
                                      "--max-restarts", "100000"]
         self.err = open(f"{folder}/stderr", "a")
