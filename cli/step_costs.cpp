@@ -12,8 +12,8 @@ namespace cohort::cli {
 namespace {
 
 // A block is run where it takes no more, about: a second or two and a gigabyte.
-constexpr double kMostFlops = 100e9;  // forward and backward of one sample
-constexpr double kMostBytes = 1e9;    // with four samples
+constexpr double kMostFlops = 50e9;  // forward and backward of one sample
+constexpr double kMostBytes = 1e9;   // with four samples
 constexpr double kMostSamples = 4;
 
 double parameter_bytes(const Block& block) {
@@ -80,15 +80,21 @@ BlockCosts time_blocks(const StepSetting& setting, std::span<const BlockCount> c
   BlockCosts costs;
   double rate = 0;
   int by_flops = 0;
+  const auto take_flops = [&](int block) {
+    if (by_flops++ == 0) rate = product_rate();
+    return cost_of_flops(counts[block].needs, rate);
+  };
   for (int b = 0; b < size; ++b) {
-    const BlockMeasure& needs = counts[b].needs;
-    if (!is_small(*form.blocks[b], needs)) {
-      if (by_flops++ == 0) rate = product_rate();
-      costs.blocks.push_back(cost_of_flops(needs, rate));
+    if (!is_small(*form.blocks[b], counts[b].needs)) {
+      costs.blocks.push_back(take_flops(b));
     } else if (const int like = like_of(form, counts, b); like < b) {
       costs.blocks.push_back(costs.blocks[like]);
-    } else {  // on a chain of its own: what it takes goes with it
-      costs.blocks.push_back(time_block(setting.make_form(), b, counts, batch));
+    } else {
+      try {  // on a chain of its own: what it takes goes with it
+        costs.blocks.push_back(time_block(setting.make_form(), b, counts, batch));
+      } catch (const c10::Error&) {  // it does not take the values made up for it
+        costs.blocks.push_back(take_flops(b));
+      }
     }
   }
   costs.from = source_of(by_flops, size, rate);

@@ -44,7 +44,7 @@ class StepLarge(unittest.TestCase):
                          "--layout", "dp=16,tp=8,pp=8,shard=1", "--set", "batch=1024")
         self.assertGreater(row["peak_memory_bytes"], 4 * 175e9 / 64)
 
-    def test_what_a_table_says_of_blocks_is_not_timed(self):
+    def test_what_a_table_says_of_blocks_is_taken(self):
         small = ("gpt", "--set", "model.width=64", "--set", "model.heads=4",
                  "--set", "model.context=32")
         folder = tempfile.TemporaryDirectory()
@@ -52,9 +52,10 @@ class StepLarge(unittest.TestCase):
         path = f"{folder.name}/costs.csv"
         row = self.shown(*small, "--costs-out", path)
         self.assertIn("blocks run here", row["costs"])
-        row = self.shown("gpt", "--set", "model.size=7B", "--set", "model.depth=12",
-                         "--costs", path)
+        large = ("gpt", "--set", "model.size=7B", "--set", "model.depth=12")
+        row = self.shown(*large, "--costs", path)
         self.assertEqual(row["costs"], path)
+        self.assertLess(row["step_ms"], self.shown(*large)["step_ms"] / 10)
 
 
 if __name__ == "__main__":

@@ -113,10 +113,12 @@ BlockCost time_block(const Chain& chain, int block, std::span<const BlockCount> 
                      const std::function<Batch(int64_t)>& batch) {
   give_first_values(*chain.blocks[block]);
   LoneBlock alone(chain, block, counts);
-  const BlockTime one = alone.time(batch(1));
-  ComputeCost forward{.per_sample = one.forward}, backward{.per_sample = one.backward};
-  if (one.forward + one.backward < kLong) {
-    const BlockTime two = alone.time(batch(2)), four = alone.time(batch(4));
+  // Two and four, as blocks are counted: some have no use for a batch of one.
+  const BlockTime two = alone.time(batch(2));
+  ComputeCost forward{.per_sample = two.forward / 2};
+  ComputeCost backward{.per_sample = two.backward / 2};
+  if (two.forward + two.backward < kLong) {
+    const BlockTime four = alone.time(batch(4));
     forward = cost_through(two.forward, four.forward);
     backward = cost_through(two.backward, four.backward);
   }
