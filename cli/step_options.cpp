@@ -79,9 +79,16 @@ std::vector<double> block_seconds(const Config& config) {
                            " has no blocks; legal: a table of costs with rows forward "
                            "and backward, as of cohort step --measure --costs-out"));
   std::vector<double> seconds;
-  for (const auto& block : costs.blocks)
-    seconds.push_back(block.forward.seconds(costs.samples) +
-                      block.backward.seconds(costs.samples));
+  for (const auto& block : costs.blocks) {
+    const double samples = costs.samples;
+    seconds.push_back(block.forward.seconds(samples) + block.input().seconds(samples) +
+                      block.weight().seconds(samples));
+    if (seconds.back() <= 0)
+      throw ConfigError(text("[step] pipeline.costs=", file, ": block ",
+                             seconds.size() - 1,
+                             " takes no time; legal: a table with "
+                             "rows forward and backward of each block"));
+  }
   return seconds;
 }
 

@@ -71,11 +71,15 @@ class Pipelines(train_run.TrainTest):
         links = self.scratch / "links.csv"
         links.write_text("what,name,fixed_us,per_sample_us,gb_per_s,hidden\nlink,*,5,,10,\n")
         none = self.scratch / "none.csv"
+        gap = self.scratch / "gap.csv"
+        gap.write_text(links.read_text() + "forward,3,1,,,\nbackward,3,1,,,\n")
         table = self.table(3)
         for layout, keys, why in (
                 ("pp=2", {"pipeline.costs": none}, f"{none}.*No such file"),
                 ("pp=2", {"pipeline.costs": links}, f"pipeline.costs={links} has no blocks; "
                  "legal: a table of costs with rows forward and backward"),
+                ("pp=2", {"pipeline.costs": gap}, f"pipeline.costs={gap}: block 0 takes no time; "
+                 "legal: a table with rows forward and backward of each block"),
                 ("pp=2", {"pipeline.costs": table},
                  "pipeline.costs has 3 blocks, and the model 4; legal: a table"),
                 ("dp=2", {"pipeline.costs": table},
