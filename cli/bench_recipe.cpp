@@ -94,7 +94,6 @@ int bench_recipe_rank(const BenchTrainArgs& args, StepSetting setting) {
 int run_bench_recipe(const BenchTrainArgs& args, const Recipe& recipe) {
   const StepSetting setting = bench_setting(args, recipe);
   find_backend(args.backend, World{});
-  recipe.prepare(setting.config);
   return launch_ranks(setting, args.backend, args.json,
                       [&] { return bench_recipe_rank(args, setting); });
 }

@@ -86,6 +86,7 @@ Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,
 int launch_ranks(const StepSetting& setting, const std::string& backend, bool json,
                  const std::function<int()>& rank) {
   require_blocks(*setting.recipe, setting.config, setting.options, setting.layout);
+  setting.recipe->prepare(setting.config);
   LaunchOptions options;
   options.ranks = setting.layout.world();
   options.threads =
