@@ -229,7 +229,7 @@ class Resolver {
     const Layout layout = launch.max_nodes == 1 ? known.value() : Layout{};
     elastic.team = {.stages = layout.pp, .parts = layout.tp};
     const int each = elastic.team.ranks();
-    if (elastic.max_ranks % each != 0)
+    if (elastic.on && elastic.max_ranks % each != 0)
       throw ConfigError(text("[train] elastic.max_ranks=", elastic.max_ranks,
                              " with --layout tp=", layout.tp, ",pp=", layout.pp,
                              "; legal: a multiple of ", each));

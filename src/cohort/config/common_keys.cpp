@@ -28,7 +28,8 @@ void add_run(Keys& keys) {
                  "a rank that is stopped, or says nothing, for so long is replaced",
                  {.lowest = 0.1, .highest = 1e6})
       .add_int("elastic.max_ranks", 0,
-               "most ranks that `cohort resize` may ask for; 0: as many as slices",
+               "most ranks that `cohort resize` may ask for; 0: as many as slices, times "
+               "tp x pp",
                {.lowest = 0, .highest = 1023});
 }
 
