@@ -223,10 +223,10 @@ class Install(unittest.TestCase):
             self.assertEqual(len(all_said), ranks * len(set(all_said)), said)
             return {int(step): float(value) for step, value in all_said}
 
-        saved = weights("saved", 2, 2)
+        saved = weights("on_two", 2, 2)
         whole = weights("whole", 3, 2)
         for ranks in (1, 3):
-            self.as_user("cp", "-r", self.home / "saved", self.home / f"on_{ranks}")
+            self.as_user("cp", "-r", self.home / "on_two", self.home / f"on_{ranks}")
             on = weights(f"on_{ranks}", 3, ranks)
             self.assertEqual(sorted(on), [32, 48])
             self.assertEqual(on[32], saved[32])
