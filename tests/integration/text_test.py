@@ -76,6 +76,18 @@ class TextTest(train_run.TrainTest):
                 self.assertGreater(run.done["flops_per_step"], 0)
                 self.assertNotIn("mfu", run.done)  # processors have no peak that is known
 
+    def test_operations_are_those_of_the_whole_model_in_every_layout(self):
+        self.write_text()
+        for recipe, keys in (("gpt-tiny", {}), ("llama-tiny", {"model__heads": 4}),
+                             ("bert-tiny", {})):
+            told = {}
+            for ranks, layout in ((1, "dp=1"), (2, "tp=2"), (2, "pp=2")):
+                run = self.run_recipe(recipe, "--max-steps", 1, "--layout", layout, ranks=ranks,
+                                      **keys)
+                self.assertEqual(run.code, 0, run.err)
+                told[layout] = run.done["flops_per_step"]
+            self.assertEqual(len(set(told.values())), 1, (recipe, told))
+
     def test_weights_do_not_depend_on_ranks(self):
         self.write_text()
         for recipe in ("gpt-tiny", "bert-tiny"):

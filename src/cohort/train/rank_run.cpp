@@ -170,6 +170,7 @@ class RankRun final : public RankHost {
     options.ranks_here = first_.ranks_here;
     options.execute.gpu = first_.gpu;
     options.counted = counted_;
+    options.counted_whole = counted_whole_;
     return options;
   }
 
@@ -219,6 +220,7 @@ class RankRun final : public RankHost {
         count_model(*run_.recipe, run_.config, part_of_rank(0), *data_.train);
     if (!counts) return;
     counted_ = needs_of(*counts);
+    count_whole();
     if (!run_.counts_threads) return;
     const Layout& layout = first_.layout;
     const TrainerOptions& asked = run_.trainer;
@@ -226,6 +228,14 @@ class RankRun final : public RankHost {
     const double samples = static_cast<double>(asked.batch) / slices;
     const double flops = forward_flops(*counts).at(samples) / layout.pp;
     at::set_num_threads(compute_threads(flops, at::get_num_threads()));
+  }
+
+  // Only who has a part of it, and tells how much all compute, counts it once more.
+  void count_whole() {
+    if (first_.layout.tp == 1 || !chain_.loss.metrics.flops_per_step) return;
+    const auto whole =
+        count_model(*run_.recipe, run_.config, TensorPart{}, *data_.train);
+    if (whole) counted_whole_ = needs_of(*whole);
   }
 
   // What this rank could not write is told last, when all else is done and saved.
@@ -248,6 +258,7 @@ class RankRun final : public RankHost {
   };
   FirstWorld first_;
   std::vector<BlockMeasure> counted_;  // what blocks need; empty: nobody counted
+  std::vector<BlockMeasure> counted_whole_;  // those of a model that ranks have in parts
   ConnectOptions connecting_;
   std::string over_host_;  // why tensors of the GPU go there; empty: they do not
   bool has_shared_bucket_ = false;

@@ -148,7 +148,9 @@ void Trainer::take_up(Communicator& comm, Reporter* reporter) {
   auto [schedule, valid_samples] = make_plan(chain_, measures_, here_, *rule_);
   work_.valid_samples = valid_samples;
   work_.forward_only = make_forward_schedule(chain_, measures_, here_);
-  work_.flops = flops_of(schedule, measures_, static_cast<double>(options_.batch));
+  const auto& whole =
+      options_.counted_whole.empty() ? measures_ : options_.counted_whole;
+  work_.flops = flops_of(schedule, whole, static_cast<double>(options_.batch));
   work_.step_fields = fields_of(chain_, schedule.role_of(comm.rank()));
   work_.valid_fields = fields_of(chain_, work_.forward_only.role_of(comm.rank()));
   prepare_to_speak();

@@ -51,6 +51,9 @@ struct TrainerOptions {
   // What blocks need, as count_blocks() found it. Empty: the Trainer runs each block on
   // a few samples to know.
   std::vector<BlockMeasure> counted;
+  // The same of the whole model, where a rank's chain has parts of tensors: operations
+  // are told of all that a step computes. Empty: its chain is the whole.
+  std::vector<BlockMeasure> counted_whole = {};
   bool elastic = false;
   int64_t valid_every_epochs = 1;  // 0: never
   // A text that the model, one of language, writes on after each validation and at the
