@@ -6,8 +6,8 @@
 
 #include "cli/bench_parts.h"
 #include "cli/cuda_case.h"
+#include "cli/step_options.h"
 #include "cohort/core/error.h"
-#include "cohort/core/file.h"
 #include "cohort/core/format.h"
 #include "cohort/core/json.h"
 #include "cohort/nn/without_memory.h"
@@ -54,7 +54,7 @@ void share_blocks(const CudaCase& bench, std::span<const BlockMeasure> parts,
 }
 
 CostTable foretold_costs(const BenchTrainArgs& args, double samples) {
-  CostTable costs = costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
+  CostTable costs = read_costs(args.costs);
   if (!args.links.empty()) take_links(links_of(find_link_profile(args.links)), costs);
   costs.samples = samples;
   return costs;

@@ -172,7 +172,7 @@ std::string_view without_guess(std::string_view source) {
 
 std::optional<CostTable> given_costs(const StepArgs& args) {
   if (args.costs.empty()) return std::nullopt;
-  return costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
+  return read_costs(args.costs);
 }
 
 void take_costs(const std::string& file, CostTable given, StepView& view) {

@@ -304,7 +304,7 @@ int measure_step(const StepArgs& args, const RecipeList& recipes,
   const StepSetting setting = setting_of(args, recipes);
   batches_of(args, setting);
   find_backend(args.backend, World{});
-  if (!args.costs.empty()) costs_from_csv(read_file(args.costs, ErrorKind::kConfig));
+  if (!args.costs.empty()) read_costs(args.costs);
   return launch_ranks(setting, args.backend, args.json,
                       [&] { return measure_rank(args, setting, show); });
 }

@@ -66,6 +66,15 @@ GeneratorOptions step_options(const Config& config, bool exact) {
   return options;
 }
 
+CostTable read_costs(const std::string& path) {
+  const std::string table = read_file(path, ErrorKind::kConfig);
+  try {
+    return costs_from_csv(table);
+  } catch (const ConfigError& error) {
+    throw ConfigError(text(error.what(), " (in ", path, ")"));
+  }
+}
+
 std::vector<double> block_seconds(const Config& config) {
   const std::string& file = config.get_string("pipeline.costs");
   if (file.empty()) return {};
@@ -73,7 +82,7 @@ std::vector<double> block_seconds(const Config& config) {
   if (trim(cut) != "auto")
     throw ConfigError(text("[step] pipeline.costs=", file, " with pipeline.cut=", cut,
                            "; legal: one of them"));
-  const CostTable costs = costs_from_csv(read_file(file, ErrorKind::kConfig));
+  const CostTable costs = read_costs(file);
   if (costs.blocks.empty())
     throw ConfigError(text("[step] pipeline.costs=", file,
                            " has no blocks; legal: a table of costs with rows forward "

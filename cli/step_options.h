@@ -7,6 +7,7 @@
 #include "cohort/engine/step_runner.h"
 #include "cohort/recipe.h"
 #include "cohort/step/checker.h"
+#include "cohort/step/cost_table.h"
 #include "cohort/step/generator.h"
 #include "cohort/update_rule.h"
 
@@ -19,6 +20,9 @@ at::ScalarType parse_dtype(const std::string& name, at::ScalarType otherwise);
 // the flag; slices are those of the key, or with --exact 8, or 0: one per data-parallel
 // rank.
 GeneratorOptions step_options(const Config& config, bool exact);
+
+// A table of costs. ConfigError, which names the file, for what is none.
+CostTable read_costs(const std::string& path);
 
 // Seconds of each block, forward and backward, in the table that pipeline.costs names;
 // none without the key. Read once for each run, so that all its
