@@ -6,7 +6,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <utility>
@@ -26,6 +28,7 @@
 #include "cli/verify_command.h"
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
+#include "cohort/core/exit_code.h"
 #include "cohort/core/first_line.h"
 #include "cohort/core/loaded_libtorch.h"
 #include "cohort/core/nearest.h"
@@ -336,6 +339,20 @@ int run(int argc, char** argv, const std::string& name, const RecipeList& recipe
   return command();
 }
 
+// What was printed may still be on its way. A reader that has gone wants no more; a disk
+// that is full has lost results.
+int code_after_output(const std::string& name, int code) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  if (std::cout && !std::ferror(stdout)) return code;
+  errno = EIO;  // if it can be written to again
+  const bool fails = ::write(STDOUT_FILENO, "\n", 1) < 0;
+  if (fails && (errno == EPIPE || errno == EBADF)) return code;
+  std::fprintf(stderr, "%s: stdout: %s; results are lost\n", name.c_str(),
+               std::strerror(errno));
+  return code == 0 ? kExitData : code;
+}
+
 // What the user typed, without its folder.
 std::string name_of_program(int argc, char** argv) {
   const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename() : "";
@@ -363,9 +380,7 @@ int run_program(int argc, char** argv,
     std::fprintf(stderr, "%s: %s\n", name.c_str(), first_line(error.what()).c_str());
     code = cli::exit_code_of(error);
   }
-  std::cout.flush();
-  std::fflush(nullptr);
-  return code;
+  return cli::code_after_output(name, code);
 }
 
 }  // namespace cohort

@@ -4,12 +4,32 @@
 import json
 import os
 import signal
+import subprocess
 import unittest
 from pathlib import Path
 
 import train_run
 
 FULL = "No space left on device"
+
+
+class FullStdoutTest(unittest.TestCase):
+    STEP = [train_run.COHORT, "step", "mlp", "-n", "2", "--json"]
+
+    def test_results_that_are_lost_are_an_error(self):
+        with open("/dev/full", "w") as full:
+            run = subprocess.run(self.STEP, stdout=full, stderr=subprocess.PIPE, text=True,
+                                 timeout=train_run.DEADLINE_S)
+        self.assertEqual(run.returncode, 3, run.stderr)
+        self.assertEqual(run.stderr, f"cohort: stdout: {FULL}; results are lost\n")
+
+    def test_a_reader_that_has_gone_is_none(self):
+        reads, writes = os.pipe()
+        os.close(reads)
+        with os.fdopen(writes, "w") as gone:
+            run = subprocess.run(self.STEP, stdout=gone, stderr=subprocess.PIPE, text=True,
+                                 timeout=train_run.DEADLINE_S)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
 
 
 @unittest.skipUnless(train_run.mounts_work(), "needs the right to mount a file system")
