@@ -139,13 +139,13 @@ std::set<int64_t> telling_actions(const Way& way) {
 }
 
 TEST(ElasticAhead, CutOffAnywhereAllComeToTheStateOfOneStep) {
-  run_in_child([] {
-    for (const auto& way : every_resident_way()) {
+  // A child for each way: with all of them one could take longer than it may.
+  for (const auto& way : every_resident_way())
+    run_in_child([&] {
       const Calm calm = calm_run(way);
       for (const int64_t action : telling_actions(way))
         for (const int count : {2, 3}) cut_off_ahead(way, calm, action, count);
-    }
-  });
+    });
 }
 
 // A step that nobody goes on with is none.
