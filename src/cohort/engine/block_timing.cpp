@@ -15,7 +15,7 @@
 namespace cohort {
 namespace {
 
-constexpr double kLong = 0.05;  // seconds of one sample, to which one is enough
+constexpr double kLong = 0.05;  // seconds of two samples, from which four tell no more
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 double seconds_of(const std::function<void()>& work) {
