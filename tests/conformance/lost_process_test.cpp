@@ -59,21 +59,5 @@ TEST(LostProcess, IsNamedAtOnceByWhoWaitsForTheDevice) {
                   {1});
 }
 
-// Its peers may still wait for work of their own.
-TEST(LostProcess, IsNoneThatHasParted) {
-  test::run_ranks(kWorld,
-                  [](Communicator& comm, Store&) {
-                    const auto family = std::make_shared<DeviceFamily>(comm);
-                    if (comm.rank() == 1) {
-                      family->processes().part();
-                      raise(SIGKILL);
-                    }
-                    const auto end = std::chrono::steady_clock::now() + 500ms;
-                    while (std::chrono::steady_clock::now() < end)
-                      ASSERT_EQ(family->processes().lost(), -1);
-                  },
-                  {1});
-}
-
 }  // namespace
 }  // namespace cohort::device_comm
