@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <ostream>
 
@@ -82,12 +83,6 @@ int list(const CheckpointArgs& args, std::ostream& out) {
   return kDone;
 }
 
-// A checkpoint, or the newest of a folder of them.
-std::string resolved(const std::string& path) {
-  if (fs::exists(path + "/manifest.json")) return path;
-  return latest_checkpoint(path).value_or(path);
-}
-
 void show_tensors(const Manifest& manifest, bool json, std::ostream& out) {
   Table rows = {{"tensor", "kind", "dtype", "shape", "bytes", "boxes"}};
   for (const auto& [tensor, boxes] : manifest.tensors) {
@@ -114,7 +109,7 @@ void show_tensors(const Manifest& manifest, bool json, std::ostream& out) {
 }
 
 int show(const CheckpointArgs& args, std::ostream& out) {
-  const std::string path = resolved(args.path);
+  const std::string path = checkpoint_at(args.path, "checkpoint.show");
   const Manifest manifest = Checkpoint(path).manifest();
   const RunState& run = manifest.run;
   if (args.json) {
@@ -286,6 +281,21 @@ int reshape(const CheckpointArgs& args, std::ostream& out) {
 }
 
 }  // namespace
+
+std::string checkpoint_at(const std::string& path, std::string_view asked_by) {
+  std::error_code ignored;
+  if (fs::exists(path + "/manifest.json", ignored)) return path;
+  std::vector<std::string> troubles;
+  const auto newest = latest_checkpoint(path, &troubles);
+  if (!newest && !troubles.empty()) throw CheckpointError(troubles.front());
+  if (!newest)
+    throw CheckpointError(text("[", asked_by, "] ", path,
+                               ": is no checkpoint, nor has it one; legal: a "
+                               "checkpoint, or a folder of them"));
+  for (const auto& trouble : troubles)
+    std::fprintf(stderr, "%s\n", text("passed over: ", trouble).c_str());
+  return *newest;
+}
 
 int run_checkpoint(const CheckpointArgs& args, std::ostream& out) {
   if (args.action == "list") return list(args, out);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <string>
+#include <string_view>
 
 namespace cohort::cli {
 
@@ -26,6 +27,10 @@ struct CheckpointArgs {
 // Needs no GPU and starts no rank. Returns the exit code: 1 if diff found a difference,
 // 5 if verify found damage. CheckpointError and ConfigError otherwise.
 int run_checkpoint(const CheckpointArgs& args, std::ostream& out);
+
+// `path`, or the newest that can be used of a folder; newer ones are named on stderr.
+// Where none can be, CheckpointError says what is wrong with the newest.
+std::string checkpoint_at(const std::string& path, std::string_view asked_by);
 
 // What --help adds to the list of flags.
 inline constexpr const char* kCheckpointHelp =

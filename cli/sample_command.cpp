@@ -6,7 +6,6 @@
 #include <c10/core/GradMode.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -27,21 +26,6 @@ namespace cohort::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string checkpoint_at(const std::string& path) {
-  std::error_code ignored;
-  if (fs::exists(path + "/manifest.json", ignored)) return path;
-  std::vector<std::string> troubles;
-  const auto newest = latest_checkpoint(path, &troubles);
-  if (!newest && !troubles.empty()) throw CheckpointError(troubles.front());
-  if (!newest)
-    throw CheckpointError(text("[sample] ", path,
-                               ": is no checkpoint, nor has it one; legal: a "
-                               "checkpoint, or a folder of them"));
-  for (const auto& trouble : troubles)
-    std::fprintf(stderr, "%s\n", text("passed over: ", trouble).c_str());
-  return *newest;
-}
 
 // As the checkpoint says, or who asks.
 SavedModel model_of(const SampleArgs& args, const RecipeList& recipes,
@@ -130,7 +114,7 @@ double write_on(const Chain& chain, int64_t context, Continuation& text,
 }  // namespace
 
 int run_sample(const SampleArgs& args, const RecipeList& recipes, std::ostream& out) {
-  Checkpoint saved(checkpoint_at(args.path));
+  Checkpoint saved(checkpoint_at(args.path, "sample"));
   SavedModel model = model_of(args, recipes, saved);
   take_flags(args, recipes, saved, model);
   const auto tokenizer =

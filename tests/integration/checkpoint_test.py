@@ -99,8 +99,20 @@ class CheckpointCommand(unittest.TestCase):
         self.assertIn(shard.name, self.refused(5, "export", self.root, self.dir / "x"))
         self.assertFalse((self.dir / "x").exists())
 
+    def test_show_names_the_checkpoint_that_is_damaged(self):
+        self.ok("import", self.source, self.root, "--step", 1)
+        self.ok("import", self.source, self.root, "--step", 2)
+        old, new = (next(folder.glob("model-*")) for folder in sorted(self.root.glob("step-*")))
+        os.truncate(new, new.stat().st_size - 1)
+        shown = run("show", self.root)
+        self.assertEqual((shown.returncode, "step 1," in shown.stdout), (0, True), shown)
+        self.assertRegex(shown.stderr, f"^passed over: .*{new}: truncated")
+        os.truncate(old, old.stat().st_size - 1)
+        self.assertIn(f"{new}: truncated", self.refused(5, "show", self.root))
+
     def test_bad_usage_and_missing_files(self):
-        self.assertIn("nothing", self.refused(5, "show", self.dir / "nothing"))
+        for path in (self.dir, self.source, self.dir / "nothing"):
+            self.assertIn(f"{path}: is no checkpoint", self.refused(5, "show", path))
         self.assertIn("nothing", self.refused(5, "list", self.dir / "nothing"))
         self.refused(5, "diff", self.source, self.dir / "nothing")
         for path in (self.dir, self.source, self.dir / "nothing"):
