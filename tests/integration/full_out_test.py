@@ -36,14 +36,17 @@ class FullStdoutTest(unittest.TestCase):
 class FullOutTest(train_run.TrainTest):
     def start_on_disk(self, *args, saved="saved", files=1000):
         """A run with a small disk of its own, which is seen through its process."""
-        (self.scratch / "disk").mkdir()
-        mount = (f"mount -t tmpfs -o size=32m,nr_inodes={files} none {self.scratch}/disk; "
-                 'exec "$@"')
         self.run_ = self.start(
             2, "--grace", 60, "--out", self.scratch / "disk/out", *args,
-            keys={"checkpoint.dir": self.scratch / saved},
-            under=["unshare", "-m", "sh", "-ec", mount, "sh"])
+            keys={"checkpoint.dir": self.scratch / saved}, under=self.disk_of("32m", files))
         self.events = []
+
+    def disk_of(self, size, files=1000):
+        """The command that becomes a program with such a disk."""
+        (self.scratch / "disk").mkdir(exist_ok=True)
+        mount = (f"mount -t tmpfs -o size={size},nr_inodes={files} none {self.scratch}/disk; "
+                 'exec "$@"')
+        return ["unshare", "-m", "sh", "-ec", mount, "sh"]
 
     def read_more(self, steps):
         for _ in range(steps):
@@ -75,6 +78,20 @@ class FullOutTest(train_run.TrainTest):
         self.assertEqual(self.run_.returncode, 5, err)
         fault = [json.loads(line) for line in said.splitlines() if '"fault"' in line][-1]
         self.assertRegex(fault["cause"], "disk/saved: step 1500, the last, is not saved")
+
+    def test_weights_without_room_end_the_run_at_once(self):
+        for elastic in ("on", "off"):
+            with self.subTest(elastic=elastic):
+                final = self.scratch / "disk/final"
+                ended = train_run.finish(
+                    self.start(2, "--save-final", final, "--max-steps", 5,
+                               keys={"elastic": elastic}, under=self.disk_of("4k")))
+                self.assertEqual(ended.code, 5, ended.err)
+                [fault] = ended.of("fault")
+                self.assertEqual(fault["cause"],
+                                 f"exit code 5: [core.file] cannot write {final}: {FULL}")
+                self.assertEqual(ended.err.count(FULL), 1, ended.err)
+                self.assertEqual((ended.done["steps"], ended.done["restarts"]), (5, 0))
 
     def test_a_disk_that_was_full_for_a_while(self):
         self.start_on_disk()

@@ -53,6 +53,7 @@ int64_t count_parameters(const Chain& chain) {
 
 // Stopped on request with its state saved, it can be run again.
 int code_of(const DoneEvent& done, const BackupOptions& backup) {
+  if (!done.not_written.empty()) throw CheckpointError(done.not_written);
   if (!backup.dir.empty() && !done.saved)
     throw CheckpointError(text("[train.checkpoint] ", backup.dir, ": step ", done.steps,
                                ", the last, is not saved; what is there is older"));

@@ -315,6 +315,16 @@ void Trainer::save(const std::string& path) {
   write_weights(path, runner_->state(Holding::kOwned), *comm_);
 }
 
+// The run is done all the same: a recovery would end in the same way. All ranks alike.
+std::string Trainer::save_final() {
+  try {
+    if (!options_.save_final.empty()) save(options_.save_final);
+    return "";
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+}
+
 // Pages of other ranks, or the agent's, that this one has touched are theirs.
 int64_t Trainer::peak_memory() const {
   if (options_.execute.compute_on == ComputeOn::kCuda)
@@ -336,12 +346,13 @@ void Trainer::tell_flops(DoneEvent& done) const {
 DoneEvent Trainer::finish() {
   require_sound(*runner_);
   const bool saved = backup_.finish(run_state());
-  if (!options_.save_final.empty()) save(options_.save_final);
+  const std::string not_written = save_final();
   if (!facts_.stopping) speak();
   Tensor peak = at::full({1}, peak_memory(), at::kLong);
   comm_->all_reduce(peak, ReduceOp::kMax).wait();
   DoneEvent done = recorder_.summary(facts_);
   done.saved = saved;
+  done.not_written = not_written;
   tell_flops(done);
   done.peak_memory_bytes = peak.item<int64_t>();
   done.stop_signal = facts_.stopping ? std::max(1, asked_to_stop()) : 0;

@@ -105,6 +105,7 @@ class Trainer {
   void speak();
   std::optional<int64_t> next_token(const Continuation& text);  // none: stop
   void save(const std::string& path);
+  std::string save_final();  // why it could not; empty if it is done
   int64_t peak_memory() const;
   void tell_flops(DoneEvent& done) const;
   DoneEvent finish();
