@@ -273,6 +273,18 @@ class SignalTest(ContractTest):
                 self.assertEqual(events[-1]["rank"], 1, events[-1])
                 self.assertIn(name, events[-1]["cause"])
 
+    def test_the_stopped_rank_is_named_not_one_that_waited_for_it(self):
+        for ranks, backend in ((2, "shm"), (3, "gloo")):
+            with self.subTest(backend=backend):
+                run, events, pids = self.start_endless(
+                    ranks, "--backend", backend, "--set", "elastic=off",
+                    "--set", "comm.timeout_s=3")
+                os.kill(pids[1], signal.SIGSTOP)
+                code, events, err = self.finish(run, events, pids)
+                self.assertEqual(code, 4, err)
+                self.assertEqual(events[-1]["rank"], 1, events[-1])
+                self.assertIn("stopped while other ranks waited", events[-1]["cause"])
+
     def test_a_killed_rank_is_replaced_and_the_run_goes_on(self):
         for backend in ("auto", "gloo"):
             with self.subTest(backend=backend):

@@ -44,6 +44,14 @@ void FixedRanks::on_end(RankProcess& process) {
   if (process.is_fine() || ours) return;
   if (failed_.empty()) first_failed_ = Clock::now();
   failed_.push_back(&process);
+  if (process.is_echo()) end_stopped();
+}
+
+// What a rank has lost may be there, and stand still.
+void FixedRanks::end_stopped() {
+  for (const auto& [index, process] : processes_)
+    if (!process->ended() && process->resting_since())
+      process->give_up("stopped while other ranks waited for it, so it was killed");
 }
 
 bool FixedRanks::should_stop() const {
@@ -71,13 +79,13 @@ const RankProcess* FixedRanks::first_cause() const {
 // Peers may notice a rank's end, and end themselves, before its end or its report is
 // seen here. So what can be no consequence of another rank's failure goes first: the
 // death by a signal from outside, and for ranks of ours that lost a peer, any failure
-// of another kind.
+// of another kind; one that stood still has said nothing.
 const RankProcess* FixedRanks::cause_behind(const RankProcess* first) const {
   if (first->killed_from_outside()) return first;
   const RankProcess* cause = first;
   int64_t earliest = first->ended_ns() + kDeathLimit;
   for (const auto& [index, process] : processes_) {
-    const bool own = process->killed_by_others() ||
+    const bool own = process->killed_by_others() || process->given_up() ||
                      (!process->is_echo() && !process->report().message.empty());
     if (!process->killed_from_outside() && !(first->is_echo() && own)) continue;
     if (process->ended_ns() >= earliest) continue;

@@ -34,6 +34,7 @@ class FixedRanks : public RankGroup {
 
  private:
   void on_end(RankProcess& process) override;
+  void end_stopped();
   const RankProcess* first_cause() const;
   const RankProcess* cause_behind(const RankProcess* first) const;
 
