@@ -132,7 +132,7 @@ void add_sample(CLI::App& app, SampleArgs& args, const RecipeList& recipes,
       ->allow_extra_args(false);
   sub->add_option("--config", args.config, "YAML file of keys");
   sub->add_flag("--json", args.json, "One JSON object");
-  sub->footer([&] { return recipe_help(recipes, kSampleHelp); });
+  sub->footer([&] { return recipe_help(recipes, args.recipe, kSampleHelp); });
   sub->callback(
       [&] { command = [&] { return run_sample(args, recipes, std::cout); }; });
 }

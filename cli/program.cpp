@@ -87,7 +87,7 @@ void add_train(CLI::App& app, TrainArgs& args, const RecipeList& recipes,
   sub->add_option("--sample", args.sample,
                   "Text that a language model continues, after each validation and at "
                   "the end");
-  sub->footer([&] { return recipe_help(recipes, kTrainHelp); });
+  sub->footer([&] { return recipe_help(recipes, args.recipe, kTrainHelp); });
   sub->callback([&] { command = [&] { return run_train(args, recipes); }; });
 }
 
@@ -206,7 +206,7 @@ void add_bench(CLI::App& app, BenchArgs& args, const RecipeList& recipes,
       ->allow_extra_args(false);
   steps->add_option("--config", train.config, "Of a recipe: YAML file of keys");
   steps->add_flag("--json", train.json, "One JSON object");
-  steps->footer([&] { return recipe_help(recipes, kBenchTrainHelp); });
+  steps->footer([&] { return recipe_help(recipes, train.name, kBenchTrainHelp); });
   steps->callback([&] { command = [&] { return run_bench_train(train, recipes); }; });
 }
 
@@ -239,7 +239,7 @@ void add_step(CLI::App& app, StepArgs& args, const RecipeList& recipes,
   sub->add_option("--trace", args.trace, "Write a trace for Perfetto or Chrome");
   sub->add_option("--csv", args.csv, "Write it as a table, one row per action");
   sub->add_flag("--json", args.json, "One JSON object");
-  sub->footer([&] { return recipe_help(recipes, kStepHelp); });
+  sub->footer([&] { return recipe_help(recipes, args.recipe, kStepHelp); });
   sub->callback([&] { command = [&] { return run_step(args, recipes, std::cout); }; });
 }
 
@@ -262,7 +262,7 @@ void add_verify(CLI::App& app, VerifyArgs& args, const RecipeList& recipes,
       ->allow_extra_args(false);
   sub->add_option("--config", args.config, "YAML file of keys");
   sub->add_flag("--json", args.json, "One JSON object per line on stdout");
-  sub->footer([&] { return recipe_help(recipes, kVerifyHelp); });
+  sub->footer([&] { return recipe_help(recipes, args.recipe, kVerifyHelp); });
   sub->callback(
       [&] { command = [&] { return run_verify(args, recipes, std::cout); }; });
 }
