@@ -10,6 +10,7 @@
 #include "cohort/core/file.h"
 #include "cohort/core/json.h"
 #include "cohort/core/nearest.h"
+#include "cohort/core/parse.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/launch/agent.h"
 #include "cohort/train/rank_gpu.h"
@@ -72,8 +73,8 @@ int run_rank(BenchCommArgs args) {
 void check_bench_comm(const BenchCommArgs& args) {
   for (const auto& op : args.ops) {
     if (std::find(kOps.begin(), kOps.end(), op) != kOps.end()) continue;
-    throw ConfigError(text("[bench.comm] unknown operation '", op,
-                           "'; nearest: ", nearest(op, kOps)));
+    throw ConfigError(text("[bench.comm] unknown operation '", op, "'; nearest: ",
+                           nearest(op, kOps), "; legal: ", join(kOps, ", ")));
   }
   if (args.device != "cpu" && args.device != "cuda")
     throw ConfigError(

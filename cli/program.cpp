@@ -25,13 +25,13 @@
 #include "cli/step_command.h"
 #include "cli/stop_signals.h"
 #include "cli/train_command.h"
+#include "cli/usage_error.h"
 #include "cli/verify_command.h"
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
 #include "cohort/core/exit_code.h"
 #include "cohort/core/first_line.h"
 #include "cohort/core/loaded_libtorch.h"
-#include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
 #include "cohort/core/processor.h"
 #include "cohort/version.h"
@@ -192,7 +192,7 @@ void add_bench(CLI::App& app, BenchArgs& args, const RecipeList& recipes,
   steps->add_option("--precision", train.precision, "On a GPU: float32, bf16 or fp16")
       ->capture_default_str();
   steps->add_option("--batch", train.batch, "On GPUs: samples per rank and step")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1, 1e9));
   steps->add_option("--costs-out", train.costs_out, "On a GPU: write a table of costs");
   steps->add_option("--costs", train.costs, "On GPUs: foretell from it, run nothing");
   steps->add_flag("--kernels", train.kernels,
@@ -281,29 +281,6 @@ void add_doctor(CLI::App& app, DoctorOptions& options, Command& command) {
   });
 }
 
-// The command that was being read when something was wrong.
-const CLI::App* deepest(const CLI::App* app) {
-  const auto chosen = app->get_subcommands();
-  return chosen.empty() ? app : deepest(chosen.front());
-}
-
-// One line: what was given, the nearest legal word, where to read on.
-std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* at = deepest(&app);
-  std::string command = at->get_name();
-  for (const CLI::App* up = at->get_parent(); up; up = up->get_parent())
-    command = up->get_name() + " " + command;
-  std::vector<std::string> legal;
-  for (const auto* option : at->get_options())
-    if (!option->get_lnames().empty()) legal.push_back("--" + option->get_lnames()[0]);
-  for (const auto* sub : at->get_subcommands(nullptr)) legal.push_back(sub->get_name());
-  const auto extras = at->remaining();
-  std::string line = text(app.get_name(), ": [usage] ", error.what());
-  if (!extras.empty())
-    line += text("; nearest to '", extras[0], "': ", nearest(extras[0], legal));
-  return line + "; see " + command + " --help";
-}
-
 int run(int argc, char** argv, const std::string& name, const RecipeList& recipes) {
   CLI::App app{"Distributed training of deep networks in C++", name};
   app.set_version_flag("--version", std::string(version()));
@@ -339,8 +316,8 @@ int run(int argc, char** argv, const std::string& name, const RecipeList& recipe
   return command();
 }
 
-// What was printed may still be on its way. A reader that has gone wants no more; a disk
-// that is full has lost results.
+// What was printed may still be on its way. A reader that has gone wants no more; a
+// disk that is full has lost results.
 int code_after_output(const std::string& name, int code) {
   std::cout.flush();
   std::fflush(nullptr);

@@ -5,6 +5,47 @@ import unittest
 
 import train_run
 
+OPS = "all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, exchange, barrier"
+
+
+class UsageTest(unittest.TestCase):
+    def assert_said(self, command, line):
+        with self.subTest(command=command):
+            run = train_run.cohort(*command.split())
+            self.assertEqual((run.code, run.out, run.err), (2, "", f"cohort: {line}\n"))
+
+    def test_a_misspelt_flag_is_named_with_the_nearest_one(self):
+        for command, flag, nearest, place in (
+                ("train mlp --outt x", "--outt", "--out", "train"),
+                ("train --outt x", "--outt", "--out", "train"),
+                ("verify mlp --layot dp=2 --all", "--layot", "--layout", "verify"),
+                ("bench comm --opp foo", "--opp", "--op", "bench comm")):
+            self.assert_said(command, f"[usage] unknown flag '{flag}'; nearest to '{flag}': "
+                             f"{nearest}; see cohort {place} --help")
+
+    def test_a_wrong_word_is_named_with_what_is_legal(self):
+        legal = "list, show, verify, diff, reshape, import, export"
+        see = "see cohort checkpoint --help"
+        self.assert_said("checkpoint shwo x", "[usage] unknown command 'shwo'; nearest to 'shwo': "
+                         f"show; legal: {legal}; {see}")
+        self.assert_said("checkpoint", f"[usage] no command; legal: {legal}; {see}")
+        self.assert_said("train mlp gpt", "[usage] 'gpt' is one argument too many; legal: flags "
+                         "behind it; see cohort train --help")
+        self.assert_said("bench comm --op foo",
+                         f"[bench.comm] unknown operation 'foo'; nearest: barrier; legal: {OPS}")
+
+    def test_a_value_that_is_none_is_named_with_what_is_legal(self):
+        for given, name, value, legal in (
+                ("resize abc 2", "pid", "abc", "a whole number"),
+                ("resize 12 2.5", "ranks", "2.5", "a whole number"),
+                ("launch --join-timeout soon -- true", "--join-timeout", "soon", "a number"),
+                ("bench train gpt --batch 0", "--batch", "0", "a number from 1 to 1e+09")):
+            place = " ".join(given.split()[:2 if given.startswith("bench") else 1])
+            self.assert_said(given, f"[usage] {name}: '{value}'; legal: {legal}; "
+                             f"see cohort {place} --help")
+        self.assert_said("train mlp --out",
+                         "[usage] --out: its value is missing; see cohort train --help")
+
 
 class HelpTest(unittest.TestCase):
     def help_of(self, *command):

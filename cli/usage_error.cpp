@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/usage_error.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/core/nearest.h"
+#include "cohort/core/parse.h"
+
+namespace cohort::cli {
+namespace {
+
+// The command that was being read when something was wrong.
+const CLI::App* deepest(const CLI::App* app) {
+  const auto chosen = app->get_subcommands();
+  return chosen.empty() ? app : deepest(chosen.front());
+}
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const auto* option : app.get_options())
+    if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames()[0]);
+  return flags;
+}
+
+std::vector<std::string> commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* sub : app.get_subcommands(nullptr)) names.push_back(sub->get_name());
+  return names;
+}
+
+// What follows an unknown flag may be its value, so flags come first.
+std::string unknown(const CLI::App& at, const std::vector<std::string>& extras) {
+  const auto is_flag = [](const std::string& word) { return word.starts_with("-"); };
+  const auto flag = std::ranges::find_if(extras, is_flag);
+  const bool has_flag = flag != extras.end();
+  const std::string& word = has_flag ? *flag : extras.front();
+  const auto commands = commands_of(at);
+  if (has_flag)
+    return text("unknown flag '", word, "'; nearest to '", word,
+                "': ", nearest(word, flags_of(at)));
+  if (commands.empty())
+    return text("'", word, "' is one argument too many; legal: flags behind it");
+  return text("unknown command '", word, "'; nearest to '", word,
+              "': ", nearest(word, commands), "; legal: ", join(commands, ", "));
+}
+
+// CLI11 says "Could not convert: NAME = VALUE".
+std::string unconverted(const CLI::App& at, const std::string& said) {
+  const auto colon = said.find(": "), equals = said.find(" = ");
+  if (colon == said.npos || equals == said.npos) return said;
+  const std::string name = said.substr(colon + 2, equals - colon - 2);
+  const auto* const option = at.get_option_no_throw(name);
+  const bool real = option && option->get_type_name().starts_with("FLOAT");
+  return text(name, ": '", said.substr(equals + 3),
+              "'; legal: ", real ? "a number" : "a whole number");
+}
+
+template <typename Kind>
+bool is(const CLI::ParseError& error) {
+  return dynamic_cast<const Kind*>(&error) != nullptr;
+}
+
+std::string what_is_wrong(const CLI::App& at, const CLI::ParseError& error) {
+  const std::string said = error.what();
+  const auto extras = at.remaining();
+  if (is<CLI::ExtrasError>(error) || is<CLI::RequiredError>(error)) {
+    if (!extras.empty()) return unknown(at, extras);
+    const auto commands = commands_of(at);
+    if (!commands.empty()) return "no command; legal: " + join(commands, ", ");
+  }
+  if (is<CLI::ConversionError>(error)) return unconverted(at, said);
+  if (is<CLI::ArgumentMismatch>(error) && said.ends_with(" missing"))
+    return said.substr(0, said.find(':')) + ": its value is missing";
+  return said;
+}
+
+}  // namespace
+
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* const at = deepest(&app);
+  std::string command = at->get_name();
+  for (const CLI::App* up = at->get_parent(); up; up = up->get_parent())
+    command = up->get_name() + " " + command;
+  return text(app.get_name(), ": [usage] ", what_is_wrong(*at, error), "; see ",
+              command, " --help");
+}
+
+}  // namespace cohort::cli
