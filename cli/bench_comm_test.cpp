@@ -68,6 +68,7 @@ TEST(BenchCommTest, RowsBecomeLinksOfATableOfCosts) {
   const CostTable costs = link_costs(rows, "tp", /*hidden=*/false);
   EXPECT_EQ(to_csv(costs),
             "what,name,fixed_us,per_sample_us,gb_per_s,hidden\n"
+            "rows,5,,,,\n"
             "link,pp,2,,1,false\n"
             "link,tp,5,,1,false\n"
             "link,tp/AllReduce,5,,1,false\n"

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cohort/core/error.h"
 #include "cohort/step/action_costs.h"
 #include "cohort/step/cost_fit.h"
@@ -17,6 +19,11 @@ using test::Pipeline;
 using testing::HasSubstr;
 
 const std::string kRowHeader = "what,name,fixed_us,per_sample_us,gb_per_s,hidden\n";
+
+// What is written says how many rows there are.
+std::string counted(const std::string& rows) {
+  return text(kRowHeader, "rows,", std::ranges::count(rows, '\n'), ",,,,\n", rows);
+}
 
 std::string cost_refusal(const std::function<void()>& what) {
   try {
@@ -32,44 +39,61 @@ std::string refused_row(const std::string& row) {
 }
 
 TEST(CostRows, AllComeBack) {
-  const std::string csv = kRowHeader +
-                          "samples,8,,,,\n"
-                          "ranks_per_node,4,,,,\n"
-                          "forward,0,1,2,,\n"
-                          "backward,0,3,4,,\n"
-                          "recompute,0,5,6,,\n"
-                          "backward_input,0,7,8,,\n"
-                          "backward_weight,0,0,0,,\n"
-                          "free,,1,0,,\n"
-                          "commit,,2,0,,\n"
-                          "update,,3,,2,true\n"
-                          "copy,,4,,10,true\n"
-                          "link,*,5,,10,true\n"
-                          "link,*/AllReduce,5,,11,true\n"
-                          "link,*@nodes,50,,1,true\n"
-                          "link,0>1,2,,20,false\n"
-                          "link,0>1@nodes,2,,20,false\n"
-                          "link,dp/Gather@nodes,9,,,true\n"
-                          "link,tp/AllGather,4,,,false\n"
-                          "link,tp/AllToAll,4,,,false\n";
+  const std::string csv = counted(
+      "samples,8,,,,\n"
+      "ranks_per_node,4,,,,\n"
+      "forward,0,1,2,,\n"
+      "backward,0,3,4,,\n"
+      "recompute,0,5,6,,\n"
+      "backward_input,0,7,8,,\n"
+      "backward_weight,0,0,0,,\n"
+      "free,,1,0,,\n"
+      "commit,,2,0,,\n"
+      "update,,3,,2,true\n"
+      "copy,,4,,10,true\n"
+      "link,*,5,,10,true\n"
+      "link,*/AllReduce,5,,11,true\n"
+      "link,*@nodes,50,,1,true\n"
+      "link,0>1,2,,20,false\n"
+      "link,0>1@nodes,2,,20,false\n"
+      "link,dp/Gather@nodes,9,,,true\n"
+      "link,tp/AllGather,4,,,false\n"
+      "link,tp/AllToAll,4,,,false\n");
   EXPECT_EQ(to_csv(costs_from_csv(csv)), csv);
 }
 
 // A table without the new rows has none of them when it is written, either.
 TEST(CostRows, OldTablesAreWrittenAsTheyWere) {
-  const std::string csv = kRowHeader +
-                          "samples,16,,,,\n"
-                          "forward,0,20,3.5,,\n"
-                          "backward,0,30,7.1,,\n"
-                          "recompute,0,20,3.5,,\n"
-                          "free,,1,0,,\n"
-                          "commit,,10,0,,\n"
-                          "update,,5,,2,true\n"
-                          "copy,,5,,10,true\n"
-                          "link,*,5,,10,true\n"
-                          "link,dp,6,,12,false\n"
-                          "link,dp/Gather,4,,15,false\n";
-  EXPECT_EQ(to_csv(costs_from_csv(csv)), csv);
+  const std::string rows =
+      "samples,16,,,,\n"
+      "forward,0,20,3.5,,\n"
+      "backward,0,30,7.1,,\n"
+      "recompute,0,20,3.5,,\n"
+      "free,,1,0,,\n"
+      "commit,,10,0,,\n"
+      "update,,5,,2,true\n"
+      "copy,,5,,10,true\n"
+      "link,*,5,,10,true\n"
+      "link,dp,6,,12,false\n"
+      "link,dp/Gather,4,,15,false\n";
+  EXPECT_EQ(to_csv(costs_from_csv(kRowHeader + rows)), counted(rows));
+}
+
+TEST(CostRows, ATableThatIsCutOffIsRefusedWhereverItEnds) {
+  const std::string rows = "samples,8,,,,\nforward,0,1,2,,\nlink,*,5,,10,false\n";
+  const std::string csv = "# of two ranks\n" + counted(rows);
+  const auto refusal = [](const std::string& table) {
+    return cost_refusal([&] { costs_from_csv(table); });
+  };
+  EXPECT_EQ(refusal(csv), "accepted");
+  for (size_t size = 0; size < csv.size(); ++size)
+    EXPECT_NE(refusal(csv.substr(0, size)), "accepted") << csv.substr(0, size);
+  EXPECT_EQ(
+      refusal(counted(rows).substr(0, counted(rows).rfind("link"))),
+      "[step.costs] the table is cut off: 2 whole rows behind 'rows,3'; legal: that "
+      "many, or no such row");
+  EXPECT_EQ(refusal(csv + "link,dp,1,,1,"), "accepted");  // added by hand
+  EXPECT_EQ(refusal(kRowHeader + rows), "accepted");      // of old
 }
 
 TEST(CostRows, WrongOnesAreRefusedInOneLine) {
@@ -95,9 +119,9 @@ TEST(CostRows, WrongOnesAreRefusedInOneLine) {
 
 // What was measured of links serves any model.
 TEST(CostRows, ATableOfLinksAloneIsTakenIntoAnother) {
-  const std::string csv = kRowHeader +
-                          "ranks_per_node,4,,,,\nupdate,,7,,,true\n"
-                          "link,dp,1,,1,true\nlink,pp@nodes,2,,2,false\n";
+  const std::string csv = counted(
+      "ranks_per_node,4,,,,\nupdate,,7,,,true\n"
+      "link,dp,1,,1,true\nlink,pp@nodes,2,,2,false\n");
   const CostTable links = costs_from_csv(csv);
   EXPECT_EQ(to_csv(links), csv);
   CostTable costs = costs_from_csv(

@@ -61,10 +61,16 @@ class CostReader {
       ++number_;
       if (line.empty() || line[0] == '#') continue;
       if (!header && line != kHeader) refuse(line, text_of_header());
-      if (header) read_row(line);
+      if (header) {
+        read_row(line);
+        ++rows_;
+        if (number_ < lines_) ++whole_rows_;  // with the end of its line
+      }
       header = true;
     }
     if (!header) refuse("", text_of_header());
+    if (rows_ == 0) refuse("", "rows behind the header");
+    require_all();
     return std::move(costs_);
   }
 
@@ -76,6 +82,14 @@ class CostReader {
   [[noreturn]] void refuse(std::string_view found, const std::string& legal) const {
     throw ConfigError(text("[step.costs] line ", number_, ": '", found.substr(0, 40),
                            "'; legal: ", legal));
+  }
+
+  // More are fine: a user may add some. Tables of old do not say how many they have.
+  void require_all() const {
+    if (whole_rows_ >= promised_rows_) return;
+    throw ConfigError(text("[step.costs] the table is cut off: ", whole_rows_,
+                           " whole rows behind 'rows,", promised_rows_,
+                           "'; legal: that many, or no such row"));
   }
 
   double number(const std::string& cell, double otherwise) const {
@@ -116,6 +130,8 @@ class CostReader {
       costs_.commit = compute;
     else if (what == "link")
       costs_.links[link_name(cells[1])] = link;
+    else if (what == "rows")
+      promise(count(cells[1]));
     else if (what == "samples")
       costs_.samples = number(cells[1], 1);
     else if (what == "ranks_per_node")
@@ -123,7 +139,12 @@ class CostReader {
     else
       refuse(what,
              "forward, backward, backward_input, backward_weight, recompute, free, "
-             "commit, update, copy, link, samples or ranks_per_node");
+             "commit, update, copy, link, rows, samples or ranks_per_node");
+  }
+
+  void promise(int rows) {
+    promised_rows_ = rows;
+    whole_rows_ = -1;  // this one is none of them
   }
 
   int count(const std::string& cell) const {
@@ -166,6 +187,7 @@ class CostReader {
 
   int number_ = 0;
   int64_t lines_ = 0;
+  int64_t rows_ = 0, whole_rows_ = 0, promised_rows_ = 0;
   CostTable costs_;
 };
 
@@ -281,8 +303,7 @@ double ring_factor(CallOp op, int ranks) {
 std::string to_csv(const CostTable& costs) {
   const bool links_alone = costs.blocks.empty();
   std::ostringstream out;
-  out << kHeader << '\n';
-  if (!links_alone || costs.samples != 1)
+  if (!links_alone || costs.samples != 1 || costs.links.empty())
     out << "samples," << digits(costs.samples) << ",,,,\n";
   if (costs.ranks_per_node > 0)
     out << "ranks_per_node," << costs.ranks_per_node << ",,,,\n";
@@ -304,7 +325,8 @@ std::string to_csv(const CostTable& costs) {
   if (is_there(costs.update)) write_link(out, "update", "", costs.update);
   if (is_there(costs.copy)) write_link(out, "copy", "", costs.copy);
   for (const auto& [group, cost] : costs.links) write_link(out, "link", group, cost);
-  return out.str();
+  const std::string rows = out.str();
+  return text(kHeader, "\nrows,", std::ranges::count(rows, '\n'), ",,,,\n", rows);
 }
 
 void take_links(const CostTable& given, CostTable& costs) {

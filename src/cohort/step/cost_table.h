@@ -104,7 +104,7 @@ double ring_factor(ActionKind kind, int ranks);
 double ring_factor(CallOp op, int ranks);
 
 // Columns what,name,fixed_us,per_sample_us,gb_per_s,hidden; docs/step.md has them.
-// ConfigError with the line for a text that is no table.
+// ConfigError with the line for a text that is no table, or if rows of it are missing.
 std::string to_csv(const CostTable& costs);
 CostTable costs_from_csv(std::string_view text);
 
