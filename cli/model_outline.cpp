@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/child_answer.h"
+#include "cli/step_options.h"
 #include "cohort/core/error.h"
 #include "cohort/core/record.h"
 #include "cohort/nn/without_memory.h"
@@ -76,7 +77,9 @@ void require_blocks(const Recipe& recipe, const Config& config,
   const auto outline = outline_of(recipe, config, tensor_part(config, layout, 0));
   if (!outline) return;
   step.recompute.require_within(outline->blocks, kKey);
-  if (known) require_stages(outline->blocks, layout.pp, step.pipeline);
+  if (!known) return;
+  require_seconds_of(outline->blocks, step.pipeline.costs, config);
+  require_stages(outline->blocks, layout.pp, step.pipeline);
 }
 
 }  // namespace cli

@@ -318,9 +318,9 @@ TEST_F(StepCommand, CutsAPipelineByTheSecondsOfATable) {
   };
   EXPECT_THAT(with_table(table_of(3, /*long_block=*/0)), HasSubstr("stages   0 | 3 6"));
   EXPECT_THAT(with_table(table_of(3, /*long_block=*/2)), HasSubstr("stages   0 3 | 6"));
-  EXPECT_THAT(
-      with_table(table_of(4)),
-      HasSubstr("pipeline.costs has 4 blocks, and the model 3; legal: a table"));
+  EXPECT_THAT(with_table(table_of(4)),
+              HasSubstr("pipeline.costs=" + file +
+                        " has 4 blocks, and the model 3; legal: a table"));
   EXPECT_THAT(with_table(table_of(0)),
               HasSubstr("pipeline.costs=" + file + " has no blocks; legal: "));
   EXPECT_THAT(with_table("nothing"), HasSubstr("[step.costs] line 1"));

@@ -101,6 +101,14 @@ std::vector<double> block_seconds(const Config& config) {
   return seconds;
 }
 
+void require_seconds_of(int blocks, std::span<const double> seconds,
+                        const Config& config) {
+  if (seconds.empty() || static_cast<int>(seconds.size()) == blocks) return;
+  throw ConfigError(text("[step] pipeline.costs=", config.get_string("pipeline.costs"),
+                         " has ", seconds.size(), " blocks, and the model ", blocks,
+                         "; legal: a table of costs of this model's blocks"));
+}
+
 UpdateOptions update_options(const Recipe& recipe, const Config& config) {
   const auto real = [&](const char* key) { return config.get_float(key); };
   return {.name = config.get_string("optim.name"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "cohort/config.h"
@@ -28,6 +29,11 @@ CostTable read_costs(const std::string& path);
 // none without the key. Read once for each run, so that all its
 // ranks cut alike. ConfigError for a file that has no blocks, and with a cut by hand.
 std::vector<double> block_seconds(const Config& config);
+
+// ConfigError, which names the file, unless those are the seconds of so many blocks, or
+// none.
+void require_seconds_of(int blocks, std::span<const double> seconds,
+                        const Config& config);
 
 // The rule of an update, which may be the recipe's own, and how the step is run.
 UpdateOptions update_options(const Recipe& recipe, const Config& config);

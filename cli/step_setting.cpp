@@ -79,6 +79,8 @@ StepSetting setting_of(const StepArgs& args, const Recipe& recipe, Config config
 
 Schedule schedule_of(const StepSetting& setting, std::vector<BlockSpec> specs,
                      std::span<const BlockMeasure> measures, int64_t batch) {
+  require_seconds_of(static_cast<int>(specs.size()), setting.options.pipeline.costs,
+                     setting.config);
   set_bytes(measures, setting.samples(batch), setting.options.precision.compute, specs);
   return generate(specs, setting.layout, setting.options);
 }

@@ -81,7 +81,7 @@ class Pipelines(train_run.TrainTest):
                 ("pp=2", {"pipeline.costs": gap}, f"pipeline.costs={gap}: block 0 takes no time; "
                  "legal: a table with rows forward and backward of each block"),
                 ("pp=2", {"pipeline.costs": table},
-                 "pipeline.costs has 3 blocks, and the model 4; legal: a table"),
+                 f"pipeline.costs={table} has 3 blocks, and the model 4; legal: a table"),
                 ("dp=2", {"pipeline.costs": table},
                  "pipeline.costs with pp=1, where nothing is cut; legal: no pipeline.costs, or "
                  "--layout pp=2 and more"),
