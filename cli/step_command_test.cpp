@@ -281,9 +281,9 @@ TEST_F(StepCommand, OrdersAndCutsAPipelineAsAsked) {
   args.set.push_back("pipeline.schedule=zero-bubble");
   EXPECT_THAT(shown(args), HasSubstr("BackwardWeight"));
   args.set.push_back("pipeline.cut=0,1-2");
-  EXPECT_THAT(shown(args), HasSubstr("stages   0 | 3 6"));
+  EXPECT_THAT(shown(args), HasSubstr("stages   pipeline.cut=0,1-2: 0 | 3 6"));
   args.set.back() = "pipeline.cut=0-1,2";
-  EXPECT_THAT(shown(args), HasSubstr("stages   0 3 | 6"));
+  EXPECT_THAT(shown(args), HasSubstr("stages   pipeline.cut=0-1,2: 0 3 | 6"));
   args.set.back() = "pipeline.cut=0,1";
   EXPECT_THAT(refusal(args),
               HasSubstr("ends with block 1, and the model with block 2"));
@@ -316,8 +316,10 @@ TEST_F(StepCommand, CutsAPipelineByTheSecondsOfATable) {
     write_file_atomically(file, table);
     return refusal(args) == "accepted" ? shown(args) : refusal(args);
   };
-  EXPECT_THAT(with_table(table_of(3, /*long_block=*/0)), HasSubstr("stages   0 | 3 6"));
-  EXPECT_THAT(with_table(table_of(3, /*long_block=*/2)), HasSubstr("stages   0 3 | 6"));
+  EXPECT_THAT(with_table(table_of(3, /*long_block=*/0)),
+              HasSubstr("stages   pipeline.cut=0,1-2: 0 | 3 6"));
+  EXPECT_THAT(with_table(table_of(3, /*long_block=*/2)),
+              HasSubstr("stages   pipeline.cut=0-1,2: 0 3 | 6"));
   EXPECT_THAT(with_table(table_of(4)),
               HasSubstr("pipeline.costs=" + file +
                         " has 4 blocks, and the model 3; legal: a table"));

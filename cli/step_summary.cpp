@@ -134,14 +134,17 @@ double idle_share(const Schedule& schedule, const StepTimes& times) {
 
 std::string percent_text(double share) { return format_fixed(100 * share, 1) + " %"; }
 
+// As a user would give them, and the names that the model has for their blocks.
 std::string stages_text(const Schedule& schedule) {
-  std::string out;
+  std::string cut, names;
   for (const auto& stage : schedule.stages) {
-    out += out.empty() ? "" : " | ";
-    for (size_t i = 0; i < stage.blocks.size(); ++i)
-      out += text(i > 0 ? " " : "", schedule.blocks[stage.blocks[i]]);
+    const int first = stage.blocks.front(), last = stage.blocks.back();
+    cut += text(cut.empty() ? "" : ",", first, last > first ? text("-", last) : "");
+    names += names.empty() ? "" : " |";
+    for (const int block : stage.blocks)
+      names += text(names.empty() ? "" : " ", schedule.blocks[block]);
   }
-  return out;
+  return text("pipeline.cut=", cut, ": ", names);
 }
 
 // What the schedule leaves idle at the ends of a step, where all stages cost the same,
