@@ -11,9 +11,12 @@ namespace cohort {
 namespace {
 
 // The largest part is what to make smaller.
-const char* what_helps(const RoleView& role, const MemoryParts& parts) {
+const char* what_helps(const Mesh& mesh, const RoleView& role,
+                       const MemoryParts& parts) {
   const int64_t most = std::max({parts.state, parts.activations, parts.parameters,
                                  parts.gradients, parts.scratch});
+  if (most == parts.state && mesh.size(kDataAxes) == 1)  // nothing to shard over
+    return "more ranks and shard=3, or on a GPU step.offload=optimizer";
   if (most == parts.state)
     return "a higher shard level, more ranks, or on a GPU step.offload=optimizer";
   if (most == parts.parameters) return "step.prefetch=0, or smaller blocks";
@@ -24,13 +27,14 @@ const char* what_helps(const RoleView& role, const MemoryParts& parts) {
                    : "step.recompute=all, more slices, or a smaller batch";
 }
 
-void check_limit(const RoleView& role, const RolePeak& peak, int64_t limit) {
+void check_limit(const Mesh& mesh, const RoleView& role, const RolePeak& peak,
+                 int64_t limit) {
   const int64_t total = std::max(peak.on_host(), peak.on_device);
   if (limit <= 0 || total <= limit) return;
   role.refuse(peak.action,
               text("R10: holds ", format_bytes(static_cast<double>(total)), " (", total,
                    " bytes); the limit is ", format_bytes(static_cast<double>(limit)),
-                   " (", limit, "); what helps: ", what_helps(role, peak.parts)));
+                   " (", limit, "); what helps: ", what_helps(mesh, role, peak.parts)));
 }
 
 }  // namespace
@@ -57,7 +61,7 @@ CheckReport check(const Schedule& schedule, const CheckOptions& options) {
     check_lives(role, facts);
     report.roles.push_back(find_peak(schedule, role));
     report.volumes.push_back(count_volume(schedule, schedule.roles[i]));
-    check_limit(role, report.roles.back(), options.memory_limit);
+    check_limit(schedule.mesh, role, report.roles.back(), options.memory_limit);
   }
   check_second_copies(schedule, options);
   check_collectives(schedule, options);

@@ -348,6 +348,12 @@ TEST(Checker, MemoryLimitIsRefusedWithWhatHelps) {
             HasSubstr("higher shard level")));
 }
 
+TEST(Checker, MemoryLimitOfOneRankNamesNothingThatNeedsMore) {
+  const Schedule schedule = made({{.dp = 1}, {.slices = 2}});
+  EXPECT_THAT(refusal(schedule, {.memory_limit = 1}),
+              HasSubstr("what helps: more ranks and shard=3, or on a GPU"));
+}
+
 TEST(Checker, ABufferMustBeOneOfThePlan) {
   Schedule schedule = made({{.dp = 2, .shard = 2}, {.slices = 2}});
   const auto slots = planned(schedule, Buffer::Holds::kSlot);

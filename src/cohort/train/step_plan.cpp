@@ -158,9 +158,10 @@ PlannedStep make_plan(const Chain& chain, std::span<const BlockMeasure> measures
       format_bytes(static_cast<double>(peak.parts.activations)), " of activations",
       options.counted.empty() ? ", " : " (counted, an estimate), ",
       format_bytes(static_cast<double>(peak.parts.state)), " of state); it may have ",
-      (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(),
-      "; would fit: ", what_fits(specs, options, measures, rule, limit),
-      "; more slices or a higher shard level need less"));
+      (need.gpu > 0 ? limit : PlacedMemory{.host = limit.host}).text(), "; would fit: ",
+      what_fits(specs, options, measures, rule, limit), "; more slices or ",
+      options.layout.dp > 1 ? "a higher shard level" : "more ranks and shard=3",
+      " need less"));
 }
 
 StepFlops flops_of(const Schedule& schedule, std::span<const BlockMeasure> measures,
