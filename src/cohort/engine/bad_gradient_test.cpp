@@ -9,6 +9,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/engine/testing_elastic.h"
+#include "cohort/nn/wrapped_block.h"
 #include "support/ranks.h"
 
 namespace cohort {
@@ -18,28 +19,20 @@ using namespace test;  // NOLINT: a test
 using Phase = VoteState::Phase;
 
 // A block whose gradient of one parameter is not finite, in its last element alone.
-class SpoiltBlock final : public Block {
+class SpoiltBlock final : public WrappedBlock {
  public:
   SpoiltBlock(std::unique_ptr<Block> block, Tensor parameter)
-      : block_(std::move(block)), parameter_(std::move(parameter)) {}
-
-  const std::string& name() const override { return block_->name(); }
-  std::span<const NamedTensor> parameters() const override {
-    return block_->parameters();
-  }
-  std::span<const NamedTensor> buffers() const override { return block_->buffers(); }
-  std::span<const std::string> fields() const override { return block_->fields(); }
+      : WrappedBlock(std::move(block)), parameter_(std::move(parameter)) {}
 
   Values forward(const Values& inputs, Context& context) override {
     context.grads = nullptr;
-    Values outputs = block_->forward(inputs, context);
+    Values outputs = WrappedBlock::forward(inputs, context);
     const Tensor last = parameter_.reshape(-1)[-1];
     outputs[0] = outputs[0] + (last - last.detach()).sqrt();  // its slope is infinite
     return outputs;
   }
 
  private:
-  std::unique_ptr<Block> block_;
   Tensor parameter_;
 };
 

@@ -7,31 +7,23 @@
 #include <cmath>
 #include <utility>
 
+#include "cohort/nn/wrapped_block.h"
+
 namespace cohort {
 namespace {
 
-class WatchedBlock final : public Block {
+class WatchedBlock final : public WrappedBlock {
  public:
   WatchedBlock(std::unique_ptr<Block> block, int number, OutputSeen seen)
-      : block_(std::move(block)), number_(number), seen_(std::move(seen)) {}
-
-  const std::string& name() const override { return block_->name(); }
-  std::span<const NamedTensor> parameters() const override {
-    return block_->parameters();
-  }
-  std::span<const NamedTensor> buffers() const override { return block_->buffers(); }
-  std::span<const ParameterCut> cuts() const override { return block_->cuts(); }
-  std::span<const std::string> fields() const override { return block_->fields(); }
-  std::vector<BlockCall> calls() const override { return block_->calls(); }
+      : WrappedBlock(std::move(block)), number_(number), seen_(std::move(seen)) {}
 
   Values forward(const Values& inputs, Context& context) override {
-    Values outputs = block_->forward(inputs, context);
+    Values outputs = WrappedBlock::forward(inputs, context);
     seen_({.block = number_, .slice = context.slice}, outputs);
     return outputs;
   }
 
  private:
-  std::unique_ptr<Block> block_;
   int number_;
   OutputSeen seen_;
 };

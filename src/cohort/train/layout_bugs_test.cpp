@@ -13,6 +13,7 @@
 #include "cohort/nn/language_chain.h"
 #include "cohort/nn/part_calls.h"
 #include "cohort/nn/transformer_layers.h"
+#include "cohort/nn/wrapped_block.h"
 #include "cohort/train/layout_oracle.h"
 #include "cohort/train/testing_oracle.h"
 
@@ -23,27 +24,6 @@ using test::small_gpt;
 using test::small_gpt_model;
 using test::Tokens;
 using testing::HasSubstr;
-
-// A block with another one inside, which it asks for all that it does not change.
-class ChangedBlock : public Block {
- public:
-  explicit ChangedBlock(std::unique_ptr<Block> block) : block_(std::move(block)) {}
-
-  const std::string& name() const override { return block_->name(); }
-  std::span<const NamedTensor> parameters() const override {
-    return block_->parameters();
-  }
-  std::span<const NamedTensor> buffers() const override { return block_->buffers(); }
-  std::span<const ParameterCut> cuts() const override { return block_->cuts(); }
-  std::span<const std::string> fields() const override { return block_->fields(); }
-  std::vector<BlockCall> calls() const override { return block_->calls(); }
-  Values forward(const Values& inputs, Context& context) override {
-    return block_->forward(inputs, context);
-  }
-
- private:
-  std::unique_ptr<Block> block_;
-};
 
 // Leaves out the first sum of a forward.
 class ForgetfulCalls final : public BlockCalls {
@@ -66,12 +46,12 @@ class ForgetfulCalls final : public BlockCalls {
   bool forgets_ = true;
 };
 
-class DroppedSum final : public ChangedBlock {
+class DroppedSum final : public WrappedBlock {
  public:
-  using ChangedBlock::ChangedBlock;
+  using WrappedBlock::WrappedBlock;
 
   std::vector<BlockCall> calls() const override {
-    auto calls = ChangedBlock::calls();
+    auto calls = WrappedBlock::calls();
     calls.erase(std::ranges::find_if(calls, [](const BlockCall& call) {
       return call.when == BlockCall::When::kForward && call.op == CallOp::kAllReduce;
     }));
@@ -82,7 +62,7 @@ class DroppedSum final : public ChangedBlock {
         *kept_.emplace_back(std::make_unique<ForgetfulCalls>(*context.calls));
     Context changed = context;
     changed.calls = &forgetful;
-    Values outputs = ChangedBlock::forward(inputs, changed);
+    Values outputs = WrappedBlock::forward(inputs, changed);
     forgetful.end_of_forward();
     return outputs;
   }
@@ -91,24 +71,24 @@ class DroppedSum final : public ChangedBlock {
   std::vector<std::unique_ptr<ForgetfulCalls>> kept_;  // backward calls them, too
 };
 
-class WrongScale final : public ChangedBlock {
+class WrongScale final : public WrappedBlock {
  public:
-  using ChangedBlock::ChangedBlock;
+  using WrappedBlock::WrappedBlock;
 
   Values forward(const Values& inputs, Context& context) override {
-    return {ChangedBlock::forward(inputs, context)[0] * 1.000001};
+    return {WrappedBlock::forward(inputs, context)[0] * 1.000001};
   }
 };
 
 // Drops of what a block gives, with a mask that begins where the rank's part of the
 // sequence does, or at the beginning of the whole sequence.
-class Masked final : public ChangedBlock {
+class Masked final : public WrappedBlock {
  public:
   Masked(std::unique_ptr<Block> block, const TensorPart& mask_of)
-      : ChangedBlock(std::move(block)), mask_of_(mask_of) {}
+      : WrappedBlock(std::move(block)), mask_of_(mask_of) {}
 
   Values forward(const Values& inputs, Context& context) override {
-    const Tensor x = ChangedBlock::forward(inputs, context)[0];
+    const Tensor x = WrappedBlock::forward(inputs, context)[0];
     return {dropout_(x, context, first_element(mask_of_, x))};
   }
 
@@ -160,11 +140,11 @@ class FullLogitsHead final : public LayerBlock {
 
 // A head whose gradient is not added to that of the embedding, whose weights it has: it
 // computes with a copy of its own.
-class UntiedHead final : public ChangedBlock {
+class UntiedHead final : public WrappedBlock {
  public:
   UntiedHead(std::unique_ptr<Block> head, Tensor tied)
-      : ChangedBlock(std::move(head)), tied_(std::move(tied)) {
-    for (const auto& parameter : ChangedBlock::parameters()) {
+      : WrappedBlock(std::move(head)), tied_(std::move(tied)) {
+    for (const auto& parameter : WrappedBlock::parameters()) {
       parameters_.push_back(parameter);
       if (parameter.name != kTied) continue;
       copy_ = parameter.tensor;
@@ -175,7 +155,7 @@ class UntiedHead final : public ChangedBlock {
   std::span<const NamedTensor> parameters() const override { return parameters_; }
   Values forward(const Values& inputs, Context& context) override {
     copy_.set_data(tied_.detach());
-    return ChangedBlock::forward(inputs, context);
+    return WrappedBlock::forward(inputs, context);
   }
 
  private:
