@@ -8,9 +8,8 @@
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "recipes/cifar_resnet50v2.h"
-#include "recipes/fashion_mnist_recipe.h"
+#include "recipes/fashion_mnist_recipes.h"
 #include "recipes/language_recipes.h"
-#include "recipes/mlp_recipe.h"
 
 namespace cohort {
 namespace {
@@ -71,7 +70,7 @@ void RecipeList::require_continuation(std::string_view who, const Recipe& recipe
 
 RecipeList built_in_recipes() {
   RecipeList all;
-  all.add(std::make_shared<FashionMnistRecipe>());
+  all.add(std::make_shared<CnnRecipe>());
   all.add(std::make_shared<MlpRecipe>());
   all.add(std::make_shared<CifarResNet50V2Recipe>());
   all.add(std::make_shared<GptRecipe>(/*tiny=*/false));
