@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/launch/resize_socket.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <optional>
 
+#include "cohort/core/abstract_address.h"
 #include "cohort/core/error.h"
 #include "cohort/core/message.h"
 #include "cohort/launch/process_tree.h"
@@ -30,25 +28,8 @@ struct Answer {
   int32_t refused = 0;
 };
 
-// In the abstract name space: it goes with its socket.
-struct Address {
-  explicit Address(pid_t pid) {
-    const std::string name = text("cohort-agent-", pid);
-    value.sun_family = AF_UNIX;
-    memcpy(value.sun_path + 1, name.data(), name.size());
-    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&value); }
-
-  sockaddr_un value{};
-  socklen_t size;
-};
-
-std::optional<ucred> peer_of(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
-  return peer;
+AbstractAddress address_of(pid_t pid) {
+  return AbstractAddress(text("cohort-agent-", pid));
 }
 
 UniqueFd make_socket(int flags) {
@@ -77,7 +58,7 @@ bool answer(int guest, const std::function<std::string(int ranks)>& resize) {
 }  // namespace
 
 ResizeServer::ResizeServer() : socket_(make_socket(SOCK_NONBLOCK)) {
-  const Address address(::getpid());
+  const AbstractAddress address = address_of(::getpid());
   if (!socket_ || ::bind(socket_.get(), address.get(), address.size) != 0 ||
       ::listen(socket_.get(), 8) != 0) {
     socket_.reset();
@@ -110,7 +91,7 @@ std::string ask_resize(pid_t pid, int ranks) {
     throw ConfigError(text("[resize] ", ranks, " ranks; legal: 1 or more"));
   }
   const UniqueFd socket = make_socket(0);
-  const Address address(pid);
+  const AbstractAddress address = address_of(pid);
   const bool connected =
       socket && ::connect(socket.get(), address.get(), address.size) == 0;
   const auto peer = connected ? peer_of(socket.get()) : std::nullopt;
