@@ -8,6 +8,7 @@
 #include "cohort/comm/backends.h"
 #include "cohort/comm/local_store.h"
 #include "cohort/core/error.h"
+#include "cohort/core/json.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "doctor_checks.h"
 
@@ -36,43 +37,33 @@ std::vector<Finding> examine(const DoctorOptions& options) {
   return findings;
 }
 
-const char* mark(Health health) {
+// What is said of a finding: in its line, and in JSON.
+struct HealthWords {
+  const char* mark;
+  const char* state;
+};
+
+HealthWords words_of(Health health) {
   switch (health) {
     case Health::kOk:
-      return "[ok]";
+      return {"[ok]", "ok"};
     case Health::kAbsent:
-      return "[--]";
+      return {"[--]", "absent"};
     case Health::kBroken:
-      break;
+      return {"[!!]", "broken"};
   }
-  return "[!!]";
-}
-
-const char* word(Health health) {
-  switch (health) {
-    case Health::kOk:
-      return "ok";
-    case Health::kAbsent:
-      return "absent";
-    case Health::kBroken:
-      break;
-  }
-  return "broken";
-}
-
-std::string quoted(const std::string& plain) {
-  std::string out = "\"";
-  for (const char c : plain) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return out + "\"";
+  throw BugError("[doctor] no such health");
 }
 
 void print_json(const Finding& finding, std::ostream& out) {
-  out << "{\"event\":\"check\",\"check\":" << quoted(finding.check) << ",\"state\":\""
-      << word(finding.health) << "\",\"text\":" << quoted(finding.text)
-      << ",\"package\":" << quoted(finding.package) << "}" << std::endl;
+  out << JsonObject()
+             .add("event", "check")
+             .add("check", finding.check)
+             .add("state", words_of(finding.health).state)
+             .add("text", finding.text)
+             .add("package", finding.package)
+             .text()
+      << std::endl;
 }
 
 void print_summary(const std::vector<Finding>& findings, std::ostream& out) {
@@ -130,7 +121,7 @@ int run_doctor(const DoctorOptions& options, std::ostream& out) {
     if (options.json) {
       print_json(finding, out);
     } else {
-      out << mark(finding.health) << " " << finding.text << "\n";
+      out << words_of(finding.health).mark << " " << finding.text << "\n";
     }
   }
   if (options.json) {
