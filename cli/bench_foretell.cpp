@@ -29,18 +29,9 @@ struct ForetoldRow {
   double rate(double seconds) const { return static_cast<double>(batch) / seconds; }
 };
 
-// Starting a kernel takes as long, however little it computes.
-BlockCost share_of(const BlockCost& whole, double share) {
-  BlockCost part = whole;
-  for (ComputeCost* cost : {&part.forward, &part.backward, &part.recompute})
-    cost->per_sample *= share;
-  for (auto* cost : {&part.backward_input, &part.backward_weight})
-    if (*cost) (*cost)->per_sample *= share;
-  return part;
-}
-
 // The table is that of one GPU. Ranks that compute a layer together have a share each
-// of its operations; a block that has none takes its whole time on all.
+// of its operations, and start as many kernels; a block that has none takes its whole
+// time on all.
 void share_blocks(const CudaCase& bench, std::span<const BlockMeasure> parts,
                   CostTable& costs) {
   const auto whole = count_cuda_blocks(bench);
@@ -49,7 +40,7 @@ void share_blocks(const CudaCase& bench, std::span<const BlockMeasure> parts,
     const double all = whole->at(b).flops.at(costs.samples);
     if (all == 0) continue;
     const double share = parts[b].flops.at(costs.samples) / all;
-    costs.blocks[b] = share_of(costs.blocks[b], share);
+    costs.blocks[b].change_all([&](ComputeCost& cost) { cost.per_sample *= share; });
   }
 }
 

@@ -32,6 +32,13 @@ struct BlockCost {
 
   ComputeCost input() const { return backward_input.value_or(half_of_backward()); }
   ComputeCost weight() const { return backward_weight.value_or(half_of_backward()); }
+  // Changes each cost that it has.
+  template <typename Change>
+  void change_all(const Change& change) {
+    for (ComputeCost* cost : {&forward, &backward, &recompute}) change(*cost);
+    for (auto* cost : {&backward_input, &backward_weight})
+      if (*cost) change(**cost);
+  }
   bool operator==(const BlockCost&) const = default;
 
  private:
