@@ -128,9 +128,7 @@ void add_sample(CLI::App& app, SampleArgs& args, const RecipeList& recipes,
                   "Draw among the likeliest that have this probability together (1)");
   sub->add_option("--seed", args.seed, "Another one gives another text");
   sub->add_option("--recipe", args.recipe, "Of a checkpoint that does not say it");
-  sub->add_option("--set", args.set, "key=value; may be repeated")
-      ->allow_extra_args(false);
-  sub->add_option("--config", args.config, "YAML file of keys");
+  add_key_flags(*sub, args.set, args.config);
   sub->add_flag("--json", args.json, "One JSON object");
   sub->footer([&] { return recipe_help(recipes, args.recipe, kSampleHelp); });
   sub->callback(

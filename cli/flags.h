@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "cohort/core/error.h"
 
@@ -21,6 +22,14 @@ inline CLI::Validator at_least(int least, double most) {
             return text("'", given, "'; legal: a number from ", least, " to ", most);
           },
           ""};
+}
+
+// How a command on a recipe takes its keys.
+inline void add_key_flags(CLI::App& command, std::vector<std::string>& set,
+                          std::string& config) {
+  command.add_option("--set", set, "key=value; may be repeated")
+      ->allow_extra_args(false);
+  command.add_option("--config", config, "YAML file of keys");
 }
 
 }  // namespace cohort::cli

@@ -72,9 +72,7 @@ void add_train(CLI::App& app, TrainArgs& args, const RecipeList& recipes,
                 "The same weights, bit for bit, at any world size");
   sub->add_option("--max-steps", args.max_steps, "Stop after so many steps in total")
       ->check(at_least(1, 1e15));
-  sub->add_option("--set", args.set, "key=value; may be repeated")
-      ->allow_extra_args(false);
-  sub->add_option("--config", args.config, "YAML file of keys");
+  add_key_flags(*sub, args.set, args.config);
   sub->add_option("--out", args.out, "Folder for logs and TensorBoard scalars");
   sub->add_flag("--resume", args.resume, "Go on from what was saved");
   sub->add_flag("--json", args.json, "One JSON object per line on stdout");
@@ -218,9 +216,7 @@ void add_step(CLI::App& app, StepArgs& args, const RecipeList& recipes,
   sub->add_option("-n", args.ranks, "Ranks")->capture_default_str();
   sub->add_option("--layout", args.layout, "Which rank holds what: dp=4,shard=3");
   sub->add_flag("--exact", args.exact, "The step of a run with --exact");
-  sub->add_option("--set", args.set, "key=value; may be repeated")
-      ->allow_extra_args(false);
-  sub->add_option("--config", args.config, "YAML file of keys");
+  add_key_flags(*sub, args.set, args.config);
   sub->add_option("--costs", args.costs, "CSV table of what actions cost");
   sub->add_option("--links", args.links, "Published link speeds: nvlink4-ndr[-rails]");
   sub->add_option("--measure", args.measure,
@@ -258,9 +254,7 @@ void add_verify(CLI::App& app, VerifyArgs& args, const RecipeList& recipes,
       ->check(at_least(1, 1e6))
       ->capture_default_str();
   sub->add_flag("--exact", args.exact, "Bit for bit, as runs with --exact are");
-  sub->add_option("--set", args.set, "key=value; may be repeated")
-      ->allow_extra_args(false);
-  sub->add_option("--config", args.config, "YAML file of keys");
+  add_key_flags(*sub, args.set, args.config);
   sub->add_flag("--json", args.json, "One JSON object per line on stdout");
   sub->footer([&] { return recipe_help(recipes, args.recipe, kVerifyHelp); });
   sub->callback(
