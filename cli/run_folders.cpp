@@ -50,9 +50,7 @@ void require_replaceable(std::string_view flag, const std::string& path) {
              ": is no regular file; legal: a new file, or one to replace"));
 }
 
-std::vector<FolderLock> lock_folders(const ResolvedRun& run) {
-  const std::string saved = run.trainer.backup.dir;
-  const std::string& out = run.out;
+std::vector<FolderLock> lock_folders(const std::string& saved, const std::string& out) {
   std::vector<FolderLock> locks;
   if (!saved.empty()) locks.emplace_back(saved);
   if (out.empty()) return locks;
@@ -62,26 +60,25 @@ std::vector<FolderLock> lock_folders(const ResolvedRun& run) {
   return locks;
 }
 
-void begin_afresh(const ResolvedRun& run) {
-  if (run.trainer.backup.resume) return;
-  const std::string saved = run.trainer.backup.dir;
-  const std::string why = saved.empty() ? "" : why_not_fresh(saved);
+void begin_afresh(const BackupOptions& backup, const std::string& history) {
+  if (backup.resume) return;
+  const std::string why = backup.dir.empty() ? "" : why_not_fresh(backup.dir);
   if (!why.empty()) throw ConfigError(why);
-  if (!run.out.empty()) std::filesystem::remove(run.trainer.history);
+  if (!history.empty()) std::filesystem::remove(history);
 }
 
 std::vector<FolderLock> take_folders_as_rank(const ResolvedRun& run) {
   const World world = world_from_env();
   if (world.rank != 0) return {};
-  auto locks = lock_folders(run);
-  if (world.generation == 0) begin_afresh(run);
+  auto locks = lock_folders(run.trainer.backup.dir, run.out);
+  if (world.generation == 0) begin_afresh(run.trainer.backup, run.trainer.history);
   return locks;
 }
 
-void write_config(const ResolvedRun& run) {
-  if (run.out.empty()) return;
-  make_folder(run.out, ErrorKind::kConfig);
-  write_file_atomically(run.out + "/config.json", run.config.to_json() + "\n",
+void write_config(const std::string& out, const Config& config) {
+  if (out.empty()) return;
+  make_folder(out, ErrorKind::kConfig);
+  write_file_atomically(out + "/config.json", config.to_json() + "\n",
                         ErrorKind::kConfig);
 }
 

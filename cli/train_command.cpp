@@ -57,11 +57,11 @@ void check_saved(const ResolvedRun& run) {
 // A rank that died of a signal, or stopped because of one that nobody sent to the
 // agent, is a lost rank; what a rank said itself stays. Where too few are left to go on
 // here, more can from what is saved.
-int code_of_run(const ResolvedRun& run, const LaunchResult& result) {
-  const std::string& dir = run.trainer.backup.dir;
+int code_of_run(const LaunchResult& result, const std::string& saved_in) {
   const bool is_loss = result.exit_code > 128 || result.exit_code == kExitLostPeer;
-  const auto saved =
-      result.too_few && is_loss && !dir.empty() ? latest_checkpoint(dir) : std::nullopt;
+  const auto saved = result.too_few && is_loss && !saved_in.empty()
+                         ? latest_checkpoint(saved_in)
+                         : std::nullopt;
   if (saved) {
     std::fprintf(
         stderr, "%s\n",
@@ -74,11 +74,12 @@ int code_of_run(const ResolvedRun& run, const LaunchResult& result) {
 
 // Another launcher has started this process as a rank.
 int run_as_rank(const ResolvedRun& run) {
-  write_config(run);
+  write_config(run.out, run.config);
   // Our own launcher says it in the environment; another one may not know.
   if (run.threads > 0) at::set_num_threads(run.threads);
   try {
-    return run_train_rank_with_folders(run);
+    const auto locks = take_folders_as_rank(run);
+    return run_train_rank(run);
   } catch (const std::exception& error) {
     write_error_file(error.what());
     throw;
@@ -92,18 +93,23 @@ int run_train(const TrainArgs& args, const RecipeList& recipes) {
   if (run.is_rank) return run_as_rank(run);
   LaunchOptions launching = run.launch;
   const bool one_node = launching.max_nodes == 1;
-  const auto locks = one_node ? lock_folders(run) : std::vector<FolderLock>{};
+  const BackupOptions& backup = run.trainer.backup;
+  const auto locks =
+      one_node ? lock_folders(backup.dir, run.out) : std::vector<FolderLock>{};
   check_first_weights(run);
   if (one_node) {
-    begin_afresh(run);
+    begin_afresh(backup, run.trainer.history);
     check_saved(run);
   }
   run.recipe->prepare(run.config);
-  write_config(run);
+  write_config(run.out, run.config);
   launching.body = as_rank([&] {
-    return one_node ? run_train_rank(run) : run_train_rank_with_folders(run);
+    // Over several nodes the first rank takes the folders, not an agent.
+    const auto of_rank =
+        one_node ? std::vector<FolderLock>{} : take_folders_as_rank(run);
+    return run_train_rank(run);
   });
-  return code_of_run(run, launch(launching));
+  return code_of_run(launch(launching), backup.dir);
 }
 
 }  // namespace cohort::cli

@@ -9,7 +9,6 @@
 #include <memory>
 
 #include "cli/json_reporter.h"
-#include "cli/run_folders.h"
 #include "cli/stop_signals.h"
 #include "cli/text_reporter.h"
 #include "cohort/train/rank_run.h"
@@ -69,11 +68,6 @@ int run_train_rank(const ResolvedRun& run) {
       .warn =
           [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }};
   return run_rank(run, services).exit_code;
-}
-
-int run_train_rank_with_folders(const ResolvedRun& run) {
-  const auto locks = take_folders_as_rank(run);
-  return run_train_rank(run);
 }
 
 }  // namespace cohort::cli

@@ -9,8 +9,4 @@ namespace cohort::cli {
 // exit code; throws the library's errors.
 int run_train_rank(const ResolvedRun& run);
 
-// The same where no agent has taken the run's folders: over several nodes, and under
-// another launcher, the first rank does.
-int run_train_rank_with_folders(const ResolvedRun& run);
-
 }  // namespace cohort::cli

@@ -82,7 +82,7 @@ TrainResult train(const Recipe& recipe, const Config& config,
   const ResolvedRun run = cli::resolve_rank(args_of(options), recipe, config);
   if (run.threads > 0) at::set_num_threads(run.threads);
   const auto locks = cli::take_folders_as_rank(run);
-  cli::write_config(run);
+  cli::write_config(run.out, run.config);
   const int64_t every = config.get_int("log.every_steps");
   const RankServices services{.stop = options.stop ? *options.stop : nobody,
                               .hear_stop = [](bool) {},
