@@ -99,7 +99,7 @@ int slices_for(int asked, const Layout& layout, int64_t batch) {
 }
 
 Layout fitted(Layout layout, int world) {
-  layout.dp = std::max(1, world / layout.of_a_replica());
+  layout.dp = world / layout.of_a_replica();
   if (layout.dp % layout.replicate != 0) layout.replicate = 1;
   return layout;
 }
