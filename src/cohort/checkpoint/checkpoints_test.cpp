@@ -15,6 +15,7 @@
 #include "cohort/core/testing_folder.h"
 #include "cohort/data_parallel.h"
 #include "support/ranks.h"
+#include "support/sine_weights.h"
 
 namespace cohort {
 namespace {
@@ -28,10 +29,7 @@ struct SavedNet : torch::nn::Module {
     register_module("first", first);
     register_module("norm", norm);
     register_module("second", second);
-    int64_t i = 0;
-    for (auto& parameter : parameters())
-      parameter.data().copy_(
-          at::arange(parameter.numel(), at::kFloat).add(++i).sin().view_as(parameter));
+    test::fill_with_sines(parameters());
   }
   Tensor forward(const Tensor& x) { return second(norm(first(x)).tanh()); }
   torch::nn::Linear first;

@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "support/ranks.h"
+#include "support/sine_weights.h"
 
 namespace cohort {
 namespace {
@@ -18,10 +19,7 @@ struct Branching : torch::nn::Module {
     register_module("common", common);
     register_module("branch", branch);
     register_module("never", never);
-    int64_t i = 0;
-    for (auto& parameter : parameters())
-      parameter.data().copy_(
-          at::arange(parameter.numel(), at::kFloat).add(++i).sin().view_as(parameter));
+    test::fill_with_sines(parameters());
   }
   Tensor forward(const Tensor& x, bool take_branch) {
     const Tensor y = common(x).relu();

@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data_parallel.h"
 #include "support/ranks.h"
+#include "support/sine_weights.h"
 
 namespace cohort {
 namespace {
@@ -19,10 +20,7 @@ struct Net : torch::nn::Module {
     register_module("first", first);
     register_module("second", second);
     register_module("never", never);
-    int64_t i = 0;
-    for (auto& parameter : parameters())
-      parameter.data().copy_(
-          at::arange(parameter.numel(), at::kFloat).add(++i).sin().view_as(parameter));
+    test::fill_with_sines(parameters());
   }
   Tensor forward(const Tensor& x) { return second(first(x).tanh()); }
   torch::nn::Linear first{40, 30}, second{30, 5}, never{4, 4};

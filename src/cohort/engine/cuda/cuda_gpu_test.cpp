@@ -10,6 +10,7 @@
 #include "cohort/data_parallel.h"
 #include "cohort/engine/cuda/resident_test.h"
 #include "cohort/nn/batch_norm_function.h"
+#include "support/sine_weights.h"
 
 namespace cohort {
 namespace {
@@ -58,10 +59,7 @@ struct TwoDevices : torch::nn::Module {
   explicit TwoDevices(at::Device second) : device(second) {
     register_module("near", near);
     register_module("far", far);
-    int64_t i = 0;
-    for (auto& parameter : parameters())
-      parameter.data().copy_(
-          at::arange(parameter.numel(), at::kFloat).add(++i).sin().view_as(parameter));
+    test::fill_with_sines(parameters());
     far->to(second);
   }
   Tensor forward(const Tensor& x) { return far(near(x).relu().to(device)); }
