@@ -35,114 +35,102 @@ struct Pipe {
   UniqueFd read, write;
 };
 
+// A rank whose output is taken as soon as it writes.
+class WritingRank {
+ public:
+  WritingRank(AgentStream& user, Forward forward, int log = -1)
+      : stream_(std::move(pipe_.read), user, forward, "[rank 1] ", log) {}
+
+  void write(std::string_view data) {
+    pipe_.put(data);
+    stream_.pump();
+  }
+  void end_with(std::string_view data) {
+    pipe_.put(data);
+    pipe_.write.reset();
+    stream_.pump();
+  }
+  RankStream& stream() { return stream_; }
+
+ private:
+  Pipe pipe_;
+  RankStream stream_;
+};
+
 class RankStreamTest : public testing::Test {
  protected:
-  RankStream stream(Pipe& pipe, Forward forward, int log = -1) {
-    return RankStream(std::move(pipe.read), stream_, forward, "[rank 1] ", log);
-  }
   Pipe to_user_;
-  AgentStream stream_{to_user_.write.get()};
+  AgentStream user_{to_user_.write.get()};
 };
 
 TEST_F(RankStreamTest, HoldsALineBackUntilItIsWhole) {
-  Pipe pipe;
-  auto rank = stream(pipe, Forward::kWholeLines);
-  pipe.put("one\ntw");
-  rank.pump();
+  WritingRank rank(user_, Forward::kWholeLines);
+  rank.write("one\ntw");
   EXPECT_EQ(to_user_.take(), "one\n");
-  pipe.put("o\n");
-  rank.pump();
+  rank.write("o\n");
   EXPECT_EQ(to_user_.take(), "two\n");
 }
 
 TEST_F(RankStreamTest, GivesOutAnOpenLineAtTheEnd) {
-  Pipe pipe;
-  auto rank = stream(pipe, Forward::kWholeLines);
-  pipe.put("no newline");
-  pipe.write.reset();
-  rank.pump();
-  EXPECT_FALSE(rank.open());
+  WritingRank rank(user_, Forward::kWholeLines);
+  rank.end_with("no newline");
+  EXPECT_FALSE(rank.stream().open());
   EXPECT_EQ(to_user_.take(), "no newline");
 }
 
 TEST_F(RankStreamTest, PrefixesEveryLine) {
-  Pipe pipe;
-  auto rank = stream(pipe, Forward::kPrefixedLines);
-  pipe.put("a\n\nb");
-  pipe.write.reset();
-  rank.pump();
+  WritingRank(user_, Forward::kPrefixedLines).end_with("a\n\nb");
   EXPECT_EQ(to_user_.take(), "[rank 1] a\n[rank 1] \n[rank 1] b\n");
 }
 
 TEST_F(RankStreamTest, LetsAProgressBarMove) {
-  Pipe pipe;
-  auto rank = stream(pipe, Forward::kAsItComes);
-  pipe.put("10%\r");
-  rank.pump();
+  WritingRank(user_, Forward::kAsItComes).write("10%\r");
   EXPECT_EQ(to_user_.take(), "10%\r");
 }
 
 TEST_F(RankStreamTest, ShowsOnlyTheLastStateOfAnotherRanksBar) {
-  Pipe pipe;
-  auto rank = stream(pipe, Forward::kPrefixedLines);
-  pipe.put("10%\r20%\r\n");
-  rank.pump();
+  WritingRank(user_, Forward::kPrefixedLines).write("10%\r20%\r\n");
   EXPECT_EQ(to_user_.take(), "[rank 1] 20%\n");
 }
 
 TEST_F(RankStreamTest, NeverSharesALineWithAnother) {
-  Pipe first, second;
-  auto bar = stream(first, Forward::kAsItComes);
-  auto other = stream(second, Forward::kPrefixedLines);
-  first.put("50%\r");
-  bar.pump();
-  second.put("warning\n");
-  other.pump();
+  WritingRank bar(user_, Forward::kAsItComes);
+  WritingRank other(user_, Forward::kPrefixedLines);
+  bar.write("50%\r");
+  other.write("warning\n");
   EXPECT_EQ(to_user_.take(), "50%\r\n[rank 1] warning\n");
 }
 
 TEST_F(RankStreamTest, PassesALineThatNeverEnds) {
-  Pipe pipe;
-  auto rank = stream(pipe, Forward::kWholeLines);
+  WritingRank rank(user_, Forward::kWholeLines);
   const std::string piece(32 * 1024, 'x');
-  for (int i = 0; i < 3; ++i) {
-    pipe.put(piece);
-    rank.pump();
-  }
+  for (int i = 0; i < 3; ++i) rank.write(piece);
   std::string got = to_user_.take();
-  stream_.flush();
+  user_.flush();
   got += to_user_.take();
   EXPECT_EQ(got.size(), 3 * piece.size());
 }
 
 TEST_F(RankStreamTest, RemembersTheLastLineWithSomethingInIt) {
-  Pipe pipe;
-  auto rank = stream(pipe, Forward::kAsItComes);
-  pipe.put("first\n  what():  it broke\n\n  \n");
-  rank.pump();
-  EXPECT_EQ(rank.last_line(), "what():  it broke");
-  pipe.put("half a");
-  rank.pump();
-  EXPECT_EQ(rank.last_line(), "half a");
+  WritingRank rank(user_, Forward::kAsItComes);
+  rank.write("first\n  what():  it broke\n\n  \n");
+  EXPECT_EQ(rank.stream().last_line(), "what():  it broke");
+  rank.write("half a");
+  EXPECT_EQ(rank.stream().last_line(), "half a");
 }
 
 TEST_F(RankStreamTest, RemembersTheErrorAndNotTheStackBehindIt) {
-  Pipe pipe;
-  auto rank = stream(pipe, Forward::kAsItComes);
-  pipe.put(
+  WritingRank rank(user_, Forward::kAsItComes);
+  rank.write(
       "terminate called\n  what():  shapes cannot be multiplied\n"
       "Exception raised from addmm at Blas.cpp:10 (most recent call first):\n"
       "frame #0: c10::Error::Error\nframe #1: <unknown function>\n\n");
-  rank.pump();
-  EXPECT_EQ(rank.last_line(), "what():  shapes cannot be multiplied");
+  EXPECT_EQ(rank.stream().last_line(), "what():  shapes cannot be multiplied");
 }
 
 TEST_F(RankStreamTest, CopiesEveryByteToItsLog) {
   UniqueFd log(::memfd_create("log", MFD_CLOEXEC));
-  Pipe pipe;
-  auto rank = stream(pipe, Forward::kPrefixedLines, log.get());
-  pipe.put("a\rb\nc");
-  rank.pump();
+  WritingRank(user_, Forward::kPrefixedLines, log.get()).write("a\rb\nc");
   std::array<char, 64> buffer{};
   const ssize_t n = ::pread(log.get(), buffer.data(), buffer.size(), 0);
   EXPECT_EQ(std::string(buffer.data(), n), "a\rb\nc");
