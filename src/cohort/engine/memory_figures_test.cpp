@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <string_view>
 
 #include "cohort/core/memory.h"
@@ -40,6 +41,18 @@ double bytes_a_parameter(int shard, bool elastic) {
   return std::vector<double>{16, 4 + 12 / n, 2 + 14 / n, 16 / n}[shard];
 }
 
+// The most memory that two steps take on this rank.
+double peak_of_steps(Chain& chain, const Schedule& schedule, const UpdateRule& rule,
+                     Communicator& comm, const std::function<Batch(int slice)>& batch) {
+  MemoryCounter counter;
+  const TensorMemoryScope scope(counter);
+  Executor executor(chain, schedule, rule, comm, {});
+  counter.reset_peak();
+  for (int64_t step = 0; step < 2; ++step)
+    executor.run({.step = step, .rate = 1e-3, .batch = batch});
+  return static_cast<double>(counter.peak());
+}
+
 struct Figures {
   double measured = 0, predicted = 0, formula = 0;
   double unkept = 0;  // in the formula: sums of shards that are used as they are made
@@ -51,7 +64,7 @@ Figures figures_of(int shard, bool elastic, Communicator& comm) {
   auto specs = specs_of(chain);
   const auto measures = measure_blocks(chain, wide_samples, kMeasuredSamples);
   set_bytes(measures, kMeasuredSamples, at::kBFloat16, specs);
-  Schedule schedule =
+  const Schedule schedule =
       generate(specs, {.dp = kRanks, .shard = shard},
                {.slices = kRanks,
                 .bucket_bytes = 4 * width() * (width() + 1) * 2,
@@ -70,17 +83,8 @@ Figures figures_of(int shard, bool elastic, Communicator& comm) {
 
   if (shard >= 2 && !elastic) figures.unkept = 2 * parameters / kRanks;
 
-  MemoryCounter counter;
-  {
-    const TensorMemoryScope scope(counter);
-    Executor executor(chain, std::move(schedule), *rule, comm, {});
-    counter.reset_peak();
-    for (int64_t step = 0; step < 2; ++step)
-      executor.run({.step = step, .rate = 1e-3, .batch = [](int) {
-                      return wide_samples(kMeasuredSamples);
-                    }});
-    figures.measured = static_cast<double>(counter.peak());
-  }
+  figures.measured = peak_of_steps(chain, schedule, *rule, comm,
+                                   [](int) { return wide_samples(kMeasuredSamples); });
   return figures;
 }
 
@@ -124,17 +128,11 @@ double activations_of(const char* recompute, Communicator& comm) {
   const auto rule = make_update_rule({.name = "sgd"});
   auto specs = specs_of(chain);
   set_bytes(measure_blocks(chain, images, kMany), kMany, at::kFloat, specs);
-  Schedule schedule =
+  const Schedule schedule =
       generate(specs, {.dp = 1}, {.recompute = BlockChoice::parse(recompute, "test")});
   const MemoryParts predicted = check(schedule).largest().parts;
-  MemoryCounter counter;
-  const TensorMemoryScope scope(counter);
-  Executor executor(chain, std::move(schedule), *rule, comm, {});
-  counter.reset_peak();
-  for (int64_t step = 0; step < 2; ++step)
-    executor.run(
-        {.step = step, .rate = 1e-3, .batch = [&](int) { return images(kMany); }});
-  const auto measured = static_cast<double>(counter.peak());
+  const double measured =
+      peak_of_steps(chain, schedule, *rule, comm, [&](int) { return images(kMany); });
   std::fprintf(stderr, "recompute %s: measured %.1f MB, checker %.1f MB\n", recompute,
                measured / 1e6, static_cast<double>(predicted.total()) / 1e6);
   EXPECT_NEAR(static_cast<double>(predicted.total()) / measured, 1, 0.03) << recompute;
@@ -160,7 +158,7 @@ void compare_places(const char* order, Communicator& comm) {
   const auto rule = make_update_rule({.name = "sgd"});
   auto specs = specs_of(chain);
   set_bytes(measure_blocks(chain, rows, kSlice), kSlice, at::kFloat, specs);
-  Schedule schedule =
+  const Schedule schedule =
       generate(specs, {.pp = comm.size()},
                {.slices = kSlices,
                 .pipeline = parse_pipeline({.schedule = order}),
@@ -168,10 +166,6 @@ void compare_places(const char* order, Communicator& comm) {
   const CheckReport report = check(schedule);
   const Role& role = schedule.role_of(comm.rank());
   const MemoryParts parts = report.roles[&role - schedule.roles.data()].parts;
-  MemoryCounter counter;
-  const TensorMemoryScope scope(counter);
-  Executor executor(chain, schedule, *rule, comm, {});
-  counter.reset_peak();
   const auto fields = fields_of(chain, role);
   const auto needed = [&](int) {
     Batch batch = rows(kSlice);
@@ -180,9 +174,7 @@ void compare_places(const char* order, Communicator& comm) {
     });
     return batch;
   };
-  for (int64_t step = 0; step < 2; ++step)
-    executor.run({.step = step, .rate = 1e-3, .batch = needed});
-  const auto measured = static_cast<double>(counter.peak());
+  const double measured = peak_of_steps(chain, schedule, *rule, comm, needed);
   const auto planned = static_cast<double>(parts.total());
   std::fprintf(stderr,
                "%s, place %d: measured %.2f MB, checker %.2f MB, %.2f of it "
@@ -212,7 +204,7 @@ void compare_uneven_blocks(int shard, bool elastic, Communicator& comm) {
   const auto rule = make_update_rule({.name = "sgd"});
   auto specs = specs_of(chain);
   set_bytes(measure_blocks(chain, images, kSlice), kSlice, at::kFloat, specs);
-  Schedule schedule =
+  const Schedule schedule =
       generate(specs, {.dp = comm.size(), .shard = shard},
                {.slices = comm.size(),
                 .bucket_bytes = 1 << 16,
@@ -220,14 +212,8 @@ void compare_uneven_blocks(int shard, bool elastic, Communicator& comm) {
                 .optimizer_states = static_cast<int>(rule->states().size()),
                 .shares_memory = true});
   const auto predicted = static_cast<double>(check(schedule).largest().parts.total());
-  MemoryCounter counter;
-  const TensorMemoryScope scope(counter);
-  Executor executor(chain, std::move(schedule), *rule, comm, {});
-  counter.reset_peak();
-  for (int64_t step = 0; step < 2; ++step)
-    executor.run(
-        {.step = step, .rate = 1e-3, .batch = [&](int) { return images(kSlice); }});
-  const auto measured = static_cast<double>(counter.peak());
+  const double measured =
+      peak_of_steps(chain, schedule, *rule, comm, [&](int) { return images(kSlice); });
   if (comm.rank() == 0)
     std::fprintf(stderr, "cnn, shard %d%s: measured %.1f MB, checker %.1f MB\n", shard,
                  elastic ? ", elastic" : "", measured / 1e6, predicted / 1e6);
