@@ -27,28 +27,27 @@ class Mutant(namedtuple("Mutant", "id room operator file line before after edits
 
 
 # ---- Reading ------------------------------------------------------------------------
+def depths(code: str, begin: int, end: int):
+    """Places of [begin, end), their characters, and how many brackets are open behind each."""
+    depth = 0
+    for i in range(begin, end):
+        depth += (code[i] in "([{") - (code[i] in ")]}")
+        yield i, code[i], depth
+
+
 def closing(code: str, at: int) -> int:
     """The position behind the bracket that closes the one at `at`; -1 if none does."""
-    depth = 0
-    for i in range(at, len(code)):
-        if code[i] in "([{":
-            depth += 1
-        elif code[i] in ")]}":
-            depth -= 1
-            if depth == 0:
-                return i + 1
+    for i, char, depth in depths(code, at, len(code)):
+        if char in ")]}" and depth == 0:
+            return i + 1
     return -1
 
 
 def split_arguments(code: str, begin: int, end: int):
     """Ranges of what stands between the commas of [begin, end), outside of brackets."""
-    depth, start = 0, begin
-    for i in range(begin, end):
-        if code[i] in "([{":
-            depth += 1
-        elif code[i] in ")]}":
-            depth -= 1
-        elif code[i] == "," and depth == 0:
+    start = begin
+    for i, char, depth in depths(code, begin, end):
+        if char == "," and depth == 0:
             yield start, i
             start = i + 1
     yield start, end
@@ -83,15 +82,10 @@ def statement(code: str, begin: int):
     """(begin, end) of the statement that begins at `begin`, with its ';', or None."""
     if not _BREAKS.search(code, max(0, begin - 200), begin):
         return None
-    depth = 0
-    for i in range(begin, len(code)):
-        if code[i] in "([{":
-            depth += 1
-        elif code[i] in ")]}":
-            depth -= 1
-            if depth < 0:
-                return None
-        elif code[i] == ";" and depth == 0:
+    for i, char, depth in depths(code, begin, len(code)):
+        if depth < 0:
+            return None
+        if char == ";" and depth == 0:
             return begin, i + 1
     return None
 
