@@ -4,9 +4,7 @@
 import json
 import signal
 import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
 import train_run
 
@@ -24,16 +22,11 @@ def resize(pid, ranks):
                           capture_output=True, timeout=train_run.DEADLINE_S)
 
 
-class ResizeTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.out = Path(folder.name)
-
+class ResizeTest(train_run.TrainTest):
     def train_through(self, *args):
         """The sizes of its worlds, and its last word. Each is asked for when the run has
         gone on for a while in the one before; then the run is stopped."""
-        run = train_run.start(*command("-n", 2, "--out", self.out, *args))
+        run = train_run.start(*command("-n", 2, "--out", self.scratch, *args))
         self.addCleanup(run.stdout.close)
         self.addCleanup(run.stderr.close)
         self.addCleanup(run.kill)
@@ -64,7 +57,7 @@ class ResizeTest(unittest.TestCase):
         self.assertEqual(done["weights_hash"], calm["weights_hash"])
         for size in SIZES:
             self.assertIn(size, seen)
-        verified = train_run.cohort("history", "verify", self.out / "history.log")
+        verified = train_run.cohort("history", "verify", self.scratch / "history.log")
         self.assertEqual(verified.code, 0, verified.out)
         self.assertIn(" 0 rollbacks", verified.out)
 
