@@ -49,6 +49,7 @@ for name, warmup, step_every, gamma, decay, floor in CASES:
     values = ", ".join(f"{v:.12g}" for v in rates(
         name=name, warmup=warmup, step_every=step_every, gamma=gamma, decay=decay,
         floor=floor))
-    print(f'    {{{{.name = "{name}", .base = {BASE}, .warmup_steps = {warmup}, '
-          f".total_steps = {TOTAL}, .step_every = {step_every}, .gamma = {gamma}, "
-          f".decay_steps = {decay}, .floor = {floor}}}, {{{values}}}}},")
+    given = {"warmup_steps": warmup, "step_every": step_every, "decay_steps": decay,
+             "floor": floor, **({"gamma": gamma} if name == "step" else {})}
+    more = "".join(f", .{field} = {value}" for field, value in given.items() if value)
+    print(f'    {{{{.name = "{name}"{more}}}, {{{values}}}}},')
