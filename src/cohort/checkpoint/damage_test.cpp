@@ -18,7 +18,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using namespace cohort::test;  // NOLINT: a test
-namespace fs = std::filesystem;
 
 std::vector<StateItem> small_state(double shift = 0) {
   return {item("a", at::arange(9, at::kFloat) + shift),

@@ -19,7 +19,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using namespace cohort::test;  // NOLINT: a test
-namespace fs = std::filesystem;
 
 const std::string kNumber(std::string("J\0\0\x01\0", 5));  // 65,536
 const std::string kZero(std::string("K\0", 2));
@@ -67,7 +66,7 @@ TEST_F(HostileFile, WhatAnUnknownFunctionMakesOfATensorIsNone) {
   const auto error_of_call = [&](const std::string& function) {
     return error_of_zip(pickled_tensor(one, one, "K\x01", function), tensor);
   };
-  EXPECT_EQ(error_of_call("ctorch._utils\n_rebuild_parameter\n"), "");
+  EXPECT_EQ(error_of_call("ctorch._utils\n_rebuild_parameter\n"), "no error");
   EXPECT_THAT(error_of_call("cmine\nwrap\n"), HasSubstr("has no tensor"));
 }
 
@@ -75,7 +74,7 @@ TEST_F(HostileFile, WhatAnUnknownFunctionMakesOfATensorIsNone) {
 TEST_F(HostileFile, AWideDirectoryIsReadToItsEnd) {
   const std::string one = "K\x01\x85";
   const std::vector<ZipRecord> tensor{{.name = "x/data/0", .bytes = "abcd"}};
-  EXPECT_EQ(error_of_zip(pickled_tensor(one, one), tensor, /*wide=*/true), "");
+  EXPECT_EQ(error_of_zip(pickled_tensor(one, one), tensor, /*wide=*/true), "no error");
   EXPECT_THAT(error_of_zip(pickled_tensor(one, one), {}, /*wide=*/true),
               HasSubstr("data/0"));
 }
@@ -84,7 +83,7 @@ TEST_F(HostileFile, ARecordLiesInsideItsFile) {
   const std::string one = "K\x01\x85";
   EXPECT_EQ(
       error_of_zip(pickled_tensor(one, one), {{.name = "x/data/0", .bytes = "abcd"}}),
-      "");
+      "no error");
   const std::string giant(std::string("\x8a\x05\0\0\0\0\x01", 7));  // 2^32
   EXPECT_THAT(error_of_zip(pickled_tensor(one, one, giant),
                            {{.name = "x/data/0", .bytes = "abcd", .size = 0xfffffff0}}),

@@ -12,21 +12,16 @@
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/core/testing_folder.h"
+#include "cohort/step/testing_tensors.h"
 #include "cohort/step/weights_hash.h"
 
 namespace cohort {
 namespace {
 
+using test::some_tensors;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-std::vector<NamedTensor> some_tensors() {
-  return {{"b.weight", at::tensor({1.0f, -2.5f, 3.25f, 0.0f, 5.0f, 6.0f}).view({2, 3})},
-          {"a.steps", at::tensor({int64_t{7}}, at::kLong).squeeze()},
-          {"mask", at::tensor({1, 0, 1}).to(at::kBool)},
-          {"none", at::empty({0, 4})}};
-}
 
 class Safetensors : public testing::Test {
  protected:

@@ -11,6 +11,7 @@
 #include "cohort/comm/local/local.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort {
 namespace {
@@ -19,7 +20,6 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 using namespace cohort::test;  // NOLINT: a test
-namespace fs = std::filesystem;
 
 class SaveCheckpoint : public CheckpointFolder {};
 
@@ -283,15 +283,11 @@ TEST_F(SaveCheckpoint, APieceThatDoesNotFitIsNamed) {
   const auto disk = real_disk();
   CheckpointWriter writer(root_, {}, *disk);
   const auto error_of = [&](StatePiece piece) -> std::string {
-    try {
-      writer.save(at_step(1), std::vector<StatePiece>{std::move(piece)});
-    } catch (const CheckpointError& error) {
-      return error.what();
-    }
-    return "";
+    return test::message_of<CheckpointError>(
+        [&] { writer.save(at_step(1), std::vector<StatePiece>{std::move(piece)}); });
   };
   auto piece = whole_piece("w", at::ones({4, 4}), TensorKind::kParameter);
-  EXPECT_EQ(error_of(piece), "");
+  EXPECT_EQ(error_of(piece), "no error");
   auto bad = piece;
   bad.tensor.spec.end = 12;
   EXPECT_THAT(error_of(bad), AllOf(HasSubstr("'w'"), HasSubstr("16 elements")));
@@ -311,13 +307,9 @@ TEST_F(SaveCheckpoint, ATensorThatIsNotThereIsNamedWithTheNearest) {
   const auto report = save(root_, 1, some_state());
   Checkpoint saved(report.path);
   auto out = at::empty({1});
-  try {
-    saved.read("fc.weigth", 0, out);
-    FAIL();
-  } catch (const CheckpointError& error) {
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("'fc.weigth'"), HasSubstr("'fc.weight'")));
-  }
+  EXPECT_THAT(
+      test::message_of<CheckpointError>([&] { saved.read("fc.weigth", 0, out); }),
+      AllOf(HasSubstr("'fc.weigth'"), HasSubstr("'fc.weight'")));
   EXPECT_THROW(saved.read("fc.weight", 231, out), CheckpointError);
   EXPECT_THROW(saved.read("fc.weight", -1, out), CheckpointError);
 }

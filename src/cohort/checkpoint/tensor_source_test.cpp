@@ -18,7 +18,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using namespace cohort::test;  // NOLINT: a test
-namespace fs = std::filesystem;
 
 class TensorSources : public CheckpointFolder {
  protected:

@@ -15,10 +15,13 @@
 #include "cohort/checkpoint/save.h"
 #include "cohort/checkpoint/testing_disk.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/core/testing_folder.h"
 
 // For tests: a state of every kind, worlds that save it, disks that fail.
 namespace cohort::test {
+
+namespace fs = std::filesystem;
 
 class CheckpointFolder : public testing::Test {
  protected:
@@ -26,15 +29,10 @@ class CheckpointFolder : public testing::Test {
   std::string dir_ = folder_.path(), root_ = dir_ + "/run";
 };
 
-// What CheckpointError `body` ends with; empty if none.
+// What CheckpointError `body` ends with, or "no error".
 template <typename Body>
-std::string error_of(Body&& body) {
-  try {
-    body();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "";
+std::string error_of(const Body& body) {
+  return message_of<CheckpointError>(body);
 }
 
 // A whole tensor of the state; `flat` has its elements in the stored order.
@@ -146,7 +144,7 @@ inline void expect_state(const std::string& path, const std::vector<StateItem>& 
 
 inline int hidden_entries(const std::string& root) {
   int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(root))
+  for (const auto& entry : fs::directory_iterator(root))
     count += entry.path().filename().string().starts_with('.');
   return count;
 }

@@ -8,24 +8,17 @@
 
 #include "cohort/comm/endpoint.h"
 #include "cohort/comm/tcp_store.h"
+#include "cohort/comm/testing_world.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
 namespace {
 
 using namespace std::chrono_literals;
+using test::rank_of;
 using testing::Each;
 using testing::Eq;
 using testing::HasSubstr;
-
-World rank_of(int rank, int size, int port) {
-  World world;
-  world.rank = world.local_rank = rank;
-  world.size = world.local_size = size;
-  world.master_port = port;
-  world.token = "token";
-  return world;
-}
 
 struct Guest {
   World world;

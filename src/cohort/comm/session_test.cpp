@@ -9,22 +9,15 @@
 #include <utility>
 
 #include "cohort/comm/tcp_store.h"
+#include "cohort/comm/testing_world.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort {
 namespace {
 
 using testing::Each;
 using testing::HasSubstr;
-
-World session_rank(int rank, int size, int port) {
-  World world;
-  world.rank = world.local_rank = rank;
-  world.size = world.local_size = size;
-  world.master_port = port;
-  world.token = "session";
-  return world;
-}
 
 // Ranks as threads; each sums its number + 1 over all.
 std::vector<int64_t> sums_of(int size, const std::string& backend) {
@@ -33,7 +26,7 @@ std::vector<int64_t> sums_of(int size, const std::string& backend) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < size; ++rank) {
     ranks.emplace_back([&, rank] {
-      Session session(session_rank(rank, size, server.port()), {.backend = backend});
+      Session session(test::rank_of(rank, size, server.port()), {.backend = backend});
       Tensor value = at::full({1}, session.rank() + 1, at::kLong);
       session.comm().all_reduce(value, ReduceOp::kSum).wait();
       sums[rank] = value.item<int64_t>();
@@ -74,12 +67,9 @@ TEST(Session, StaysUsableWhenItMoves) {
 }
 
 TEST(Session, ABackendThatIsNotThereIsRefusedByName) {
-  try {
-    Session session(World{}, {.backend = "glooo"});
-    FAIL() << "it was accepted";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("'glooo', nearest is 'gloo'"));
-  }
+  EXPECT_THAT(test::message_of<ConfigError>(
+                  [&] { Session session(World{}, {.backend = "glooo"}); }),
+              HasSubstr("'glooo', nearest is 'gloo'"));
 }
 
 }  // namespace

@@ -7,18 +7,14 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
+#include "cohort/core/testing_error.h"
+#include "cohort/step/testing_tensors.h"
 
 namespace cohort {
 namespace {
 
+using test::some_tensors;
 using testing::HasSubstr;
-
-std::vector<NamedTensor> some_tensors() {
-  return {{"b.weight", at::tensor({1.0f, -2.5f, 3.25f, 0.0f, 5.0f, 6.0f}).view({2, 3})},
-          {"a.steps", at::tensor({int64_t{7}}, at::kLong).squeeze()},
-          {"mask", at::tensor({1, 0, 1}).to(at::kBool)},
-          {"none", at::empty({0, 4})}};
-}
 
 // Frozen: computed with docs/formats/weights_hash.py from a file of these tensors.
 TEST(WeightsHash, KnownAnswers) {
@@ -136,12 +132,8 @@ TEST(WeightsHash, SeesThatTwoElementsOrTwoTensorsChangedPlaces) {
 
 TEST(WeightsHash, ADtypeThatNoFileHasIsNamed) {
   const std::vector<NamedTensor> tensors{{"w", at::zeros({1}, at::kComplexFloat)}};
-  try {
-    (void)weights_hash(tensors);
-    FAIL() << "hashed";
-  } catch (const CheckpointError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("tensor 'w': ComplexFloat; legal: F64 F32"));
-  }
+  EXPECT_THAT(test::message_of<CheckpointError>([&] { (void)weights_hash(tensors); }),
+              HasSubstr("tensor 'w': ComplexFloat; legal: F64 F32"));
 }
 
 }  // namespace
