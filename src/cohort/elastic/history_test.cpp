@@ -11,6 +11,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/hash.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/elastic/history_check.h"
 #include "cohort/elastic/testing_history.h"
 
@@ -42,6 +43,12 @@ class HistoryLog : public HistoryFolder {
                     .loss = small_step(step).loss,
                     .drawn = {},
                     .hash = small_step(step).hash});
+  }
+  // The file of a run that was lost behind its step `last`.
+  void write_lost_run(int64_t last) const {
+    History history(path_, small_run());
+    history.begin(small_world(), "");
+    note(history, last);
   }
 };
 
@@ -126,11 +133,7 @@ TEST_F(HistoryLog, ALaterCommandGoesOnInTheSameFile) {
 }
 
 TEST_F(HistoryLog, StepsThatALostWriterCommittedAreFilledUp) {
-  {
-    History history(path_, small_run());
-    history.begin(small_world(), "");
-    note(history, 2);
-  }
+  write_lost_run(2);
   History history(path_, small_run());
   history.begin(small_world(1, 4), "");
   note(history, 5);
@@ -147,11 +150,7 @@ TEST_F(HistoryLog, StepsThatALostWriterCommittedAreFilledUp) {
 }
 
 TEST_F(HistoryLog, WhatASurvivorKnowsOfTheLastStepIsFilledUpWithIt) {
-  {
-    History history(path_, small_run());
-    history.begin(small_world(), "");
-    note(history, 1);
-  }
+  write_lost_run(1);
   History history(path_, small_run());
   history.begin(small_world(1, 3), "",
                 {.step = 3, .loss = 0.5, .drawn = drawn_step(3).drawn});
@@ -170,11 +169,7 @@ TEST_F(HistoryLog, WhatASurvivorKnowsOfTheLastStepIsFilledUpWithIt) {
 }
 
 TEST_F(HistoryLog, AWorldThatBeginsEarlierIsARollback) {
-  {
-    History history(path_, small_run());
-    history.begin(small_world(), "");
-    note(history, 4);
-  }
+  write_lost_run(4);
   History history(path_, small_run());
   history.begin(small_world(1, 2), "both copies are lost");
   EXPECT_EQ(history.committed(), 2);
@@ -221,12 +216,8 @@ TEST_F(HistoryLog, ADamagedFileIsNamedAndNotWrittenTo) {
   std::string bytes = bytes_of(small_history(3));
   bytes[bytes.size() - 100] ^= 1;
   put_file(path_, bytes);
-  try {
-    History history(path_, small_run());
-    FAIL() << "taken for whole";
-  } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("record 3 at byte"));
-  }
+  EXPECT_THAT(test::message_of<DataError>([&] { History history(path_, small_run()); }),
+              HasSubstr("record 3 at byte"));
   EXPECT_EQ(read_file(path_), bytes);
 }
 
@@ -234,12 +225,8 @@ TEST_F(HistoryLog, TheHistoryOfAnotherRunIsRefused) {
   write_history(path_, small_history(3));
   HistoryRun other = small_run();
   other.seed = 8;
-  try {
-    History history(path_, other);
-    FAIL() << "taken for its own";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("seed 7, 10 samples, batch 4"));
-  }
+  EXPECT_THAT(test::message_of<ConfigError>([&] { History history(path_, other); }),
+              HasSubstr("seed 7, 10 samples, batch 4"));
 }
 
 TEST_F(HistoryLog, AFileThatIsNoHistoryIsNotOverwritten) {

@@ -90,49 +90,47 @@ TEST(OldCosts, GiveTheSameNumbers) {
   }
 }
 
-// Two stages, two slices. A transfer of 1000 bytes takes 2 + 2 us.
-TEST(LinkCosts, GPipeOfTwoStages) {
-  const Schedule schedule =
-      make(Pipeline{.slices = 2, .ends = {1, 2}, .order = test::gpipe});
-  const Simulation simulation = run(schedule, "link,pp,2,,0.5,\n");
-  const auto at = [&](int role, ActionKind kind) {
+// A pipeline of two stages, two slices, with links of these costs.
+struct TwoStages {
+  explicit TwoStages(const std::string& links) : simulation(run(schedule, links)) {}
+
+  Spans at(int role, ActionKind kind) const {
     return spans_of(schedule, simulation, role, kind);
-  };
-  EXPECT_EQ(at(0, ActionKind::kForward), (Spans{{0, 10}, {10, 20}}));
-  EXPECT_EQ(at(0, ActionKind::kSend), (Spans{{10, 14}, {20, 24}}));
-  EXPECT_EQ(at(1, ActionKind::kRecv), (Spans{{10, 14}, {20, 24}}));
-  EXPECT_EQ(at(1, ActionKind::kForward), (Spans{{14, 24}, {24, 34}}));
-  EXPECT_EQ(at(1, ActionKind::kBackward), (Spans{{34, 54}, {54, 74}}));
-  EXPECT_EQ(at(1, ActionKind::kSend), (Spans{{54, 58}, {74, 78}}));
-  EXPECT_EQ(at(0, ActionKind::kRecv), (Spans{{54, 58}, {74, 78}}));
-  EXPECT_EQ(at(0, ActionKind::kBackward), (Spans{{58, 78}, {78, 98}}));
-  EXPECT_NEAR(simulation.step * 1e6, 99, 1e-9);
+  }
+
+  Schedule schedule = make(Pipeline{.slices = 2, .ends = {1, 2}, .order = test::gpipe});
+  Simulation simulation;
+};
+
+// A transfer of 1000 bytes takes 2 + 2 us.
+TEST(LinkCosts, GPipeOfTwoStages) {
+  const TwoStages pipe("link,pp,2,,0.5,\n");
+  EXPECT_EQ(pipe.at(0, ActionKind::kForward), (Spans{{0, 10}, {10, 20}}));
+  EXPECT_EQ(pipe.at(0, ActionKind::kSend), (Spans{{10, 14}, {20, 24}}));
+  EXPECT_EQ(pipe.at(1, ActionKind::kRecv), (Spans{{10, 14}, {20, 24}}));
+  EXPECT_EQ(pipe.at(1, ActionKind::kForward), (Spans{{14, 24}, {24, 34}}));
+  EXPECT_EQ(pipe.at(1, ActionKind::kBackward), (Spans{{34, 54}, {54, 74}}));
+  EXPECT_EQ(pipe.at(1, ActionKind::kSend), (Spans{{54, 58}, {74, 78}}));
+  EXPECT_EQ(pipe.at(0, ActionKind::kRecv), (Spans{{54, 58}, {74, 78}}));
+  EXPECT_EQ(pipe.at(0, ActionKind::kBackward), (Spans{{58, 78}, {78, 98}}));
+  EXPECT_NEAR(pipe.simulation.step * 1e6, 99, 1e-9);
 }
 
 // The receiver moves the bytes when it waits for them: the second output at 24, the
 // second gradient at 82.
 TEST(LinkCosts, TransfersWithoutAThreadTakeTheReceiversTime) {
-  const Schedule schedule =
-      make(Pipeline{.slices = 2, .ends = {1, 2}, .order = test::gpipe});
-  const Simulation simulation = run(schedule, "link,pp,2,,0.5,false\n");
-  const auto at = [&](int role, ActionKind kind) {
-    return spans_of(schedule, simulation, role, kind);
-  };
-  EXPECT_EQ(at(1, ActionKind::kRecv), (Spans{{10, 14}, {24, 28}}));
-  EXPECT_EQ(at(0, ActionKind::kSend), (Spans{{10, 14}, {24, 28}}));
-  EXPECT_EQ(at(1, ActionKind::kBackward), (Spans{{38, 58}, {58, 78}}));
-  EXPECT_EQ(at(0, ActionKind::kRecv), (Spans{{58, 62}, {82, 86}}));
-  EXPECT_NEAR(simulation.step * 1e6, 107, 1e-9);
+  const TwoStages pipe("link,pp,2,,0.5,false\n");
+  EXPECT_EQ(pipe.at(1, ActionKind::kRecv), (Spans{{10, 14}, {24, 28}}));
+  EXPECT_EQ(pipe.at(0, ActionKind::kSend), (Spans{{10, 14}, {24, 28}}));
+  EXPECT_EQ(pipe.at(1, ActionKind::kBackward), (Spans{{38, 58}, {58, 78}}));
+  EXPECT_EQ(pipe.at(0, ActionKind::kRecv), (Spans{{58, 62}, {82, 86}}));
+  EXPECT_NEAR(pipe.simulation.step * 1e6, 107, 1e-9);
 }
 
 TEST(LinkCosts, ALinkMayHaveARowOfItsOwn) {
-  const Schedule schedule =
-      make(Pipeline{.slices = 2, .ends = {1, 2}, .order = test::gpipe});
-  const Simulation simulation = run(schedule, "link,pp,2,,0.5,\nlink,0>1,10,,,\n");
-  EXPECT_EQ(spans_of(schedule, simulation, 1, ActionKind::kRecv),
-            (Spans{{10, 20}, {20, 30}}));
-  EXPECT_EQ(spans_of(schedule, simulation, 0, ActionKind::kRecv),
-            (Spans{{60, 64}, {80, 84}}));
+  const TwoStages pipe("link,pp,2,,0.5,\nlink,0>1,10,,,\n");
+  EXPECT_EQ(pipe.at(1, ActionKind::kRecv), (Spans{{10, 20}, {20, 30}}));
+  EXPECT_EQ(pipe.at(0, ActionKind::kRecv), (Spans{{60, 64}, {80, 84}}));
 }
 
 // The times of a role's calls in a lane, in their order.
