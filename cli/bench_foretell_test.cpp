@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/core/testing_folder.h"
 
 namespace cohort::cli {
@@ -137,14 +138,9 @@ TEST_F(BenchForetell, TextNamesPartsAndStages) {
 TEST_F(BenchForetell, LayersThatCannotBeCutAreRefused) {
   args_.ranks = "2";
   args_.layout = "tp=2";
-  try {
-    rows();
-    ADD_FAILURE() << "nothing was refused";
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "[bench] layout tp=2: the layers of resnet50 cannot be cut; legal: "
-                 "tp=1");
-  }
+  EXPECT_EQ(test::message_of<ConfigError>([&] { rows(); }),
+            "[bench] layout tp=2: the layers of resnet50 cannot be cut; legal: "
+            "tp=1");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/core/testing_folder.h"
 #include "recipes/testing_recipes.h"
 
@@ -29,12 +30,7 @@ class StepCommand : public testing::Test {
 
   std::string refusal(const StepArgs& args) const {
     std::ostringstream out;
-    try {
-      run_step(args, test::recipes(), out);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "accepted";
+    return test::message_of<ConfigError>([&] { run_step(args, test::recipes(), out); });
   }
 
  private:
@@ -138,14 +134,9 @@ TEST_F(StepCommand, AFileSaysWhatTheStepIs) {
   shown(args);
   const auto refused = [&](StepArgs given) -> std::string {
     given.from = args.csv;
-    try {
-      shown(given);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "accepted";
+    return test::message_of<ConfigError>([&] { shown(given); });
   };
-  EXPECT_EQ(refused({}), "accepted");
+  EXPECT_EQ(refused({}), "no error");
   EXPECT_THAT(refused({.ranks = "9"}), HasSubstr("legal with --from"));
   EXPECT_THAT(refused({.set = {"batch=3"}}), HasSubstr("legal with --from"));
   EXPECT_THAT(refused({.set = {"memory.limit=1K"}}), HasSubstr("the limit is"));
@@ -314,7 +305,7 @@ TEST_F(StepCommand, CutsAPipelineByTheSecondsOfATable) {
   args.set.push_back("pipeline.costs=" + file);
   const auto with_table = [&](const std::string& table) {
     write_file_atomically(file, table);
-    return refusal(args) == "accepted" ? shown(args) : refusal(args);
+    return refusal(args) == "no error" ? shown(args) : refusal(args);
   };
   EXPECT_THAT(with_table(table_of(3, /*long_block=*/0)),
               HasSubstr("stages   pipeline.cut=0,1-2: 0 | 3 6"));

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/engine/block_count.h"
 #include "cohort/nn/models.h"
 #include "cohort/nn/without_memory.h"
@@ -120,13 +121,10 @@ TEST(Recipes, CifarTrainsTheResNetThatIsNamed) {
 }
 
 TEST(Recipes, AnUnknownResNetIsRefusedWithTheNearest) {
-  try {
-    cifar_config({"model.name=resnet51"});
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("legal: resnet50v2, resnet50 or resnet18"));
-    EXPECT_THAT(error.what(), HasSubstr("nearest: resnet50"));
-  }
+  const std::string said =
+      test::message_of<ConfigError>([&] { cifar_config({"model.name=resnet51"}); });
+  EXPECT_THAT(said, HasSubstr("legal: resnet50v2, resnet50 or resnet18"));
+  EXPECT_THAT(said, HasSubstr("nearest: resnet50"));
   EXPECT_THROW(resnet_options("resnet51"), ConfigError);
 }
 
@@ -160,25 +158,20 @@ TEST(Recipes, ZeroMeansTheRecipesOwn) {
 
 TEST(Recipes, CifarWithoutFilesSaysWhatIsExpected) {
   const Recipe& recipe = test::find_recipe("cifar-resnet50v2");
-  try {
-    (void)recipe.load(recipe.defaults(), false)->finish(nullptr);
-    FAIL();
-  } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("data.dir is not set"));
-  }
+  EXPECT_THAT(test::message_of<DataError>([&] {
+                (void)recipe.load(recipe.defaults(), false)->finish(nullptr);
+              }),
+              HasSubstr("data.dir is not set"));
 }
 
 TEST(Recipes, AnUnknownOneIsRefusedWithTheNearest) {
-  try {
-    test::find_recipe("cifar-resnet50");
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("nearest: cifar-resnet50v2"));
-    EXPECT_THAT(
-        error.what(),
-        HasSubstr("fashion-mnist, mlp, cifar-resnet50v2, gpt, gpt-tiny, llama-tiny, "
-                  "bert, bert-tiny"));
-  }
+  const std::string said =
+      test::message_of<ConfigError>([&] { test::find_recipe("cifar-resnet50"); });
+  EXPECT_THAT(said, HasSubstr("nearest: cifar-resnet50v2"));
+  EXPECT_THAT(
+      said,
+      HasSubstr("fashion-mnist, mlp, cifar-resnet50v2, gpt, gpt-tiny, llama-tiny, "
+                "bert, bert-tiny"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "cohort/comm/local_store.h"
 #include "cohort/comm/nccl/nccl.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort {
 namespace {
@@ -26,12 +27,8 @@ World world_of(int size, int local_size) {
 
 std::string refusal_of(const std::string& backend, const World& world = {}) {
   LocalStore store;
-  try {
-    connect(world, store, {.backend = backend});
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "not refused";
+  return test::message_of<ConfigError>(
+      [&] { connect(world, store, {.backend = backend}); });
 }
 
 TEST(Backends, AutoPicksByWhereTheRanksAre) {

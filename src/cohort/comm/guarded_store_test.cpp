@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "cohort/comm/endpoint.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort {
 namespace {
@@ -117,12 +118,9 @@ TEST_F(GuardedStoreOnTheNetwork, AnotherSecretIsRefusedAndNamedOnce) {
   StoreDoor wrong = door_;
   wrong.secret = std::string(32, 'w');
   for (int i = 0; i < 3; ++i) {
-    try {
-      GuardedStore store(wrong, kPatience);
-      FAIL() << "came in";
-    } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("has another rendezvous token"));
-    }
+    EXPECT_THAT(
+        test::message_of<ConfigError>([&] { GuardedStore store(wrong, kPatience); }),
+        HasSubstr("has another rendezvous token"));
   }
   EXPECT_THAT(server_.take_refused(), ElementsAre("127.0.0.1"));
   EXPECT_TRUE(server_.take_refused().empty());

@@ -16,22 +16,14 @@
 
 #include "cohort/comm/endpoint.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort {
 namespace {
 
 using namespace std::chrono_literals;
+using test::message_of;
 using testing::HasSubstr;
-
-template <typename Kind, typename Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const Kind& error) {
-    return error.what();
-  }
-  return "no error of this kind";
-}
 
 // A plain TCP connection to a port of this machine.
 int knock(int port) {
@@ -81,7 +73,7 @@ TEST(TcpStore, ListingARunsKeysTellsNothingAndForgingAValueIsNamed) {
   for (std::vector<uint8_t> forged : {std::vector<uint8_t>(64, 'x'), {}, whole}) {
     if (forged.size() > 20) forged.back() ^= 1;
     stranger.set(name, forged);
-    EXPECT_THAT(error_of<CommError>([&] { store.get("card", 5s); }),
+    EXPECT_THAT(message_of<CommError>([&] { store.get("card", 5s); }),
                 HasSubstr("'card': its value was not written by a rank of this run"));
   }
   stranger.set(name, whole);
@@ -108,7 +100,7 @@ TEST(TcpStore, GetWaitsUntilTheKeyIsThere) {
 TEST(TcpStore, AGetThatIsNeverAnsweredNamesTheKeyAndTheStoreGoesOn) {
   StoreServer server;
   TcpStore store({.port = server.port(), .prefix = "secret/"});
-  const std::string error = error_of<CommError>([&] { store.get("nothing", 50ms); });
+  const std::string error = message_of<CommError>([&] { store.get("nothing", 50ms); });
   EXPECT_THAT(error, HasSubstr("get 'nothing': nobody set it within 50 ms"));
   EXPECT_THAT(error, testing::Not(HasSubstr("secret")));
   store.set("nothing", "something");
@@ -121,7 +113,7 @@ TEST(TcpStore, AnUnreachableStoreNamesHostPortAndTime) {
     Listener free("127.0.0.1", 0);
     port = free.port();
   }
-  const std::string error = error_of<CommError>(
+  const std::string error = message_of<CommError>(
       [&] { TcpStore({.host = "localhost", .port = port, .timeout = 60ms}); });
   EXPECT_THAT(error, HasSubstr("localhost:" + std::to_string(port)));
   EXPECT_THAT(error, HasSubstr("refused"));
@@ -129,14 +121,14 @@ TEST(TcpStore, AnUnreachableStoreNamesHostPortAndTime) {
 }
 
 TEST(TcpStore, AnUnknownHostIsAConfigError) {
-  EXPECT_THAT(error_of<ConfigError>([] { TcpStore({.host = "no such host"}); }),
+  EXPECT_THAT(message_of<ConfigError>([] { TcpStore({.host = "no such host"}); }),
               HasSubstr("host 'no such host'"));
 }
 
 TEST(StoreServer, APortInUseIsNamed) {
   StoreServer first;
   const std::string error =
-      error_of<ConfigError>([&] { StoreServer second("127.0.0.1", first.port()); });
+      message_of<ConfigError>([&] { StoreServer second("127.0.0.1", first.port()); });
   EXPECT_THAT(error, HasSubstr("port " + std::to_string(first.port())));
   EXPECT_THAT(error, HasSubstr("in use"));
 }
@@ -191,11 +183,11 @@ TEST(TcpStore, AFrozenStoreIsReportedByTheDeadline) {
     store.set("a", "b");
     kill(host, SIGSTOP);
     ASSERT_EQ(waitpid(host, nullptr, WUNTRACED), host);  // its threads stop one by one
-    EXPECT_THAT(error_of<CommError>([&] { store.get("a", 100ms); }),
+    EXPECT_THAT(message_of<CommError>([&] { store.get("a", 100ms); }),
                 HasSubstr("no answer in 100 ms"));
-    EXPECT_THAT(error_of<CommError>([&] { store.has("a"); }), HasSubstr("lost"));
+    EXPECT_THAT(message_of<CommError>([&] { store.has("a"); }), HasSubstr("lost"));
     EXPECT_THAT(
-        error_of<CommError>([&] { TcpStore({.port = port, .timeout = 200ms}); }),
+        message_of<CommError>([&] { TcpStore({.port = port, .timeout = 200ms}); }),
         HasSubstr("connect to 127.0.0.1:"));
   }
   kill(host, SIGKILL);

@@ -8,6 +8,7 @@
 
 #include "cohort/comm/world_env.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort {
 namespace {
@@ -25,12 +26,7 @@ World world_of(const Variables& variables) {
 }
 
 std::string refusal_of(const Variables& variables) {
-  try {
-    world_of(variables);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "not refused";
+  return test::message_of<ConfigError>([&] { world_of(variables); });
 }
 
 const Variables kTorchrun{{"RANK", "3"},
@@ -213,7 +209,7 @@ TEST(World, AnEmptyVariableCountsAsUnset) {
   EXPECT_EQ(world_of({{"RANK", ""}, {"WORLD_SIZE", ""}}).size, 1);
 }
 
-TEST(SlurmLists, AreExpanded) {
+TEST(SlurmNodeLists, AreExpanded) {
   EXPECT_THAT(slurm_hosts("a[5-7,12],b,c01"),
               ElementsAre("a5", "a6", "a7", "a12", "b", "c01"));
   EXPECT_THAT(slurm_hosts("n[008-010]"), ElementsAre("n008", "n009", "n010"));

@@ -12,6 +12,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "cohort/core/testing_error.h"
+
 namespace cohort {
 namespace {
 
@@ -87,13 +89,8 @@ TEST(FaultPlan, BadSpecsAreRefused) {
         "a@1:0=kill", "a@1:=kill", "a[x]@1=kill", "a]@1=kill", "[3]@1=kill"}) {
     EXPECT_THROW(FaultPlan{std::string_view(bad)}, ConfigError) << bad;
   }
-  try {
-    FaultPlan plan("a@1=explode");
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("unknown action 'explode'; legal: NAME[INDEX]"));
-  }
+  EXPECT_THAT(test::message_of<ConfigError>([&] { FaultPlan plan("a@1=explode"); }),
+              HasSubstr("unknown action 'explode'; legal: NAME[INDEX]"));
 }
 
 // Runs `body` in a child and returns what waitpid says first.

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/core/testing_folder.h"
 #include "cohort/data/testing_files.h"
 #include "cohort/data/testing_node.h"
@@ -51,12 +52,8 @@ class Cifar10 : public testing::Test {
   }
 
   std::string error_of_open(Split split = Split::kTrain) {
-    try {
-      (void)open_cifar10(options(), split, nullptr);
-    } catch (const DataError& error) {
-      return error.what();
-    }
-    return "";
+    return test::message_of<DataError>(
+        [&] { (void)open_cifar10(options(), split, nullptr); });
   }
 
   test::TempFolder dir_;
@@ -96,7 +93,7 @@ TEST_F(Cifar10, IsFoundWhereTheArchiveWasUnpacked) {
   for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                            "data_batch_4.bin", "data_batch_5.bin"})
     std::filesystem::rename(dir_ / name, folder / name);
-  EXPECT_EQ(error_of_open(), "");
+  EXPECT_EQ(error_of_open(), "no error");
 }
 
 TEST_F(Cifar10, OnlyTheFirstRankReads) {
@@ -119,12 +116,9 @@ TEST_F(Cifar10, NamesWhatIsMissing) {
   EXPECT_THAT(error_of_open(),
               AllOf(HasSubstr(dir_.path() + ": has no data_batch_4.bin"),
                     HasSubstr("test_batch.bin"), HasSubstr("data.synthetic=true")));
-  try {
-    (void)open_cifar10({}, Split::kTrain, nullptr);
-    FAIL();
-  } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("data.dir is not set"));
-  }
+  EXPECT_THAT(test::message_of<DataError>(
+                  [&] { (void)open_cifar10({}, Split::kTrain, nullptr); }),
+              HasSubstr("data.dir is not set"));
 }
 
 TEST_F(Cifar10, NamesTheRecordAFileEndsIn) {

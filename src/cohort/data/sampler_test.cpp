@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/data/permutation.h"
 
 namespace cohort {
@@ -99,12 +100,9 @@ TEST(Sampler, ABatchLargerThanTheDataIsTheData) {
 
 TEST(Sampler, RefusesMoreRanksThanSlices) {
   const Sampler sampler({.size = 100, .batch = 10, .slices = 4});
-  try {
-    (void)slices_of(0, 5, sampler.options().slices);
-    FAIL() << "5 ranks for 4 slices";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("5 data-parallel ranks for 4 slices"));
-  }
+  EXPECT_THAT(test::message_of<ConfigError>(
+                  [&] { (void)slices_of(0, 5, sampler.options().slices); }),
+              testing::HasSubstr("5 data-parallel ranks for 4 slices"));
 }
 
 TEST(Sampler, RefusesNonsense) {

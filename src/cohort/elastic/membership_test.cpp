@@ -11,6 +11,7 @@
 
 #include "cohort/comm/local_store.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort {
 namespace {
@@ -72,12 +73,9 @@ class ConnectedThreads {
   // Throws the reason once the group is aborted.
   std::string reason() {
     const auto deadline = std::chrono::steady_clock::now() + kLimit;
-    try {
+    return test::message_of<CommError>([&] {
       while (std::chrono::steady_clock::now() < deadline) comm_->barrier().wait();
-    } catch (const CommError& error) {
-      return error.what();
-    }
-    return "never aborted";
+    });
   }
 
  private:
@@ -221,12 +219,8 @@ TEST_F(MembershipTest, SaysWhyThereIsNoNextWorld) {
   Membership membership(agent_.rank_end(), world_of(0));
   membership.first_world();
   agent_.link().send(LinkMessage::kRunEnds, 0, "rank 1 died three times");
-  try {
-    membership.next_world("aborted");
-    FAIL();
-  } catch (const CommError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("rank 1 died three times"));
-  }
+  EXPECT_THAT(test::message_of<CommError>([&] { membership.next_world("aborted"); }),
+              HasSubstr("rank 1 died three times"));
 }
 
 TEST_F(MembershipTest, GivesUpOnAnAgentThatIsGoneOrSilent) {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/engine/testing_elastic.h"
 #include "support/forwarding_communicator.h"
 #include "support/ranks.h"
@@ -126,13 +127,9 @@ TEST(ElasticStep, AStepWithOtherSamplesIsVotedOnByNobody) {
       test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {
         Rank rank(way, comm);
         rank.step(0);
-        try {
-          rank.step(1, test::small_samples(kSampleKey, 1));
-          ADD_FAILURE() << "committed";
-        } catch (const BugError& error) {
-          EXPECT_THAT(error.what(),
-                      testing::HasSubstr("step 2: the ranks drew 8 samples"));
-        }
+        EXPECT_THAT(test::message_of<BugError>(
+                        [&] { rank.step(1, test::small_samples(kSampleKey, 1)); }),
+                    testing::HasSubstr("step 2: the ranks drew 8 samples"));
         EXPECT_EQ(rank->vote_state().phase, Phase::kBefore);
         for (const auto& [where, value] : elements(*rank, Holding::kHeld))
           ASSERT_EQ(value, before.at(where)) << where.first;

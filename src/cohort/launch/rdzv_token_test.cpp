@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/core/testing_folder.h"
 
 namespace cohort::process {
@@ -31,12 +32,7 @@ class RdzvTokenTest : public testing::Test {
     return path;
   }
   static std::string refusal(const std::string& path) {
-    try {
-      read_rdzv_token(path);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "accepted";
+    return test::message_of<ConfigError>([&] { read_rdzv_token(path); });
   }
 
   test::TempFolder folder_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/nn/language_models.h"
 #include "cohort/nn/testing_language.h"
 #include "cohort/step/chain_specs.h"
@@ -324,12 +325,9 @@ INSTANTIATE_TEST_SUITE_P(Every, TensorParallel, testing::ValuesIn(every_case()),
                          [](const auto& info) { return info.param.name; });
 
 std::string refusal(const GptOptions& model, int size, bool sequence = true) {
-  try {
+  return test::message_of<ConfigError>([&] {
     make_gpt(model, {.tensor = {.rank = 0, .size = size, .sequence = sequence}});
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  });
 }
 
 TEST(TensorParts, WhatDoesNotDivideIsRefusedWithWhatDoes) {
@@ -337,7 +335,7 @@ TEST(TensorParts, WhatDoesNotDivideIsRefusedWithWhatDoes) {
       .vocab = 19, .context = 9, .width = 24, .depth = 1, .heads = 6};
   EXPECT_EQ(refusal(model, 4), "[nn] heads of 6 on tp=4; legal: tp=1, 2, 3, 6");
   EXPECT_EQ(refusal(model, 2), "[nn] a sequence of 9 on tp=2; legal: tp=1, 3, 9");
-  EXPECT_EQ(refusal(model, 2, false), "");
+  EXPECT_EQ(refusal(model, 2, false), "no error");
   EXPECT_EQ(refusal({.vocab = 5, .context = 8, .width = 16, .depth = 1, .heads = 4}, 4),
             "[nn] a vocabulary of 5 leaves nothing for one of tp=4 ranks; legal: fewer "
             "of them");

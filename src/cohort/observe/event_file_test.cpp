@@ -9,6 +9,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/core/testing_folder.h"
 
 namespace cohort {
@@ -88,13 +89,9 @@ TEST(EventFile, AFlippedBitAnywhereIsNamedWithItsPlace) {
   for (size_t at = 0; at < one.size(); ++at) {
     std::string bytes = one + one;
     bytes[one.size() + at] = static_cast<char>(bytes[one.size() + at] ^ 0x10);
-    try {
-      decode_events(bytes, "x");
-      ADD_FAILURE() << "byte " << at;
-    } catch (const DataError& error) {
-      EXPECT_THAT(error.what(),
-                  HasSubstr(text("x: damaged record at byte ", one.size())));
-    }
+    EXPECT_THAT(test::message_of<DataError>([&] { decode_events(bytes, "x"); }),
+                HasSubstr(text("x: damaged record at byte ", one.size())))
+        << "byte " << at;
   }
 }
 
@@ -137,12 +134,9 @@ TEST_F(EventFolder, EachWriterHasItsOwnFile) {
 
 TEST_F(EventFolder, AFolderThatCannotBeMadeIsNamed) {
   write_file_atomically(folder_ / "file", "");
-  try {
-    EventFile file(folder_ / "file" / "run");
-    FAIL();
-  } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), HasSubstr((folder_ / "file" / "run").string()));
-  }
+  EXPECT_THAT(
+      test::message_of<DataError>([&] { EventFile file(folder_ / "file" / "run"); }),
+      HasSubstr((folder_ / "file" / "run").string()));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/step/memory_plan.h"
 #include "cohort/step/testing_schedule.h"
 
@@ -179,24 +180,18 @@ TEST(Recompute, IsOfTheBlocksThatAreChosen) {
 }
 
 TEST(Recompute, OfABlockThatIsNotThereIsRefused) {
-  try {
-    generate(blocks_of({100, 200}), {.dp = 1},
-             {.recompute = BlockChoice::parse("blocks=2", "test")});
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("step.recompute=blocks=2 names block "
-                                                 "2; legal: 0 to 1"));
-  }
+  EXPECT_THAT(test::message_of<ConfigError>([&] {
+                generate(blocks_of({100, 200}), {.dp = 1},
+                         {.recompute = BlockChoice::parse("blocks=2", "test")});
+              }),
+              testing::HasSubstr("step.recompute=blocks=2 names block "
+                                 "2; legal: 0 to 1"));
 }
 
 TEST(Generator, RefusesAxesThatNoLayerHas) {
-  const auto why = [](const Layout& layout) -> std::string {
-    try {
-      generate(blocks_of({100}), layout, {.slices = 4});
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "accepted";
+  const auto why = [](const Layout& layout) {
+    return test::message_of<ConfigError>(
+        [&] { generate(blocks_of({100}), layout, {.slices = 4}); });
   };
   EXPECT_THAT(why({.dp = 2, .cp = 2}), testing::HasSubstr("legal: cp=1"));
   EXPECT_THAT(why({.dp = 2, .ep = 2}), testing::HasSubstr("legal: ep=1"));

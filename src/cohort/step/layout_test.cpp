@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort {
 namespace {
@@ -12,12 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 std::string error_of(std::string_view keys, int world) {
-  try {
-    parse_layout(keys, world);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
+  return test::message_of<ConfigError>([&] { parse_layout(keys, world); });
 }
 
 TEST(Layout, MissingDpIsInferred) {

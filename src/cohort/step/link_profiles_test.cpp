@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/simulator.h"
 
@@ -42,14 +43,9 @@ TEST(LinkProfiles, EachSaysWhereItIsFrom) {
 }
 
 TEST(LinkProfiles, AnUnknownOneGetsTheNearestName) {
-  try {
-    find_link_profile("nvlink4");
-    ADD_FAILURE();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "[step] unknown links 'nvlink4'; nearest: nvlink4-ndr; legal: "
-                 "nvlink4-ndr, nvlink4-ndr-rails");
-  }
+  EXPECT_EQ(test::message_of<ConfigError>([&] { find_link_profile("nvlink4"); }),
+            "[step] unknown links 'nvlink4'; nearest: nvlink4-ndr; legal: "
+            "nvlink4-ndr, nvlink4-ndr-rails");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort {
 namespace {
@@ -44,13 +45,11 @@ TEST(Stages, TheMostCostlyCostsLeast) {
 TEST(Stages, EachPlaceHasABlock) {
   EXPECT_THAT(sizes_of(make_stages(blocks_of_cost({0, 0, 9}), 3)),
               ElementsAre(1, 1, 1));
-  try {
+  const std::string said = test::message_of<ConfigError>([&] {
     make_stages(blocks_of_cost({1, 1, 1}), 4);
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("pp=4: the model has 3 blocks"));
-    EXPECT_THAT(error.what(), HasSubstr("legal: pp=1 to 3"));
-  }
+  });
+  EXPECT_THAT(said, HasSubstr("pp=4: the model has 3 blocks"));
+  EXPECT_THAT(said, HasSubstr("legal: pp=1 to 3"));
 }
 
 TEST(Stages, AFastPlaceHasMoreToDo) {
@@ -78,14 +77,10 @@ TEST(Stages, SecondsOfATableAreDividedBySpeeds) {
 
 TEST(Stages, ATableOfAnotherModelIsRefused) {
   const auto why = [](int blocks, int places, const PipelineOptions& options) {
-    try {
-      require_stages(blocks, places, options);
-      return std::string();
-    } catch (const ConfigError& error) {
-      return std::string(error.what());
-    }
+    return test::message_of<ConfigError>(
+        [&] { require_stages(blocks, places, options); });
   };
-  EXPECT_EQ(why(4, 2, {.costs = {1, 1, 1, 1}}), "");
+  EXPECT_EQ(why(4, 2, {.costs = {1, 1, 1, 1}}), "no error");
   EXPECT_EQ(why(4, 2, {.costs = {1, 1, 1}}),
             "[step] pipeline.costs has 3 blocks, and the model 4; legal: a table of "
             "costs of this model's blocks");
@@ -95,19 +90,15 @@ TEST(Stages, ATableOfAnotherModelIsRefused) {
 }
 
 std::string why_not(int blocks, int places, const PipelineText& given) {
-  try {
-    require_stages(blocks, places, parse_pipeline(given));
-    return "";
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
+  return test::message_of<ConfigError>(
+      [&] { require_stages(blocks, places, parse_pipeline(given)); });
 }
 
 TEST(Stages, WithoutAPipelineNoneAreNamed) {
   for (const auto name : {"gpipe", "1f1b", "interleaved", "zero-bubble"})
-    EXPECT_EQ(why_not(4, 1, {.schedule = name}), "") << name;
-  EXPECT_EQ(why_not(4, 1, {.cut = "0-3"}), "");
-  EXPECT_EQ(why_not(4, 1, {.speeds = "2"}), "");
+    EXPECT_EQ(why_not(4, 1, {.schedule = name}), "no error") << name;
+  EXPECT_EQ(why_not(4, 1, {.cut = "0-3"}), "no error");
+  EXPECT_EQ(why_not(4, 1, {.speeds = "2"}), "no error");
   EXPECT_EQ(why_not(4, 1, {.cut = "0,1-3"}),
             "[step] pipeline.cut has 2 stages, and pp=1 needs 1; legal: auto, or 1 of "
             "them, or --layout pp=2");

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <regex>
 
+#include "cohort/core/testing_error.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/nn/models.h"
 #include "cohort/step/generator.h"
@@ -56,12 +57,7 @@ struct GreedyRun {
     Trainer trainer(chain, *data, nullptr, options, stop);
     trainer.enter(comm, nullptr);
     fails = true;
-    try {
-      trainer.fit();
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "not refused";
+    return test::message_of<ConfigError>([&] { trainer.fit(); });
   }
 };
 

@@ -13,6 +13,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
 #include "cohort/core/memory.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/core/testing_folder.h"
 #include "support/ranks.h"
 
@@ -77,12 +78,9 @@ TEST_P(WeightsFile, HasTheBytesOfOneThatARankWroteAlone) {
 }
 
 std::string error_of_write(const std::string& path, Communicator& comm) {
-  try {
+  return test::message_of<CheckpointError>([&] {
     write_weights(path, shard_of_model(comm.rank(), comm.size()), comm, 100);
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "";
+  });
 }
 
 TEST_P(WeightsFile, ThatCannotBeBegunIsToldToAll) {

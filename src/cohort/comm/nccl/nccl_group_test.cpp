@@ -9,6 +9,7 @@
 
 #include "cohort/comm/local/local.h"
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort::nccl_backend {
 namespace {
@@ -80,12 +81,7 @@ class NcclGroupTest : public testing::Test {
   }
 
   static std::string comm_error(const std::function<void()>& function) {
-    try {
-      function();
-    } catch (const CommError& error) {
-      return error.what();
-    }
-    return "no CommError";
+    return test::message_of<CommError>(function);
   }
 
   static Result succeed(const Library&, Handle) { return kSuccess; }

@@ -9,6 +9,7 @@
 #include "cohort/comm/device/device_family.h"
 #include "cohort/comm/relay/host_relay_test.h"
 #include "cohort/comm/relay/relay_call.h"
+#include "cohort/core/testing_error.h"
 
 namespace cohort::relay_backend {
 namespace {
@@ -24,12 +25,7 @@ void sum_in_lane(RelayGroup& group, device_comm::Stream lane, const Tensor& x) {
 
 // What a rank is told in the end, asked for as DeviceCommunicator does.
 std::string error_of(RelayGroup& group, device_comm::Flight& flight) {
-  try {
-    group.wait("all_reduce", flight);
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return "";
+  return test::message_of<CommError>([&] { group.wait("all_reduce", flight); });
 }
 
 bool is_over_soon(device_comm::Flight& flight) {
@@ -171,14 +167,14 @@ TEST(RelayGroup, TheEndOfOneGroupIsTheEndOfItsFamily) {
     const Tensor x = at::ones({1000});
     sum_in_lane(group, lane, x);
     const auto before = driver.so_far();
-    EXPECT_EQ(error_of(group, *before), "");
+    EXPECT_EQ(error_of(group, *before), "no error");
     family->stop("another group has lost rank 7");
     sum_in_lane(group, lane, x);
     const auto after = driver.so_far();
     group.watch(after);
     for (int asked = 0; asked < 2; ++asked)
       EXPECT_THAT(error_of(group, *after), HasSubstr("another group has lost rank 7"));
-    EXPECT_EQ(error_of(group, *before), "");
+    EXPECT_EQ(error_of(group, *before), "no error");
   });
 }
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_error.h"
 #include "cohort/engine/cuda/cuda_lane.h"
 #include "cohort/engine/cuda/pinned_memory.h"
 
@@ -108,14 +109,10 @@ TEST(Resident, ListsTheSamplesItDrew) {
 
 TEST(Resident, ABadGradientIsNamedAndStopsTheRun) {
   Resident resident({});
-  try {
-    resident.run(4, test::kRate, test::bad_batch(4));
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(),
-                testing::AllOf(testing::HasSubstr("step 5: the gradient of"),
-                               testing::HasSubstr("nan=skip")));
-  }
+  EXPECT_THAT(test::message_of<Error>(
+                  [&] { resident.run(4, test::kRate, test::bad_batch(4)); }),
+              testing::AllOf(testing::HasSubstr("step 5: the gradient of"),
+                             testing::HasSubstr("nan=skip")));
 }
 
 TEST(Resident, AStateThatWasWrittenIsWhatIsComputedWithWhereverItIs) {
