@@ -12,7 +12,7 @@ What stands after the language says how to run the block:
 
 Commands run in a scratch copy of the checkout in which ./cohort is the program
 already built, and tools/test is the run that this test is part of. Blocks of one
-page share that copy, in order; each starts at its root.
+page share that copy, in order; each starts at its root. Some pages run at once.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -207,11 +208,15 @@ def wrapper(path: Path, original: Path, body: str):
     path.chmod(0o755)
 
 
-def run_page(page, args, tally):
+def run_page(page, args):
+    """Returns the tally of this page alone."""
+    tally = Tally()
     text = (args.root / page).read_text()
     with tempfile.TemporaryDirectory(prefix="cohort-docs-") as folder:
         scratch_copy(args.root, args.build, args.program, Path(folder))
-        env = dict(os.environ, NO_COLOR="1", PATH=f"{folder}:{os.environ['PATH']}")
+        # What was compiled before and is the same comes from ccache, where there is one.
+        env = dict(os.environ, NO_COLOR="1", CCACHE_BASEDIR=folder, CCACHE_NOHASHDIR="1",
+                   PATH=f"{folder}:/usr/lib/ccache:{os.environ['PATH']}")
         if "CPU part\t: 0xd40" in Path("/proc/cpuinfo").read_text():
             # Examples without Cohort need it too (docs/install.md).
             env.setdefault("NVPL_BLAS_DEBUG_CPU_TYPE", "1")
@@ -228,10 +233,13 @@ def run_page(page, args, tally):
             elif block.slow and not args.long:
                 tally.left.append(f"{block.where()}: left for the long form")
             else:
+                begun = time.monotonic()
                 problem = run_block(block, commands, Path(folder), env)
                 tally.ran += len(commands)
+                tally.seconds.append((time.monotonic() - begun, block.where()))
                 if problem:
                     tally.failed.append(f"{block.where()}: {problem}")
+    return tally
 
 
 @dataclass
@@ -239,6 +247,13 @@ class Tally:
     ran: int = 0
     left: list = field(default_factory=list)
     failed: list = field(default_factory=list)
+    seconds: list = field(default_factory=list)  # and whose they are
+
+    def add(self, other):
+        self.ran += other.ran
+        self.left += other.left
+        self.failed += other.failed
+        self.seconds += other.seconds
 
 
 def main() -> int:
@@ -246,6 +261,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     parser.add_argument("--build", type=Path)
     parser.add_argument("--program", type=Path)
+    parser.add_argument("--jobs", type=int, default=2, help="pages at once")
     parser.add_argument("--long", action="store_true",
                         default=os.environ.get("COHORT_LONG") == "1")
     args = parser.parse_args()
@@ -253,9 +269,16 @@ def main() -> int:
     args.build = (args.build or args.root / "build" / "release").resolve()
     args.program = args.program or args.build / "bin" / "cohort"
     pages = [*sorted(args.root.glob("*.md")), *sorted((args.root / "docs").rglob("*.md"))]
+    # The longest first, so that none is left for the end.
+    by_size = sorted(pages, key=lambda page: -page.stat().st_size)
+    with ThreadPoolExecutor(args.jobs) as pool:
+        done = {page: pool.submit(run_page, page.relative_to(args.root), args)
+                for page in by_size}
     tally = Tally()
     for page in pages:
-        run_page(page.relative_to(args.root), args, tally)
+        tally.add(done[page].result())
+    for seconds, where in sorted(tally.seconds, reverse=True)[:5]:
+        print(f"{where}: took {seconds:.0f} s")
     for line in tally.left + tally.failed:
         print(line)
     print(f"docs: {tally.ran} commands run on {len(pages)} pages, "

@@ -52,6 +52,18 @@ class RunDocs(unittest.TestCase):
     def test_blocks_of_a_page_share_files_but_not_the_folder(self):
         self.passes("```sh\necho x >made; cd build\n```\n```sh\ncat made\n```\n")
 
+    def test_pages_run_at_once_and_count_together(self):
+        """Each of two waits for the other."""
+        (self.root / "CHANGELOG.md").write_text(
+            "```sh timeout=60\nuntil [ -p \"$LOG.pipe\" ]; do sleep 0.1; done\n"
+            "echo met >\"$LOG.pipe\"\n```\n")
+        page = "```sh timeout=60\nmkfifo \"$LOG.pipe\"\ngrep met \"$LOG.pipe\"\n```\n"
+        self.passes(page)
+        (self.root / "log.pipe").unlink()
+        self.fails(page + "```sh\nexit 3\n```\n", "5 commands run on 2 pages")
+        (self.root / "log.pipe").unlink()
+        self.fails(page + "```sh\nexit 3\n```\n", "was not run: exit 3")
+
     def test_the_checkout_is_not_written_to(self):
         self.passes("```sh\ntouch made\n```\n")
         self.assertFalse((self.root / "made").exists())
