@@ -5,6 +5,7 @@ their slices, and however many ranks share the state at whatever level.
 
 COHORT_LONG=1 runs the whole product, else a few runs in which every value occurs.
 """
+import functools
 import os
 import sys
 import unittest
@@ -33,6 +34,7 @@ def cases():
             for schedule in schedules for dp in REPLICAS for shard in SHARDS]
 
 
+@functools.cache
 def weights_hash(case):
     pp, schedule, dp, shard = case
     run = train_run.cohort("train", "gpt-tiny", "-n", pp * dp, "--exact", "--json",

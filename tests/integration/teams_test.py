@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that hold a model together, from outside: lost ones come back, teams wait,
 layouts change."""
+import functools
 import os
 import signal
 import subprocess
@@ -21,11 +22,19 @@ def arguments(ranks, layout, *args, keys={}):
             *train_run.assignments({**ENDLESS, **keys}), *args]
 
 
+def run_to_end(*args, **more):
+    run = train_run.cohort(*arguments(*args, **more))
+    assert run.code == 0, run.err
+    return run.done["weights_hash"]
+
+
+@functools.cache
+def undisturbed(team, steps):
+    """The weights of two ranks that nobody disturbed: several tests want the same."""
+    return run_to_end(2, team, "--max-steps", steps)
+
+
 class TeamTest(train_run.TrainTest):
-    def run_to_end(self, *args, **more):
-        run = train_run.cohort(*arguments(*args, **more))
-        self.assertEqual(run.code, 0, run.err)
-        return run.done["weights_hash"]
 
     def begin(self, *args, **more):
         run = train_run.start(*arguments(*args, **more))
@@ -53,7 +62,7 @@ class Parts(TeamTest):
     team = "tp=2"
 
     def test_what_is_lost_comes_back_from_its_neighbour(self):
-        wanted = self.run_to_end(2, self.team, "--max-steps", STEPS)
+        wanted = undisturbed(self.team, STEPS)
         for victim in (0, 1):
             run = self.begin(2, self.team, "--max-steps", STEPS, "--out", self.root)
             self.kill(run, victim)
@@ -64,7 +73,7 @@ class Parts(TeamTest):
             self.assertIn(" 0 rollbacks", verified.out)
 
     def test_who_makes_no_team_waits(self):
-        wanted = self.run_to_end(2, self.team, "--max-steps", STEPS)
+        wanted = undisturbed(self.team, STEPS)
         alone = {"elastic.spares": 0, "elastic.replace": "false"}
         run = self.begin(4, f"dp=2,{self.team}", "--max-steps", STEPS, keys=alone)
         self.kill(run, 1)
@@ -75,7 +84,7 @@ class Parts(TeamTest):
         self.assertIn("with 2 ranks, 1 waits", ended.err)
 
     def test_who_waits_takes_the_next_place(self):
-        wanted = self.run_to_end(2, self.team, "--max-steps", 4 * STEPS)
+        wanted = undisturbed(self.team, 4 * STEPS)
         alone = {"elastic.spares": 0, "elastic.replace": "false"}
         run = self.begin(4, f"dp=2,{self.team}", "--max-steps", 4 * STEPS, keys=alone)
         self.kill(run, 3)
@@ -99,8 +108,8 @@ class Parts(TeamTest):
             self.assertEqual(ended.code, code, ended.err)
             self.assertIn("1 rank is left, and a model is held by 2 together", ended.err)
         self.assertIn("run it again with --resume", ended.err)
-        more = self.run_to_end(2, self.team, "--resume", "--max-steps", STEPS, keys=saved)
-        self.assertEqual(more, self.run_to_end(2, self.team, "--max-steps", STEPS))
+        more = run_to_end(2, self.team, "--resume", "--max-steps", STEPS, keys=saved)
+        self.assertEqual(more, undisturbed(self.team, STEPS))
 
     def test_a_run_grows_and_shrinks_by_teams(self):
         run = self.begin(2, self.team, "--out", self.root)
@@ -119,7 +128,7 @@ class Parts(TeamTest):
         ended = train_run.finish(run)
         self.assertEqual(
             ended.done["weights_hash"],
-            self.run_to_end(2, self.team, "--max-steps", ended.done["steps"]))
+            undisturbed(self.team, ended.done["steps"]))
         verified = train_run.cohort("history", "verify", self.root / "history.log")
         self.assertIn(" 0 rollbacks", verified.out)
 
@@ -138,7 +147,7 @@ class Stages(Parts):
 class PartsOfStages(TeamTest):
     def test_stages_with_parts_leave_and_come_together(self):
         steps = 2 * STEPS
-        wanted = self.run_to_end(2, "tp=2", "--max-steps", steps)
+        wanted = undisturbed("tp=2", steps)
         alone = {"elastic.spares": 0, "elastic.replace": "false"}
         run = self.begin(8, "dp=2,tp=2,pp=2", "--max-steps", steps, "--out", self.root,
                          keys=alone)
@@ -156,9 +165,9 @@ class PartsOfStages(TeamTest):
 
     def test_a_checkpoint_of_parts_is_loaded_by_any_layout(self):
         saved = {"checkpoint.dir": self.root, "checkpoint.every_steps": 4}
-        wanted = self.run_to_end(4, "tp=2,pp=2", "--max-steps", 4, keys=saved)
+        wanted = run_to_end(4, "tp=2,pp=2", "--max-steps", 4, keys=saved)
         for ranks, layout in ((3, "dp=3"), (1, "dp=1"), (2, "tp=2")):
-            loaded = self.run_to_end(ranks, layout, "--resume", "--max-steps", 4,
+            loaded = run_to_end(ranks, layout, "--resume", "--max-steps", 4,
                                      keys=saved)
             self.assertEqual(loaded, wanted, layout)
 
