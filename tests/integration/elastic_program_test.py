@@ -5,6 +5,7 @@ however often its ranks are killed or stopped, it ends with the weights of a run
 disturbed.
 
 COHORT_KILLS: how many (6; with COHORT_LONG 50). COHORT_SEED: of victims and instants (1)."""
+import functools
 import os
 import random
 import signal
@@ -18,7 +19,7 @@ import train_run
 PROGRAM = str(Path(train_run.COHORT).with_name("elastic"))
 KILLS = int(os.environ.get("COHORT_KILLS", "50" if os.environ.get("COHORT_LONG") else "6"))
 SEED = int(os.environ.get("COHORT_SEED", "1"))
-EPOCHS = 10 + 2 * KILLS  # each has 16 steps, some milliseconds each
+EPOCHS = 4 + 2 * KILLS  # each has 16 steps, some milliseconds each
 TWO_STEPS_S = 0.02
 DEADLINE_S = 3 * train_run.DEADLINE_S + 10 * KILLS
 
@@ -29,6 +30,20 @@ def start(*flags, ranks=2, epochs=EPOCHS):
 
 def finish(run):
     return train_run.finish(run, DEADLINE_S)
+
+
+@functools.cache
+def undisturbed(epochs=EPOCHS):
+    """Its weights."""
+    return weights_of(finish(start(epochs=epochs)))
+
+
+def weights_of(run):
+    assert run.code == 0, run.err
+    # Every rank says it, the others behind a prefix.
+    said = {line.split("weights ")[1] for line in run.out.splitlines() if "weights" in line}
+    assert len(said) == 1, run.out
+    return said.pop()
 
 
 def parent_of(pid):
@@ -55,13 +70,6 @@ def ranks_of(agent):
 
 
 class ElasticProgram(unittest.TestCase):
-    def weights(self, run):
-        self.assertEqual(run.code, 0, run.err)
-        # Every rank says it, the others behind a prefix.
-        said = {line.split("weights ")[1] for line in run.out.splitlines() if "weights" in line}
-        self.assertEqual(len(said), 1, run.out)
-        return said.pop()
-
     def start_elastic(self, **more):
         run = start("--elastic", "--detect", "1", "--max-restarts", 10 * KILLS, **more)
         self.addCleanup(run.kill)
@@ -98,17 +106,14 @@ class ElasticProgram(unittest.TestCase):
         return run
 
     def test_weights_are_those_of_a_run_that_nobody_disturbed(self):
-        alone = self.weights(finish(start()))
-        self.assertEqual(self.weights(self.disturbed()), alone)
-        self.assertEqual(self.weights(finish(start("--elastic"))), alone)
+        self.assertEqual(weights_of(self.disturbed()), undisturbed())
+        self.assertEqual(weights_of(finish(start("--elastic"))), undisturbed())
 
     def test_so_they_are_after_a_rank_has_frozen(self):
-        alone = self.weights(finish(start()))
-        self.assertEqual(self.weights(self.disturbed(signal.SIGSTOP, kills=1)), alone)
+        self.assertEqual(weights_of(self.disturbed(signal.SIGSTOP, kills=1)), undisturbed())
 
     def test_so_they_are_when_spares_are_killed_and_no_rank_notices(self):
-        alone = self.weights(finish(start(epochs=80)))
-        run = self.start_elastic(epochs=80)
+        run = self.start_elastic(epochs=44)
         killed, seen = 0, []
         for _ in self.epochs_of(run):
             _, spares = ranks_of(run.pid)
@@ -120,7 +125,7 @@ class ElasticProgram(unittest.TestCase):
                 break
         self.assertEqual(killed, 2, "it ended early")
         run = finish(run)
-        self.assertEqual(self.weights(run), alone)
+        self.assertEqual(weights_of(run), undisturbed(epochs=44))
         self.assertNotIn("opened generation", run.err)
 
     def test_without_an_agent_that_replaces_a_loss_ends_the_run(self):
