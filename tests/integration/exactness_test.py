@@ -3,7 +3,8 @@
 """--exact: one weights_hash per run and precision, however many ranks made the weights.
 
 Every pair of values of every two factors is tried; COHORT_LONG=1 tries all of them, each
-once, COHORT_PART=i/n every n-th of these from the i-th on; COHORT_JOBS=k of them at once.
+once and for more steps, COHORT_PART=i/n every n-th of these from the i-th on; COHORT_JOBS=k
+(2) of them at once.
 """
 import concurrent.futures
 import itertools
@@ -14,7 +15,7 @@ import unittest
 
 import train_run
 
-STEPS = 20
+STEPS = 20 if os.environ.get("COHORT_LONG") else 10
 FACTORS = {
     "run": ["fashion-mnist", "mlp", "cifar-resnet50v2", "augmented resnet18"],
     "precision": ["float32", "bf16"],
@@ -85,7 +86,7 @@ class Exactness(unittest.TestCase):
         rows = cases()
         alone = {"ranks": 1, "shard": 0, "recompute": "none", "backend": "shm"}
         ones = {(row["run"], row["precision"]): {**row, **alone} for row in rows}
-        jobs = int(os.environ.get("COHORT_JOBS", 1))
+        jobs = int(os.environ.get("COHORT_JOBS", 2))
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             expected = dict(zip(ones, pool.map(weights_hash, ones.values())))
             for case, got in zip(rows, pool.map(weights_hash, rows)):
