@@ -9,9 +9,9 @@ from unittest import mock
 import train_run
 from train_run import SMALL
 
-# Ranks wait 1.5 s for one another; one of them takes 4 s for a sync.
+# Ranks wait 1.5 s for one another; one of them takes 3 s for a sync.
 KEYS = {**SMALL, "comm.timeout_s": 1.5, "elastic.detect_s": 1}
-SLOW = "disk.sync@1:1=slow4000"
+SLOW = "disk.sync@1:1=slow3000"
 
 
 class SlowDiskTest(train_run.TrainTest):
