@@ -7,6 +7,7 @@ its ranks, a program with a recipe of its own, and the examples of earlier relea
 Usage: install_test.py --build DIR --generator NAME
 """
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -104,7 +105,10 @@ class Install(unittest.TestCase):
     def keep_what_is_compiled(cls):
         """Compiling takes most of the time, and is not done again where source, headers, flags
         and compiler are those of the last time. The user has a copy of what is kept."""
-        kept, copy = Path(ARGS.build) / "installed_ccache", cls.home / "ccache"
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        kept = Path(os.environ.get("COHORT_CACHE") or Path(caches) / "cohort") / "installed_ccache"
+        copy = cls.home / "ccache"
+        kept.parent.mkdir(parents=True, exist_ok=True)
         if not (CACHING_COMPILERS / "g++").exists():
             return
         if kept.exists():
@@ -115,9 +119,13 @@ class Install(unittest.TestCase):
             "CCACHE_MAXSIZE": "100M"}
 
         def keep():
-            if copy.exists():
+            if copy.exists():  # whole or not at all, though another run may do the same
+                whole = Path(tempfile.mkdtemp(prefix="installed_ccache_", dir=kept.parent))
+                shutil.copytree(copy, whole, dirs_exist_ok=True)
                 shutil.rmtree(kept, ignore_errors=True)
-                shutil.copytree(copy, kept)
+                with contextlib.suppress(OSError):
+                    whole.rename(kept)
+                shutil.rmtree(whole, ignore_errors=True)
 
         cls.addClassCleanup(keep)
 
