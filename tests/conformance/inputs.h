@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "cohort/communicator.h"
@@ -12,26 +13,40 @@ namespace cohort::test {
 inline const std::vector<at::ScalarType> kDtypes = {
     at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte};
 
+// The numbers of `period` again and again: copies cost less than computing them all.
+inline Tensor repeated(const Tensor& period, int64_t numel) {
+  auto out = at::empty({numel}, period.options());
+  for (int64_t done = 0; done < numel;) {
+    const int64_t more = std::min(done > 0 ? done : period.numel(), numel - done);
+    out.narrow(0, done, more).copy_((done > 0 ? out : period).narrow(0, 0, more));
+    done += more;
+  }
+  return out;
+}
+
+inline constexpr int64_t kInputPeriod = 11;
+
 // What rank `rank` brings: small whole numbers, exact in every type, also summed.
 inline Tensor input(int rank, int64_t numel, at::ScalarType dtype) {
-  const auto numbers = at::arange(numel, at::kLong);
-  return numbers.mul(3).add(rank * 5).remainder(11).to(dtype);
+  const auto numbers = at::arange(kInputPeriod, at::kLong);
+  return repeated(numbers.mul(3).add(rank * 5).remainder(kInputPeriod).to(dtype),
+                  numel);
 }
 
 // What the reduction over `size` ranks must give.
 inline Tensor reduced(int size, int64_t numel, at::ScalarType dtype, ReduceOp op) {
   std::vector<Tensor> all;
-  for (int r = 0; r < size; ++r) all.push_back(input(r, numel, at::kDouble));
+  for (int r = 0; r < size; ++r) all.push_back(input(r, kInputPeriod, at::kDouble));
   const auto stack = at::stack(all);
   switch (op) {
     case ReduceOp::kSum:
-      return stack.sum(0).to(dtype);
+      return repeated(stack.sum(0).to(dtype), numel);
     case ReduceOp::kMean:
-      return stack.sum(0).div(size).to(dtype);
+      return repeated(stack.sum(0).div(size).to(dtype), numel);
     case ReduceOp::kMax:
-      return stack.amax(0).to(dtype);
+      return repeated(stack.amax(0).to(dtype), numel);
     case ReduceOp::kMin:
-      return stack.amin(0).to(dtype);
+      return repeated(stack.amin(0).to(dtype), numel);
   }
   return {};
 }
