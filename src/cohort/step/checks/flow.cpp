@@ -71,7 +71,8 @@ class Flow {
         (!newest.is_new && !is_there_at_first(access.value)))
       refuse(text("R2: reads ", access.value.text(), ", which ",
                   later_or_never(access.value)));
-    require_after(newest.writer, "R2", text("reads ", access.value.text()));
+    require_after(newest.writer, "R2",
+                  [&] { return text("reads ", access.value.text()); });
     if (newest.writer != kNone && newest.buffer != access.buffer)
       refuse(text("R2: reads ", access.value.text(),
                   " where it is not: ", where(newest.buffer)));
@@ -102,7 +103,7 @@ class Flow {
   }
 
   void write(const Access& access) {
-    const std::string what = text("writes ", access.value.text());
+    const auto what = [&] { return text("writes ", access.value.text()); };
     Held& newest = newest_of(access.value);
     for (const auto& read : run_.at(at_).reads)
       if (read.value.any_version() == access.value.any_version() &&
@@ -112,17 +113,18 @@ class Flow {
     const int next =
         !newest.is_new && !is_given(newest.value) ? 0 : newest.value.version + 1;
     if (access.value.version != next)
-      refuse(text("R1: ", what, ", where version ", next,
+      refuse(text("R1: ", what(), ", where version ", next,
                   " is next; legal: each version once"));
     replace(newest, access, "R2", what);
     if (access.buffer != kNone)
       replace(buffers_[access.buffer], access, "R3",
-              text(what, " to buffer ", access.buffer));
+              [&] { return text(what(), " to buffer ", access.buffer); });
   }
 
-  // All actions that used what was there must be done with it.
-  void replace(Held& held, const Access& access, const char* rule,
-               const std::string& what) {
+  // All actions that used what was there must be done with it. `what` gives the words
+  // for it: they cost more than all checks, and most actions need none.
+  template <typename Words>
+  void replace(Held& held, const Access& access, const char* rule, const Words& what) {
     for (const int reader : held.readers) require_after(reader, rule, what);
     require_after(held.writer, rule, what);
     held = {access.value, access.buffer, at_, {}, true};
@@ -133,9 +135,10 @@ class Flow {
     return newest_.try_emplace(first, Held{.value = first}).first->second;
   }
 
-  void require_after(int earlier, const char* rule, const std::string& what) const {
+  template <typename Words>
+  void require_after(int earlier, const char* rule, const Words& what) const {
     if (earlier == kNone || earlier == at_ || run_.before(earlier, at_)) return;
-    refuse(text(rule, ": ", what, " and does not wait for ", shown(earlier)));
+    refuse(text(rule, ": ", what(), " and does not wait for ", shown(earlier)));
   }
 
   std::string shown(int earlier) const {

@@ -215,26 +215,27 @@ class Form {
   // It is for such values, and large enough.
   void check_buffer(const Action& action, const Access& access) const {
     const auto buffers = static_cast<int>(schedule_.buffers.size());
-    const std::string what =
-        text("has ", access.value.text(), " in buffer ", access.buffer);
+    const auto what = [&] {
+      return text("has ", access.value.text(), " in buffer ", access.buffer);
+    };
     if (access.buffer < 0 || access.buffer >= buffers)
-      refuse(text(what, "; legal: one of ", buffers), "R3");
+      refuse(text(what(), "; legal: one of ", buffers), "R3");
     const Buffer& buffer = schedule_.buffers[access.buffer];
     const auto legal = access.value.what == What::kLeaf    ? Buffer::Holds::kSlot
                        : access.value.what == What::kWhole ? Buffer::Holds::kGathered
                                                            : Buffer::Holds::kReceived;
     if (buffer.holds != legal)
-      refuse(text(what, ", which is for ", name_of(buffer.holds),
+      refuse(text(what(), ", which is for ", name_of(buffer.holds),
                   "; legal: ", name_of(legal)),
              "R3");
     const bool moves =
         action.kind == ActionKind::kRecv || action.kind == ActionKind::kGather;
     if (moves && action.bytes > buffer.bytes())
-      refuse(
-          text(what, " of ", buffer.bytes(), " bytes; legal: at least ", action.bytes),
-          "R3");
+      refuse(text(what(), " of ", buffer.bytes(), " bytes; legal: at least ",
+                  action.bytes),
+             "R3");
     if (access.bytes != 0)
-      refuse(text(what, ", and bytes of its own; legal: either"), "R3");
+      refuse(text(what(), ", and bytes of its own; legal: either"), "R3");
   }
 
   const Schedule& schedule_;
