@@ -4,21 +4,19 @@
 // virtual clock. A run is first watched undisturbed, so that all passes of all fault
 // points are known; then one fault strikes at each of them. Whatever happens, the run
 // ends with the weights of an undisturbed one, or refuses with one clear line.
-// COHORT_LONG=1: all cases; else some of each kind. COHORT_PART=I/N: part I of N of
-// them. COHORT_POINT=NAME: of that point alone. COHORT_KIND=killed: of that kind.
+// COHORT_LONG=1: all cases; else what faults/cases.h says. COHORT_PART=I/N: part I of N
+// of them. COHORT_POINT=NAME: of that point alone. COHORT_KIND=killed: of that kind.
 // COHORT_CASE="{ rank 0 at ... }": as printed.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <random>
 
-#include "cohort/core/hash.h"
 #include "cohort/core/testing_folder.h"
 #include "cohort/elastic/history_check.h"
+#include "faults/cases.h"
 #include "faults/scenario.h"
 #include "faults/strike.h"
 #include "faults/thread_run.h"
@@ -27,8 +25,10 @@
 namespace cohort {
 namespace {
 
+using threads::Case;
 using threads::FaultKind;
 using threads::Model;
+using threads::Passes;
 using threads::Plot;
 using threads::Scenario;
 using threads::Strike;
@@ -183,67 +183,29 @@ Ending play(const Scenario& scenario, const std::vector<Strike>& strikes,
   return ending;
 }
 
+// A run without strikes, and all that it passes.
+struct Watched {
+  Ending ending;
+  Passes passes;
+};
+
+Watched watch(const Scenario& scenario) {
+  Watched watched;
+  watched.ending = play(scenario, {}, [&](std::string_view name, int rank, int64_t) {
+    ++watched.passes[{std::string(name), rank}];
+  });
+  return watched;
+}
+
 // Empty: weights that were healed, or that worlds of several sizes made together, have
 // no bits that one could foretell.
-std::string undisturbed_hash(const Scenario& scenario) {
+std::string wanted_hash(const Scenario& scenario, const Ending& undisturbed) {
+  EXPECT_EQ(undisturbed.run.error, "");
+  EXPECT_EQ(undisturbed.run.generations, 0) << undisturbed.run.notes;
   const bool resizes = scenario.plot == Plot::kGrows || scenario.plot == Plot::kShrinks;
   if (scenario.plot == Plot::kHealed || (scenario.model == Model::kCalling && resizes))
     return "";
-  Scenario calm = scenario;
-  if (calm.plot != Plot::kResumed) calm.plot = Plot::kCalm;
-  const Ending ending = play(calm, {});
-  EXPECT_EQ(ending.run.error, "");
-  EXPECT_EQ(ending.run.generations, 0) << ending.run.notes;
-  return ending.run.done ? ending.run.done->weights_hash : "none";
-}
-
-// All passes of a run with that plot, each with the faults that fit its place.
-std::vector<Strike> all_strikes(const Scenario& scenario) {
-  std::map<std::pair<std::string, int>, int64_t> passes;
-  play(scenario, {}, [&](std::string_view name, int rank, int64_t) {
-    ++passes[{std::string(name), rank}];
-  });
-  // A change is noticed some messages earlier or later, a newcomer comes when it can.
-  const bool varies =
-      (scenario.plot != Plot::kCalm && scenario.plot != Plot::kResumed) ||
-      scenario.async;
-  std::vector<Strike> strikes;
-  for (const auto& [where, count] : passes) {
-    const auto& [point, rank] = where;
-    const std::vector<FaultKind> here = threads::kinds_at(point);
-    if (const char* only = std::getenv("COHORT_POINT"); only && point != only) continue;
-    const bool newcomer = rank >= scenario.ranks;
-    // How many messages a call takes differs a little: the last ones may not come.
-    const int64_t usual = point == "comm.message" ? count * 9 / 10 : count;
-    const int64_t sure = newcomer ? 0 : varies ? count / 2 : usual;
-    const char* const wanted = std::getenv("COHORT_KIND");
-    for (int64_t pass = 1; pass <= count; ++pass)
-      for (const FaultKind kind : here) {
-        if (wanted &&
-            wanted != std::string(threads::kKindNames[static_cast<int>(kind)]))
-          continue;
-        // A run that is not exact heals what has flipped, to bits of its own.
-        if (scenario.model == Model::kCalling && kind == FaultKind::kFlip) continue;
-        strikes.push_back({point, rank, pass, kind, pass > sure});
-      }
-  }
-  return strikes;
-}
-
-bool is_long() { return std::getenv("COHORT_LONG") != nullptr; }
-
-// So many, of every point and kind alike, or all.
-std::vector<Strike> choose(std::vector<Strike> all, size_t most, uint64_t seed) {
-  if (is_long() || all.size() <= most) return all;
-  std::mt19937_64 random(seed);
-  std::shuffle(all.begin(), all.end(), random);
-  std::map<std::pair<std::string, FaultKind>, std::vector<Strike>> groups;
-  for (auto& strike : all) groups[{strike.point, strike.kind}].push_back(strike);
-  std::vector<Strike> chosen;
-  for (size_t turn = 0; chosen.size() < most; ++turn)
-    for (const auto& [key, group] : groups)
-      if (turn < group.size() && chosen.size() < most) chosen.push_back(group[turn]);
-  return chosen;
+  return undisturbed.run.done ? undisturbed.run.done->weights_hash : "none";
 }
 
 // Equal weights, or a refusal that says why; each step and validation told once.
@@ -270,58 +232,51 @@ bool is_survived(const Scenario& scenario, const Strike& strike) {
           strike.kind == FaultKind::kLose);
 }
 
-using Case = std::vector<Strike>;
+// All passes of a run with the plot, and of an undisturbed one.
+using MakeCases =
+    std::function<std::vector<Case>(const Passes& passes, const Passes& undisturbed)>;
 
-std::vector<Case> part_of(std::vector<Case> all) {
-  if (const char* const wanted = std::getenv("COHORT_CASE"))
-    std::erase_if(
-        all, [&](const Case& one) { return testing::PrintToString(one) != wanted; });
-  const char* const part = std::getenv("COHORT_PART");
-  size_t index = 0, parts = 1;
-  if (part && std::sscanf(part, "%zu/%zu", &index, &parts) != 2) parts = 1;
-  std::vector<Case> mine;
-  for (size_t i = index; i < all.size(); i += parts) mine.push_back(std::move(all[i]));
-  return mine;
+void list_cases(const Scenario& scenario, const MakeCases& make,
+                const std::string& path) {
+  const Watched watched = watch(scenario);
+  const Scenario calm = threads::undisturbed(scenario);
+  const Watched undisturbed = calm.plot == scenario.plot ? watched : watch(calm);
+  threads::write_cases(path, {wanted_hash(scenario, undisturbed.ending),
+                              part_of(make(watched.passes, undisturbed.passes))});
 }
 
-// Plays cases in children, some at once; `make` lists them, the same in each.
+// Plays cases in children, some after another in each; one lists them before. Ranks
+// wait for one another most of the time: two children fill two cores.
 size_t play_all(
-    const Scenario& scenario, const std::function<std::vector<Case>()>& make,
+    const Scenario& scenario, const MakeCases& make,
     const std::function<void(const Case&, const std::string& wanted)>& try_it) {
-  constexpr size_t kAtOnce = 10;
-  const std::string folder = new_folder();
-  const std::string list = folder + "/count";
-  size_t count = 0;
-  for (size_t first = 0;; first += kAtOnce) {
-    test::run_in_child([&] {
-      const auto cases = part_of(make());
-      if (FILE* file = std::fopen(list.c_str(), "w"))
-        std::fprintf(file, "%zu", cases.size()), std::fclose(file);
-      const std::string wanted = undisturbed_hash(scenario);
-      for (size_t i = first; i < std::min(cases.size(), first + kAtOnce); ++i) {
+  constexpr size_t kChildren = 2, kAtOnce = 10 * kChildren;
+  const Folder folder;
+  const std::string path = folder.path + "/cases";
+  test::run_in_child([&] { list_cases(scenario, make, path); });
+  const auto [wanted, cases] = threads::read_cases(path);
+  for (size_t first = 0; first < cases.size() && !testing::Test::HasFailure();
+       first += kAtOnce) {
+    const size_t end = std::min(cases.size(), first + kAtOnce);
+    test::run_in_children(kChildren, [&](size_t child) {
+      for (size_t i = first + child; i < end; i += kChildren) {
         SCOPED_TRACE(testing::PrintToString(cases[i]));
         try_it(cases[i], wanted);
       }
     });
-    if (FILE* file = std::fopen(list.c_str(), "r")) {
-      if (std::fscanf(file, "%zu", &count) != 1) count = 0;
-      std::fclose(file);
-    }
-    if (first + kAtOnce >= count || testing::Test::HasFailure()) break;
   }
-  std::filesystem::remove_all(folder);
-  std::fprintf(stderr, "%zu cases\n", count);
-  testing::Test::RecordProperty("cases", static_cast<int>(count));
-  return count;
+  std::fprintf(stderr, "%zu cases\n", cases.size());
+  testing::Test::RecordProperty("cases", static_cast<int>(cases.size()));
+  return cases.size();
 }
 
 class FaultEnumeration : public testing::TestWithParam<Scenario> {};
 
 TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
-  constexpr size_t kShort = 40;
-  const auto make = [] {
+  const auto make = [](const Passes& passes, const Passes& undisturbed) {
     std::vector<Case> cases;
-    for (auto& strike : choose(all_strikes(GetParam()), kShort, 7))
+    for (auto& strike :
+         choose(threads::all_strikes(GetParam(), passes), GetParam(), undisturbed))
       cases.push_back({std::move(strike)});
     return cases;
   };
@@ -343,9 +298,9 @@ TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
 class FaultPairs : public testing::TestWithParam<Scenario> {};
 
 TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
-  const size_t many = is_long() ? 2000 : 40;
-  const auto make = [many] {
-    const auto all = all_strikes(GetParam());
+  const size_t many = threads::is_long() ? 2000 : 40;
+  const auto make = [many](const Passes& passes, const Passes&) {
+    const auto all = threads::all_strikes(GetParam(), passes);
     std::mt19937_64 random(11);
     std::vector<Case> cases;
     while (cases.size() < many) {
@@ -355,10 +310,10 @@ TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
     }
     if (GetParam().ranks > 2) return cases;
     std::vector<Strike> step;  // those of the fourth step
-    int64_t passes = 0;
+    int64_t most = 0;
     for (const auto& strike : all)
-      if (strike.point == "engine.action") passes = std::max(passes, strike.pass);
-    const int64_t actions = passes / kSteps;
+      if (strike.point == "engine.action") most = std::max(most, strike.pass);
+    const int64_t actions = most / kSteps;
     for (const auto& strike : all)
       if (strike.point == "engine.action" && strike.pass > 3 * actions &&
           strike.pass <= 4 * actions && strike.kind != FaultKind::kFreeze)
@@ -369,7 +324,7 @@ TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
     };
     for (const auto& a : step)
       for (const auto& b : step)
-        if (is_long() || alike(a, b)) cases.push_back({a, b});
+        if (threads::is_long() || alike(a, b)) cases.push_back({a, b});
     return cases;
   };
   const auto try_it = [](const Case& pair, const std::string& wanted) {
@@ -385,8 +340,9 @@ std::string name_of_case(const testing::TestParamInfo<Scenario>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, FaultEnumeration,
-                         testing::ValuesIn(is_long() ? threads::every_scenario()
-                                                     : threads::short_scenarios()),
+                         testing::ValuesIn(threads::is_long()
+                                               ? threads::every_scenario()
+                                               : threads::short_scenarios()),
                          name_of_case);
 
 const std::vector<Scenario> kPairs = {{Plot::kCalm, 2, 0}, {Plot::kCalm, 3, 3}};

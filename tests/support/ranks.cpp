@@ -337,8 +337,13 @@ void run_ranks(const World& world, const RankStoreBody& body,
 }
 
 void run_in_child(const std::function<void()>& body) {
+  run_in_children(1, [&](size_t) { body(); });
+}
+
+void run_in_children(size_t count, const std::function<void(size_t child)>& body) {
   std::vector<Child> children;
-  children.push_back(fork_child(body));
+  for (size_t i = 0; i < count; ++i)
+    children.push_back(fork_child([&, i] { body(i); }));
   collect(children, {});
 }
 

@@ -56,6 +56,8 @@ void run_ranks(const World& world, const RankStoreBody& body,
 
 // Runs `body` in a child of the test program; failures are reported there.
 void run_in_child(const std::function<void()>& body);
+// Runs `body` in so many children at once, each with its number.
+void run_in_children(size_t count, const std::function<void(size_t child)>& body);
 
 // Within such a child: runs `body` on every rank of a new local world. Communicators
 // live until all ranks have returned.
