@@ -9,6 +9,7 @@
 
 #include "cohort/communicator.h"
 #include "cohort/core/error.h"
+#include "cohort/core/hash.h"
 #include "conformance/inputs.h"
 #include "support/ranks.h"
 #include "support/shared_store.h"
@@ -74,16 +75,17 @@ std::vector<DrawnCall> draw_calls(unsigned seed, int size) {
 // Numbers whose sum does not depend on the order of adding, but for its rounding to
 // the type; huge ones have one sign.
 Tensor draw_values(const DrawnCall& call, int rank, int64_t numel) {
-  const auto places = at::arange(numel, at::kLong);
-  auto x =
-      places.mul(37).add(rank * 91 + call.seed % 1000).remainder(601).to(at::kDouble);
+  const auto period = at::arange(601, at::kLong).mul(37);
+  const auto numbers = period.add(rank * 91 + call.seed % 1000).remainder(601);
+  auto x = test::repeated(numbers.to(at::kDouble), numel);
   if (!at::isFloatingType(call.dtype)) {
     if (call.values == Values::kHuge)
       x.add_(2e9).mul_(call.dtype == at::kLong ? 1e9 : 1);
     return x.to(at::kLong).to(call.dtype);
   }
   x.sub_(300);
-  const auto odd = places.add(rank + call.seed % 7).remainder(5).eq(0);
+  const auto fifths = at::arange(5, at::kLong).add(rank + call.seed % 7).remainder(5);
+  const auto odd = test::repeated(fifths.eq(0), numel);
   const double most = call.dtype == at::kHalf     ? 60'000
                       : call.dtype == at::kDouble ? 1.7e308
                                                   : 3.3e38;
@@ -151,24 +153,18 @@ uint64_t hash_values(const Tensor& tensor) {
     x = x.to(at::kDouble);
     x = at::where(x.isnan(), at::full_like(x, 1234.5678), x + 0.0);
   }
-  uint64_t hash = 14695981039346656037u;  // FNV-1a
-  const auto* bytes = static_cast<const uint8_t*>(x.const_data_ptr());
-  for (size_t i = 0; i < x.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
-  return hash;
+  return hash64({static_cast<const char*>(x.const_data_ptr()), x.nbytes()});
 }
 
 std::string try_call(Communicator& comm, const DrawnCall& call) {
-  char out[17];
   try {
-    const uint64_t hash = hash_values(make_call(comm, call));
-    std::snprintf(out, sizeof(out), "%016llx", static_cast<unsigned long long>(hash));
+    return hex16(hash_values(make_call(comm, call)));
   } catch (const ConfigError&) {
     return "refused.........";
   } catch (const std::exception& error) {
     ADD_FAILURE() << call.describe() << ": " << error.what();
     return "failed..........";
   }
-  return out;
 }
 
 class AgreementTest : public testing::TestWithParam<int> {};
