@@ -172,16 +172,18 @@ constexpr const char* kChoices[] = {"none", "all", "every=2", "blocks=1-2"};
 
 class Pipelines : public testing::TestWithParam<Chain (*)()> {};
 
+// Half of all ways: every three of schedule, stages, ranks and shard level meet.
 TEST_P(Pipelines, NoScheduleChangesTheWeights) {
   const std::string wanted = trained({.make = GetParam()});
   ASSERT_FALSE(wanted.empty());
   int number = 0;
-  for (const char* schedule : kSchedules)
+  for (int schedule = 0; schedule < 4; ++schedule)
     for (const int pp : {2, 4})
       for (const int dp : {1, 2})
         for (const int shard : {0, 1, 2, 3}) {
+          if ((schedule + pp / 2 + dp + shard) % 2 != 0) continue;
           const PipeWay way{.make = GetParam(),
-                            .schedule = schedule,
+                            .schedule = kSchedules[schedule],
                             .pp = pp,
                             .dp = dp,
                             .shard = shard,
