@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "cohort/core/hash.h"
+#include "cohort/core/testing_long_form.h"
 
 namespace cohort::threads {
 namespace {
@@ -32,8 +33,6 @@ std::pair<size_t, size_t> turn_of(const Scenario& scenario) {
 }
 
 }  // namespace
-
-bool is_long() { return std::getenv("COHORT_LONG") != nullptr; }
 
 std::vector<Strike> all_strikes(const Scenario& scenario, const Passes& passes) {
   // A change is noticed some messages earlier or later, a newcomer comes when it can.
@@ -69,7 +68,7 @@ Scenario undisturbed(Scenario scenario) {
 
 std::vector<Strike> choose(std::vector<Strike> all, const Scenario& scenario,
                            const Passes& undisturbed) {
-  if (is_long()) return all;
+  if (test::is_long()) return all;
   std::mt19937_64 random(hash64(testing::PrintToString(scenario)));
   std::shuffle(all.begin(), all.end(), random);
   std::map<std::pair<std::string, FaultKind>, Strike> one_each;

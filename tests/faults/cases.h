@@ -12,9 +12,6 @@
 
 namespace cohort::threads {
 
-// COHORT_LONG is set.
-bool is_long();
-
 // How often each point was passed on each rank.
 using Passes = std::map<std::pair<std::string, int>, int64_t>;
 

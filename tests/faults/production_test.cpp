@@ -15,6 +15,7 @@
 #include <random>
 
 #include "cohort/core/testing_folder.h"
+#include "cohort/core/testing_long_form.h"
 #include "cohort/elastic/history_check.h"
 #include "faults/cases.h"
 #include "faults/scenario.h"
@@ -298,7 +299,7 @@ TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
 class FaultPairs : public testing::TestWithParam<Scenario> {};
 
 TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
-  const size_t many = threads::is_long() ? 2000 : 40;
+  const size_t many = test::is_long() ? 2000 : 40;
   const auto make = [many](const Passes& passes, const Passes&) {
     const auto all = threads::all_strikes(GetParam(), passes);
     std::mt19937_64 random(11);
@@ -324,7 +325,7 @@ TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
     };
     for (const auto& a : step)
       for (const auto& b : step)
-        if (threads::is_long() || alike(a, b)) cases.push_back({a, b});
+        if (test::is_long() || alike(a, b)) cases.push_back({a, b});
     return cases;
   };
   const auto try_it = [](const Case& pair, const std::string& wanted) {
@@ -340,7 +341,7 @@ std::string name_of_case(const testing::TestParamInfo<Scenario>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, FaultEnumeration,
-                         testing::ValuesIn(threads::is_long()
+                         testing::ValuesIn(test::is_long()
                                                ? threads::every_scenario()
                                                : threads::short_scenarios()),
                          name_of_case);

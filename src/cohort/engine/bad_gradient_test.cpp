@@ -8,6 +8,7 @@
 #include <barrier>
 
 #include "cohort/core/error.h"
+#include "cohort/core/testing_long_form.h"
 #include "cohort/engine/testing_elastic.h"
 #include "cohort/nn/wrapped_block.h"
 #include "support/ranks.h"
@@ -54,10 +55,11 @@ std::vector<std::string> trained_names() {
   return names;
 }
 
-// Ways with numbers of another type take turns with the places of a fault: each shard
-// level meets all of them.
+// In the short form, ways with numbers of another type take turns with the places of a
+// fault: each shard level meets all of them.
+int64_t turns() { return test::is_long() ? 1 : 2; }
 int64_t turn_of(const Way& way) {
-  return (way.shard + (way.dtype == at::kBFloat16 ? 1 : 0)) % 2;
+  return (way.shard + (way.dtype == at::kBFloat16 ? 1 : 0)) % turns();
 }
 
 // The rank that finds it makes all others leave the step, or after its vote is left
@@ -70,7 +72,8 @@ TEST(ElasticStep, AGradientThatHasChangedIsNeverCommitted) {
       const Elements before = joined(states[1]), after = joined(states[2]);
       const Schedule schedule = Rank::schedule_of(make_chain(), way);
       std::atomic<int> noticed = 0;
-      for (int64_t action = 2 * turn_of(way), victim = 0;; action += 4, ++victim) {
+      for (int64_t action = 2 * turn_of(way), victim = 0;;
+           action += 2 * turns(), ++victim) {
         victim %= way.ranks;
         const auto& role = schedule.role_of(static_cast<int>(victim));
         if (action >= std::ssize(role.actions)) break;
@@ -127,7 +130,7 @@ TEST(ElasticStep, ABadSumIsLeftOutByAll) {
   test::run_in_child([] {
     const auto names = trained_names();
     for (const auto& way : every_way())
-      for (size_t i = turn_of(way); i < names.size(); i += 2) {
+      for (size_t i = turn_of(way); i < names.size(); i += turns()) {
         const std::string& name = names[i];
         SCOPED_TRACE(testing::Message() << way << ' ' << name);
         test::run_local_ranks(way.ranks, 0, [&](Communicator& comm) {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "cohort/core/memory.h"
+#include "cohort/core/testing_long_form.h"
 #include "cohort/engine/block_measure.h"
 #include "cohort/engine/executor.h"
 #include "cohort/engine/gradient_sums.h"
@@ -26,7 +27,7 @@ constexpr int kRanks = 4;
 constexpr int64_t kBlocks = 48;
 constexpr int64_t kMeasuredSamples = 4;  // per slice
 
-int64_t width() { return std::getenv("COHORT_LONG") ? 1440 : 512; }
+int64_t width() { return test::is_long() ? 1440 : 512; }
 
 Batch wide_samples(int64_t count) {
   return Batch::of({{"input", at::ones({count, width()})}});

@@ -3,6 +3,7 @@
 // lane, waits. Every such list is refused.
 #include <gtest/gtest.h>
 
+#include "cohort/core/testing_long_form.h"
 #include "cohort/step/generator.h"
 #include "cohort/step/testing_mutants.h"
 #include "cohort/step/testing_pipeline.h"
@@ -30,7 +31,7 @@ TEST(AlteredActions, OfPipelinesAreRefused) {
   uint64_t seed = 500;
   for (const auto& [name, pipe] : test::right_pipelines()) {
     const Schedule schedule = test::make(pipe);
-    const bool all = std::getenv("COHORT_LONG") || schedule.world() <= 2;
+    const bool all = test::is_long() || schedule.world() <= 2;
     refused += expect_all_refused(schedule, name,
                                   {.most_exchanges = all ? 0 : 50, .seed = seed++});
   }
@@ -45,7 +46,7 @@ TEST(AlteredActions, OfPipelinesThatRunAheadAreRefused) {
   for (auto [name, pipe] : test::right_pipelines()) {
     pipe.batched = pipe.runs_ahead = true;
     const Schedule schedule = test::make(pipe);
-    const bool all = std::getenv("COHORT_LONG");
+    const bool all = test::is_long();
     refused += expect_all_refused(schedule, name,
                                   {.most_exchanges = all ? 0 : 50, .seed = seed++});
   }
