@@ -83,14 +83,25 @@ TEST_P(DeferredOfThreads, LanesLeadToTheSameWeights) {
                   [&](Communicator& comm) { expect_same_weights(c, comm); });
 }
 
-std::vector<DeclaredCase> cases_of_two_ranks() {
+// But where a stage updates a bucket between two backwards: it waits for the sum of the
+// losses before it sends a gradient, for which a stage before it waits. So that one
+// must not wait for the gradient before it starts the sum, as a late lane would; the
+// list has the sum first, and lanes that are not late never wait for one another.
+std::vector<DeclaredCase> lane_cases() {
   std::vector<DeclaredCase> all = test::declared_cases();
+  std::erase_if(all, [](const DeclaredCase& c) {
+    return c.language && c.stages > 1 && !c.elastic;
+  });
+  return all;
+}
+
+std::vector<DeclaredCase> cases_of_two_ranks() {
+  std::vector<DeclaredCase> all = lane_cases();
   std::erase_if(all, [](const DeclaredCase& c) { return c.ranks != 2; });
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Steps, DeferredOfProcesses,
-                         testing::ValuesIn(test::declared_cases()),
+INSTANTIATE_TEST_SUITE_P(Steps, DeferredOfProcesses, testing::ValuesIn(lane_cases()),
                          [](const auto& info) {
                            return testing::PrintToString(info.param);
                          });

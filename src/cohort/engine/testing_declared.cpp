@@ -3,6 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
+
+#include "cohort/nn/language_models.h"
 #include "cohort/nn/models.h"
 #include "cohort/optim/sgd.h"
 #include "cohort/step/generator.h"
@@ -12,8 +15,25 @@ namespace {
 
 constexpr int kDeclaredSlices = 4;
 constexpr int64_t kDeclaredSteps = 2;
+constexpr int64_t kDeclaredTokens = 8, kDeclaredVocabulary = 40;
 
-Chain declared_chain(const DeclaredCase& c) {
+Layout layout_of(const DeclaredCase& c) {
+  return {.dp = c.ranks / (c.stages * c.tensor),
+          .tp = c.tensor,
+          .pp = c.stages,
+          .shard = c.shard,
+          .replicate = c.replicate};
+}
+
+Chain declared_chain(const DeclaredCase& c, int rank) {
+  const int part = Mesh(layout_of(c)).coordinate(rank, Axis::kTensor);
+  if (c.language)
+    return make_gpt({.vocab = kDeclaredVocabulary,
+                     .context = kDeclaredTokens,
+                     .width = 64,
+                     .depth = 2,
+                     .heads = 4},
+                    {.seed = 5, .tensor = {.rank = part, .size = c.tensor}});
   if (c.statistics)
     return make_resnet({.depths = {1, 1},
                         .width = 16,
@@ -29,11 +49,7 @@ Schedule step_of(const DeclaredCase& c, const Chain& chain) {
   Precision precision;
   if (c.narrow) precision.compute = precision.reduce = at::kBFloat16;
   return generate(
-      specs_of(chain),
-      {.dp = c.ranks / c.stages,
-       .pp = c.stages,
-       .shard = c.shard,
-       .replicate = c.replicate},
+      specs_of(chain), layout_of(c),
       {.slices = kDeclaredSlices,
        .pipeline = {.order = c.order, .stages_per_place = interleaved ? 2 : 1},
        .bucket_bytes = 20'000,
@@ -47,6 +63,14 @@ Schedule step_of(const DeclaredCase& c, const Chain& chain) {
 
 // Every sample differs from every other.
 Batch declared_batch(const DeclaredCase& c, int64_t step, int slice) {
+  if (c.language) {
+    const Tensor tokens =
+        (at::arange(3 * kDeclaredTokens, at::kLong) * 5 + slice + step)
+            .remainder(kDeclaredVocabulary)
+            .view({3, kDeclaredTokens});
+    return Batch::of({{"tokens", tokens}, {"target", tokens.flip(1)}},
+                     {3 * slice, 3 * slice + 1, 3 * slice + 2});
+  }
   const int64_t width = c.statistics ? 3 * 8 * 8 : 60;
   const Tensor input = (at::arange(3 * width) * 0.37 + slice + 7 * step).sin();
   return Batch::of(
@@ -64,12 +88,13 @@ bool is_gradient(What what) {
 
 std::ostream& operator<<(std::ostream& out, const DeclaredCase& c) {
   out << "n" << c.ranks << "_pp" << c.stages << "_shard" << c.shard;
+  if (c.tensor > 1) out << "_tp" << c.tensor;
   constexpr const char* kNames[] = {"_gpipe", "", "_interleaved", "_zero_bubble"};
   if (c.replicate > 1) out << "_replicate" << c.replicate;
   return out << (c.elastic ? "_elastic" : "") << (c.exact ? "_exact" : "")
              << (c.clip ? "_clip" : "") << (c.shares ? "_shares" : "")
              << (c.narrow ? "_narrow" : "") << (c.statistics ? "_statistics" : "")
-             << kNames[static_cast<int>(c.order)];
+             << (c.language ? "_language" : "") << kNames[static_cast<int>(c.order)];
 }
 
 std::vector<DeclaredCase> declared_cases() {
@@ -106,10 +131,29 @@ std::vector<DeclaredCase> declared_cases() {
                        .exact = shard == 2,
                        .order = order});
     }
+  for (const bool elastic : {false, true}) {
+    all.push_back({.elastic = elastic, .language = true});
+    all.push_back({.stages = 2, .elastic = elastic, .language = true});
+    for (const bool exact : {false, true})
+      all.push_back(
+          {.tensor = 2, .elastic = elastic, .exact = exact, .language = true});
+    for (const int shard : elastic ? std::array{1, 3} : std::array{0, 2})
+      all.push_back({.ranks = 4,
+                     .tensor = 2,
+                     .shard = shard,
+                     .elastic = elastic,
+                     .exact = shard == 2,
+                     .clip = shard == 3,
+                     .language = true});
+    all.push_back(
+        {.ranks = 4, .stages = 2, .tensor = 2, .elastic = elastic, .language = true});
+  }
   return all;
 }
 
-Schedule declared_step(const DeclaredCase& c) { return step_of(c, declared_chain(c)); }
+Schedule declared_step(const DeclaredCase& c) {
+  return step_of(c, declared_chain(c, 0));
+}
 
 size_t ExecutorWatch::index_of(const Action& action) const {
   return static_cast<size_t>(&action - executor_->role().actions.data());
@@ -117,7 +161,7 @@ size_t ExecutorWatch::index_of(const Action& action) const {
 
 uint64_t train_declared(const DeclaredCase& c, Communicator& comm,
                         const DeclaredRun& run) {
-  Chain chain = declared_chain(c);
+  Chain chain = declared_chain(c, comm.rank());
   const auto rule = make_sgd({.momentum = 0.9});
   Schedule schedule = step_of(c, chain);
   if (run.alter) run.alter(schedule);

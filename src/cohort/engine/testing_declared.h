@@ -16,10 +16,11 @@ namespace cohort::test {
 // For tests of what actions declare: short runs of every kind of step.
 
 struct DeclaredCase {
-  int ranks = 2, stages = 1, shard = 0, replicate = 1;
+  int ranks = 2, stages = 1, tensor = 1, shard = 0, replicate = 1;
   bool elastic = false, exact = false, clip = false, shares = false;
   bool narrow = false;      // computes in bfloat16
   bool statistics = false;  // a model that keeps some
+  bool language = false;    // a model of tokens, whose tensors can be cut
   PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
 };
 
