@@ -11,10 +11,11 @@
 namespace cohort::cli {
 namespace {
 
-// The command that was being read when something was wrong.
-const CLI::App* deepest(const CLI::App* app) {
+// The command that was being read when something was wrong: the first with words that
+// it does not know, or the last.
+const CLI::App* place_of(const CLI::App* app) {
   const auto chosen = app->get_subcommands();
-  return chosen.empty() ? app : deepest(chosen.front());
+  return chosen.empty() || !app->remaining().empty() ? app : place_of(chosen.front());
 }
 
 std::vector<std::string> flags_of(const CLI::App& app) {
@@ -41,7 +42,8 @@ std::string unknown(const CLI::App& at, const std::vector<std::string>& extras) 
     return text("unknown flag '", word, "'; nearest to '", word,
                 "': ", nearest(word, flags_of(at)));
   if (commands.empty())
-    return text("'", word, "' is one argument too many; legal: flags behind it");
+    return text("'", word,
+                "' is one argument too many; legal: flags alone from here on");
   return text("unknown command '", word, "'; nearest to '", word,
               "': ", nearest(word, commands), "; legal: ", join(commands, ", "));
 }
@@ -52,6 +54,8 @@ std::string unconverted(const CLI::App& at, const std::string& said) {
   if (colon == said.npos || equals == said.npos) return said;
   const std::string name = said.substr(colon + 2, equals - colon - 2);
   const auto* const option = at.get_option_no_throw(name);
+  if (option && option->get_items_expected_max() == 0)
+    return text(name, ": '", said.substr(equals + 3), "'; legal: the flag alone");
   const bool real = option && option->get_type_name().starts_with("FLOAT");
   return text(name, ": '", said.substr(equals + 3),
               "'; legal: ", real ? "a number" : "a whole number");
@@ -79,7 +83,7 @@ std::string what_is_wrong(const CLI::App& at, const CLI::ParseError& error) {
 }  // namespace
 
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* const at = deepest(&app);
+  const CLI::App* const at = place_of(&app);
   std::string command = at->get_name();
   for (const CLI::App* up = at->get_parent(); up; up = up->get_parent())
     command = up->get_name() + " " + command;

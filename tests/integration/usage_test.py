@@ -23,6 +23,15 @@ class UsageTest(unittest.TestCase):
             self.assert_said(command, f"[usage] unknown flag '{flag}'; nearest to '{flag}': "
                              f"{nearest}; see cohort {place} --help")
 
+    def test_a_flag_before_its_command_is_unknown_there(self):
+        for command, place in (("--json train mlp", ""), ("bench --json comm", " bench")):
+            with self.subTest(command=command):
+                run = train_run.cohort(*command.split())
+                self.assertEqual((run.code, run.out), (2, ""))
+                self.assertTrue(run.err.startswith("cohort: [usage] unknown flag '--json'; "),
+                                run.err)
+                self.assertTrue(run.err.endswith(f"; see cohort{place} --help\n"), run.err)
+
     def test_a_wrong_word_is_named_with_what_is_legal(self):
         legal = "list, show, verify, diff, reshape, import, export"
         see = "see cohort checkpoint --help"
@@ -30,7 +39,7 @@ class UsageTest(unittest.TestCase):
                          f"show; legal: {legal}; {see}")
         self.assert_said("checkpoint", f"[usage] no command; legal: {legal}; {see}")
         self.assert_said("train mlp gpt", "[usage] 'gpt' is one argument too many; legal: flags "
-                         "behind it; see cohort train --help")
+                         "alone from here on; see cohort train --help")
         self.assert_said("bench comm --op foo",
                          f"[bench.comm] unknown operation 'foo'; nearest: barrier; legal: {OPS}")
 
@@ -42,6 +51,11 @@ class UsageTest(unittest.TestCase):
                 ("bench train gpt --batch 0", "--batch", "0", "a number from 1 to 1e+09")):
             place = " ".join(given.split()[:2 if given.startswith("bench") else 1])
             self.assert_said(given, f"[usage] {name}: '{value}'; legal: {legal}; "
+                             f"see cohort {place} --help")
+        for given in ("train mlp --json=maybe", "bench train mlp100 --kernels=x"):
+            place = "bench train" if given.startswith("bench") else "train"
+            name, value = given.split()[-1].split("=")
+            self.assert_said(given, f"[usage] {name}: '{value}'; legal: the flag alone; "
                              f"see cohort {place} --help")
         self.assert_said("train mlp --out",
                          "[usage] --out: its value is missing; see cohort train --help")
