@@ -57,9 +57,9 @@ class CostReader {
       if (line.empty() || line[0] == '#') continue;
       if (!header && line != kHeader) refuse(line, text_of_header());
       if (header) {
+        if (number_ < lines_) ++whole_rows_;  // with the end of its line
         read_row(line);
         ++rows_;
-        if (number_ < lines_) ++whole_rows_;  // with the end of its line
       }
       header = true;
     }
@@ -139,7 +139,7 @@ class CostReader {
 
   void promise(int rows) {
     promised_rows_ = rows;
-    whole_rows_ = -1;  // this one is none of them
+    whole_rows_ = 0;  // those behind it count
   }
 
   int count(const std::string& cell) const {
