@@ -95,7 +95,7 @@ TEST(ElasticStep, AGradientThatHasChangedIsNeverCommitted) {
                     ASSERT_EQ(value, (voted ? after : before).at(where)) << where.first;
                 });
       }
-      EXPECT_GT(noticed, 0) << "no flip did any harm";
+      EXPECT_GT(noticed, test::is_long() ? way.ranks : 0) << "no flip did any harm";
     });
   }
 }
