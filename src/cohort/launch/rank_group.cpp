@@ -88,7 +88,8 @@ void RankGroup::handle(const Report& report) {
       if (suspended_ || stopping_) break;
       process.rest(true);
       note(text(process.name(), " was stopped by ", signal_name(report.status),
-                "; it is killed if it rests ", rest_limit_.count() / 1000.0, " s"));
+                "; it is killed when it has rested ", rest_limit_.count() / 1000.0,
+                " s, at the latest"));
       break;
     case Report::kContinued:
       process.rest(false);
