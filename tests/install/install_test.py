@@ -112,7 +112,8 @@ class Install(unittest.TestCase):
         if not (CACHING_COMPILERS / "g++").exists():
             return
         if kept.exists():
-            shutil.copytree(kept, copy)
+            with contextlib.suppress(OSError):  # another run may replace it; some is enough
+                shutil.copytree(kept, copy)
         cls.environment |= {
             "PATH": f"{CACHING_COMPILERS}:{os.environ['PATH']}", "CCACHE_DIR": str(copy),
             "CCACHE_BASEDIR": str(cls.scratch), "CCACHE_NOHASHDIR": "1",
