@@ -201,7 +201,14 @@ TEST(SlowRank, IsNamedAfterAHundredSteps) {
     SmallRun run;
     TrainerOptions options = small_run(comm.size());
     options.epochs = 26;  // 104 steps
-    OnStep slow([](int) { std::this_thread::sleep_for(std::chrono::milliseconds(9)); });
+    // As slow again as the others, however long they take on a machine with other work.
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point last = Clock::now();
+    OnStep slow([&](int) {
+      std::this_thread::sleep_for(
+          std::max<Clock::duration>(Clock::now() - last, std::chrono::milliseconds(9)));
+      last = Clock::now();
+    });
     if (comm.rank() == 1) run.services.watch = &slow;
     run.fit(comm, options);
     if (comm.rank() != 0) return;
