@@ -52,6 +52,13 @@ RawJson metrics_json(const RunState& run) {
   return {object.text()};
 }
 
+// Where there is no checkpoint.
+[[noreturn]] void refuse_without(const std::string& path, std::string_view asked_by) {
+  throw CheckpointError(text("[", asked_by, "] ", path,
+                             ": is no checkpoint, nor has it one; legal: a "
+                             "checkpoint, or a folder of them"));
+}
+
 int list(const CheckpointArgs& args, std::ostream& out) {
   if (!fs::is_directory(args.path))
     throw CheckpointError(text("[checkpoint.list] ", args.path, ": is no folder"));
@@ -169,10 +176,7 @@ int verify(const CheckpointArgs& args, std::ostream& out) {
     paths.push_back(args.path);
   else
     for (const auto& info : list_checkpoints(args.path)) paths.push_back(info.path);
-  if (paths.empty())
-    throw CheckpointError(text("[checkpoint.verify] ", args.path,
-                               ": is no checkpoint, nor has it one; legal: a "
-                               "checkpoint, or a folder of them"));
+  if (paths.empty()) refuse_without(args.path, "checkpoint.verify");
   bool whole = true;
   for (const auto& path : paths) {
     std::vector<std::string> troubles;
@@ -288,10 +292,7 @@ std::string checkpoint_at(const std::string& path, std::string_view asked_by) {
   std::vector<std::string> troubles;
   const auto newest = latest_checkpoint(path, &troubles);
   if (!newest && !troubles.empty()) throw CheckpointError(troubles.front());
-  if (!newest)
-    throw CheckpointError(text("[", asked_by, "] ", path,
-                               ": is no checkpoint, nor has it one; legal: a "
-                               "checkpoint, or a folder of them"));
+  if (!newest) refuse_without(path, asked_by);
   for (const auto& trouble : troubles)
     std::fprintf(stderr, "%s\n", text("passed over: ", trouble).c_str());
   return *newest;

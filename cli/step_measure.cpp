@@ -15,7 +15,6 @@
 #include "cohort/comm/peer_memory.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
-#include "cohort/core/file.h"
 #include "cohort/core/freed_memory.h"
 #include "cohort/core/memory.h"
 #include "cohort/data/sampler.h"
