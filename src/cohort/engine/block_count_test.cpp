@@ -142,6 +142,7 @@ TEST_P(BlockCountOfModels, KeptBytesAreThoseThatAreMeasured) {
       expect_close(counts[b].needs.activation_bytes, measures[b].activation_bytes,
                    samples);
       expect_close(counts[b].needs.output_bytes, measures[b].output_bytes, samples);
+      expect_close(counts[b].needs.deferred_bytes, measures[b].deferred_bytes, samples);
     }
   }
 }

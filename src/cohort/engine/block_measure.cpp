@@ -19,7 +19,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 struct Sample {
-  double activation = 0, output = 0, scratch = 0;
+  double activation = 0, output = 0, scratch = 0, deferred = 0;
   double forward_s = 0, backward_s = 0;
 };
 
@@ -42,12 +42,16 @@ class Pass final : private Surroundings {
     for (int64_t i = 0; i < batch.count; ++i) batch_.ids.push_back(i);
   }
 
-  std::vector<Sample> run() {
+  // `in_parts`: no gradient of weights before all of inputs are there, which tells what
+  // is kept between.
+  std::vector<Sample> run(bool in_parts) {
     const TensorMemoryScope scope(counter_);
     const int64_t before = counter_.current();
+    const int last = static_cast<int>(samples_.size()) - 1;
     blocks_.begin(0, Phase::kTrain);
-    for (int b = 0; b < static_cast<int>(samples_.size()); ++b) forward(b);
-    for (int b = static_cast<int>(samples_.size()) - 1; b >= 0; --b) backward(b);
+    for (int b = 0; b <= last; ++b) forward(b);
+    for (int b = last; b >= 0; --b) in_parts ? backward_input(b) : backward(b);
+    for (int b = last; b >= 0 && in_parts; --b) backward_weight(b);
     blocks_.begin(0, Phase::kTrain);  // drops what forwards learned
     blocks_.clear();
     COHORT_CHECK(counter_.current() - before < (1 << 20), "a pass left memory behind");
@@ -86,6 +90,20 @@ class Pass final : private Surroundings {
                                        static_cast<double>(counter_.peak() - before));
   }
 
+  void backward_input(int block) {
+    const auto begin = SteadyClock::now();
+    blocks_.backward_input(block, 0);
+    samples_[block].backward_s = seconds_from(begin);
+  }
+
+  void backward_weight(int block) {
+    const int64_t before = counter_.current();
+    const auto begin = SteadyClock::now();
+    blocks_.backward_weight(block, 0);
+    samples_[block].backward_s += seconds_from(begin);
+    samples_[block].deferred = static_cast<double>(before - counter_.current());
+  }
+
   int64_t start() {
     counter_.reset_peak();
     return counter_.current();
@@ -100,14 +118,16 @@ class Pass final : private Surroundings {
   MemoryCounter counter_;
 };
 
-// Memory of the second of two passes: the first warms up. The shorter of both times.
+// Memory of the second of two passes: the first warms up, and takes backwards in their
+// parts. The shorter of both times.
 std::vector<Sample> measure(const Chain& chain, const Batch& batch,
                             std::span<const Tensor> homes) {
-  const auto first = Pass(chain, batch, homes).run();
-  auto second = Pass(chain, batch, homes).run();
+  const auto first = Pass(chain, batch, homes).run(/*in_parts=*/true);
+  auto second = Pass(chain, batch, homes).run(/*in_parts=*/false);
   for (size_t b = 0; b < first.size(); ++b) {
     second[b].forward_s = std::min(first[b].forward_s, second[b].forward_s);
     second[b].backward_s = std::min(first[b].backward_s, second[b].backward_s);
+    second[b].deferred = first[b].deferred;
   }
   return second;
 }
@@ -141,6 +161,7 @@ std::vector<BlockMeasure> measure_blocks(const Chain& chain,
     measures.push_back({.activation_bytes = through(&Sample::activation),
                         .output_bytes = through(&Sample::output),
                         .scratch_bytes = through(&Sample::scratch),
+                        .deferred_bytes = through(&Sample::deferred),
                         .seconds = {.forward = ahead,
                                     .backward = {backward.fixed, backward.per_sample},
                                     .recompute = ahead}});
@@ -175,6 +196,7 @@ void set_bytes(std::span<const BlockMeasure> measures, double samples,
     specs[b].activation_bytes = bytes(measures[b].activation_bytes);
     specs[b].output_bytes = bytes(measures[b].output_bytes);
     specs[b].scratch_bytes = bytes(measures[b].scratch_bytes);
+    specs[b].deferred_bytes = bytes(measures[b].deferred_bytes);
     specs[b].cost = measures[b].flops.at(samples);
     for (auto& call : specs[b].calls) {
       call.numel = call.numel_for(std::llround(samples));

@@ -24,7 +24,8 @@ struct Line {
 struct BlockMeasure {
   Line activation_bytes;  // kept from forward to backward, with the output
   Line output_bytes;
-  Line scratch_bytes;  // the most that forward or backward needs beside them
+  Line scratch_bytes;   // the most that forward or backward needs beside them
+  Line deferred_bytes;  // kept from BackwardInput to BackwardWeight
   BlockCost seconds;
   Line flops;  // FLOPs of its forward; 0: nobody counted (engine/block_count.h)
 };

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <string_view>
 
 #include "cohort/core/memory.h"
 #include "cohort/core/testing_long_form.h"
@@ -181,11 +180,7 @@ void compare_places(const char* order, Communicator& comm) {
                "activations\n",
                order, comm.rank(), measured / 1e6, planned / 1e6,
                static_cast<double>(parts.activations) / 1e6);
-  const bool in_parts = std::string_view(order) == "zero-bubble";
-  // All of a backward in two parts is counted until the second, which needs less.
-  EXPECT_GT(planned / measured, 0.97) << order << " place " << comm.rank();
-  EXPECT_LT(planned / measured, in_parts ? 1.2 : 1.03)
-      << order << " place " << comm.rank();
+  EXPECT_NEAR(planned / measured, 1, 0.03) << order << " place " << comm.rank();
   comm.barrier().wait();
 }
 

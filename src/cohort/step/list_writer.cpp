@@ -88,8 +88,7 @@ int64_t ListWriter::activation_bytes(const Action& action, const Access& access)
   if (action.block == kNone) return 0;
   const BlockSpec& spec = plan_.blocks[action.block];
   if (access.value.what == What::kAct) return spec.output_bytes;
-  // Inputs that its forward kept, and gradients of about as many outputs.
-  if (access.value.what == What::kDeferred) return spec.activation_bytes;
+  if (access.value.what == What::kDeferred) return spec.deferred_bytes;
   if (access.value.what != What::kFlight) return 0;
   if (action.kind == ActionKind::kRecompute) return spec.activation_bytes;
   if (plan_.options.recompute.has(action.block)) return 0;

@@ -214,6 +214,18 @@ void add_sent(const Role& role, ValueMemory& memory) {
   }
 }
 
+// What a BackwardInput keeps for later was there before it, as far as something ends
+// with it: inputs and gradients of outputs, in the same memory.
+void keep_deferred(const Role& role, ValueMemory& memory) {
+  for (size_t i = 0; i < role.actions.size(); ++i)
+    for (const auto& access : role.actions[i].writes) {
+      if (access.value.what != What::kDeferred) continue;
+      const int64_t kept = std::min(access.bytes, memory.frees[i]);
+      memory.takes[i] -= kept;
+      memory.frees[i] -= kept;
+    }
+}
+
 }  // namespace
 
 ValueMemory value_memory(const Role& role) {
@@ -232,6 +244,7 @@ ValueMemory value_memory(const Role& role) {
           it->second.first = i;
   }
   for (const auto& [value, use] : held) memory.frees[use.first] += use.second;
+  keep_deferred(role, memory);
   add_sent(role, memory);
   return memory;
 }

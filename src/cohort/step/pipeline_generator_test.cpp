@@ -29,6 +29,7 @@ std::vector<BlockSpec> seven_blocks() {
                       .keeps_statistics = b == 3,
                       .activation_bytes = 2000,
                       .output_bytes = 1000,
+                      .deferred_bytes = 1500,
                       .cost = 1});
   }
   return blocks;
@@ -112,6 +113,29 @@ TEST(PipelineGenerator, NoMoreSlicesAreUnderWayThanPlacesToCome) {
     }
     EXPECT_EQ(most, 3 - place);
   }
+}
+
+// Between the parts of a backward less is kept than before the first, and the same
+// memory.
+TEST(PipelineGenerator, ABackwardInTwoPartsKeepsForTheSecondWhatItNeeds) {
+  const Schedule schedule =
+      pipeline({.pp = 2, .dp = 1, .shard = 0, .order = PipelineOrder::kZeroBubble});
+  const Role& role = schedule.role_of(1);
+  const ValueMemory memory = value_memory(role);
+  int64_t held = 0;
+  std::map<ActionKind, int64_t> changes;  // of the last block's first slice
+  for (size_t i = 0; i < role.actions.size(); ++i) {
+    const Action& action = role.actions[i];
+    held += memory.takes[i] - memory.frees[i];
+    EXPECT_GE(memory.frees[i], 0) << i;
+    if (action.block != 6 || action.slice != 0) continue;
+    changes[action.kind] = memory.takes[i] - memory.frees[i];
+    if (action.kind == ActionKind::kBackwardInput) EXPECT_EQ(memory.takes[i], 0);
+  }
+  EXPECT_EQ(changes[ActionKind::kForward], 2000);
+  EXPECT_EQ(changes[ActionKind::kBackwardInput], -500);
+  EXPECT_EQ(changes[ActionKind::kBackwardWeight], -1500);
+  EXPECT_GE(held, 0);
 }
 
 // Each place has its state once: without a second copy a lost rank is lost for good.

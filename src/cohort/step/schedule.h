@@ -192,6 +192,7 @@ struct BlockSpec {
   int64_t activation_bytes = 0;  // kept from forward to backward, with the output
   int64_t output_bytes = 0;      // the output alone
   int64_t scratch_bytes = 0;     // the most that forward or backward needs beside them
+  int64_t deferred_bytes = 0;    // kept from BackwardInput to BackwardWeight
   std::vector<BlockCall> calls;  // inside; of the largest slice
   double cost = 0;  // what computing it costs, beside the others; 0: nobody counted
 };

@@ -24,6 +24,7 @@ Schedule four_places(const char* name) {
                       .parameters = {{.name = text("w", b), .shape = {10'000'000}}},
                       .activation_bytes = 48'000'000,
                       .output_bytes = 4'000'000,
+                      .deferred_bytes = 24'000'000,
                       .cost = 1});
   return generate(blocks, {.pp = 4},
                   {.slices = 8, .pipeline = parse_pipeline({.schedule = name})});
