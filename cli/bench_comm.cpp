@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
+#include <string_view>
 
 #include "cli/exit_of_error.h"
+#include "cohort/comm/backends.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file.h"
@@ -68,6 +71,18 @@ int run_rank(BenchCommArgs args) {
   return 0;
 }
 
+// Two of one backend in one world would wait for each other.
+void require_backends(const BenchCommArgs& args) {
+  const World world{.size = args.ranks, .local_size = args.ranks};
+  std::set<std::string_view> names;
+  for (const auto& backend : args.backends) {
+    const auto [name, is_new] = names.insert(find_backend(backend, world).name);
+    if (!is_new)
+      throw ConfigError(text("[bench.comm] --backend ", join(args.backends, ","), ": ",
+                             *name, " twice; legal: each once"));
+  }
+}
+
 }  // namespace
 
 void check_bench_comm(const BenchCommArgs& args) {
@@ -79,6 +94,7 @@ void check_bench_comm(const BenchCommArgs& args) {
   if (args.device != "cpu" && args.device != "cuda")
     throw ConfigError(
         text("[bench.comm] --device '", args.device, "'; legal: cpu, cuda"));
+  if (args.device == "cuda" && !cuda_is_built()) require_cuda("bench.comm");  // refuses
   const bool positive = std::all_of(args.bytes.begin(), args.bytes.end(),
                                     [](int64_t bytes) { return bytes >= 4; });
   if (!positive || args.bytes.empty()) {
@@ -89,6 +105,7 @@ void check_bench_comm(const BenchCommArgs& args) {
                            args.backends.size(), " backends, ", args.ops.size(),
                            " operations; legal: at least one of each"));
   }
+  require_backends(args);
   if (!args.costs_out.empty() &&
       (args.ranks < 2 || args.backends.size() > 1 || args.bytes.size() < 2))
     throw ConfigError(text("[bench.comm] --costs-out with ", args.ranks, " ranks, ",

@@ -39,7 +39,7 @@ inline constexpr const char* kBenchCommHelp =
     "links.csv\n";
 
 // Starts the ranks and prints one row per measurement. Returns the exit code. Throws
-// ConfigError for an operation or size that cannot be measured.
+// ConfigError for an operation, backend or size that cannot be measured.
 int run_bench_comm(const BenchCommArgs& args);
 
 // One measurement, as rank 0 saw it; times in microseconds, rates in GB/s as

@@ -9,7 +9,6 @@
 #include "cli/bench_steps.h"
 #include "cli/step_options.h"
 #include "cli/step_setting.h"
-#include "cohort/comm/backends.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/freed_memory.h"
@@ -93,7 +92,6 @@ int bench_recipe_rank(const BenchTrainArgs& args, StepSetting setting) {
 
 int run_bench_recipe(const BenchTrainArgs& args, const Recipe& recipe) {
   const StepSetting setting = bench_setting(args, recipe);
-  find_backend(args.backend, World{});
   return launch_ranks(setting, args.backend, args.json,
                       [&] { return bench_recipe_rank(args, setting); });
 }

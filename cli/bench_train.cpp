@@ -16,6 +16,7 @@
 #include "cli/exit_of_error.h"
 #include "cli/launch_command.h"
 #include "cli/plain_loop.h"
+#include "cohort/comm/backends.h"
 #include "cohort/comm/peer_memory.h"
 #include "cohort/comm/world.h"
 #include "cohort/core/error.h"
@@ -170,6 +171,7 @@ const Recipe& recipe_of(const std::string& name, const RecipeList& recipes) {
 int run_bench_train(const BenchTrainArgs& args, const RecipeList& recipes) {
   const Case* const bench = case_of(args.name);
   const bool on_cpu = args.device == "cpu";
+  find_backend(args.backend, World{});
   if ((bench || !on_cpu) && (!args.set.empty() || !args.config.empty()))
     throw ConfigError(
         text("[bench] --set and --config go with a recipe on the "

@@ -43,7 +43,7 @@ inline constexpr const char* kBenchTrainHelp =
 // Times whole steps in turns within one run: with communication; with it switched off,
 // or, for a sharded or exact step, the plain data-parallel one; and (mlp100) a plain
 // LibTorch loop of one rank. A recipe's step is timed as `cohort train` runs it. Prints
-// one row. Returns the exit code; throws ConfigError for an unknown name.
+// one row. Returns the exit code; throws ConfigError for an unknown name or backend.
 int run_bench_train(const BenchTrainArgs& args, const RecipeList& recipes);
 
 }  // namespace cohort::cli

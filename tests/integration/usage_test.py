@@ -43,6 +43,25 @@ class UsageTest(unittest.TestCase):
         self.assert_said("bench comm --op foo",
                          f"[bench.comm] unknown operation 'foo'; nearest: barrier; legal: {OPS}")
 
+    def test_a_backend_that_there_is_not_is_refused_before_any_rank_starts(self):
+        for command in ("train mlp", "step mlp --measure 1", "bench comm", "bench train mlp100",
+                        "bench train mlp", "bench train gpt --device cuda"):
+            for given in ("glo", "gloo,glo") if command == "bench comm" else ("glo",):
+                with self.subTest(command=command, given=given):
+                    run = train_run.cohort(*command.split(), "--backend", given)
+                    self.assertEqual((run.code, run.out), (2, ""))
+                    self.assertRegex(run.err, r"\Acohort: \[comm\] unknown backend 'glo', nearest "
+                                     r"is 'gloo'; available: auto, local, shm, gloo[^\n]*\n\Z")
+
+    def test_what_no_rank_could_measure_is_refused_before_any_starts(self):
+        for backends in ("shm,shm", "auto,shm"):
+            self.assert_said(f"bench comm --backend {backends} --bytes 4", "[bench.comm] --backend "
+                             f"{backends}: shm twice; legal: each once")
+        run = train_run.cohort("bench", "comm", "-n", 1, "--device", "cuda", "--bytes", 4)
+        if "no CUDA in this build" in run.err:
+            self.assert_said("bench comm --device cuda", "[bench.comm] --device cuda: no CUDA in "
+                             "this build; legal here: cpu")
+
     def test_a_value_that_is_none_is_named_with_what_is_legal(self):
         for given, name, value, legal in (
                 ("resize abc 2", "pid", "abc", "a whole number"),
