@@ -56,7 +56,8 @@ std::string recipe_help(const RecipeList& recipes, const std::string& chosen,
     if (!own.all().empty())
       own_keys += text("\nKeys of ", recipe->name(), ":\n", own.describe());
   }
-  return text("Recipes:\n", names, kKeys, common.describe(), own_keys, more);
+  return text("Recipes (RECIPE --help shows all keys of one, with its defaults):\n",
+              names, kKeys, common.describe(), own_keys, more);
 }
 
 }  // namespace cohort::cli

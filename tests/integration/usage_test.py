@@ -104,6 +104,7 @@ class HelpTest(unittest.TestCase):
             said = self.help_of(*command)
             for name in ("gpt", "cifar-resnet50v2"):
                 self.assertIn(f"\nKeys of {name}:\n", said)
+            self.assertIn("\nRecipes (RECIPE --help shows all keys of one, ", said)
 
 
 if __name__ == "__main__":
