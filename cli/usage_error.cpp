@@ -2,6 +2,7 @@
 #include "cli/usage_error.h"
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 #include "cohort/core/error.h"
@@ -16,6 +17,12 @@ namespace {
 const CLI::App* place_of(const CLI::App* app) {
   const auto chosen = app->get_subcommands();
   return chosen.empty() || !app->remaining().empty() ? app : place_of(chosen.front());
+}
+
+// "cohort bench comm"
+std::string path_of(const CLI::App& at) {
+  const CLI::App* const up = at.get_parent();
+  return up ? path_of(*up) + " " + at.get_name() : at.get_name();
 }
 
 std::vector<std::string> flags_of(const CLI::App& app) {
@@ -61,6 +68,33 @@ std::string unconverted(const CLI::App& at, const std::string& said) {
               "'; legal: ", real ? "a number" : "a whole number");
 }
 
+std::string capitals(std::string name) {
+  for (char& c : name)
+    c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+// CLI11 says "NAME is required"; only arguments without a flag are.
+std::string missing(const CLI::App& at, const std::string& said) {
+  std::string legal = path_of(at);
+  for (const auto* option : at.get_options())
+    if (option->get_positional() && option->get_required())
+      legal += " " + capitals(option->get_name());
+  return text("no ", capitals(said.substr(0, said.find(' '))), "; legal: ", legal);
+}
+
+// CLI11 says "NAME: At Most 1 required but received NUMBER".
+std::string repeated(const std::string& said) {
+  return text(said.substr(0, said.find(':')), " is given ",
+              said.substr(said.rfind(' ') + 1), " times; legal: once");
+}
+
+// CLI11 says "NAME requires OTHER".
+std::string without_other(const std::string& said) {
+  return text(said.substr(0, said.find(' ')), " without ",
+              said.substr(said.rfind(' ') + 1), "; legal: both");
+}
+
 template <typename Kind>
 bool is(const CLI::ParseError& error) {
   return dynamic_cast<const Kind*>(&error) != nullptr;
@@ -73,10 +107,15 @@ std::string what_is_wrong(const CLI::App& at, const CLI::ParseError& error) {
     if (!extras.empty()) return unknown(at, extras);
     const auto commands = commands_of(at);
     if (!commands.empty()) return "no command; legal: " + join(commands, ", ");
+    if (is<CLI::RequiredError>(error)) return missing(at, said);
   }
   if (is<CLI::ConversionError>(error)) return unconverted(at, said);
-  if (is<CLI::ArgumentMismatch>(error) && said.ends_with(" missing"))
-    return said.substr(0, said.find(':')) + ": its value is missing";
+  if (is<CLI::RequiresError>(error)) return without_other(said);
+  if (is<CLI::ArgumentMismatch>(error)) {
+    if (said.ends_with(" missing"))
+      return said.substr(0, said.find(':')) + ": its value is missing";
+    if (said.find(": At Most ") != said.npos) return repeated(said);
+  }
   return said;
 }
 
@@ -84,11 +123,8 @@ std::string what_is_wrong(const CLI::App& at, const CLI::ParseError& error) {
 
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* const at = place_of(&app);
-  std::string command = at->get_name();
-  for (const CLI::App* up = at->get_parent(); up; up = up->get_parent())
-    command = up->get_name() + " " + command;
   return text(app.get_name(), ": [usage] ", what_is_wrong(*at, error), "; see ",
-              command, " --help");
+              path_of(*at), " --help");
 }
 
 }  // namespace cohort::cli

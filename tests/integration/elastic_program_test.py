@@ -181,7 +181,7 @@ class ElasticProgram(unittest.TestCase):
         for flag in ("--spares", "--detect"):
             run = train_run.cohort("launch", flag, 2, "--", PROGRAM)
             self.assertEqual(run.code, 2)
-            self.assertIn(f"{flag} requires --elastic", run.err)
+            self.assertIn(f"{flag} without --elastic; legal: both", run.err)
 
 
 if __name__ == "__main__":

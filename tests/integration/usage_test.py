@@ -79,6 +79,22 @@ class UsageTest(unittest.TestCase):
         self.assert_said("train mlp --out",
                          "[usage] --out: its value is missing; see cohort train --help")
 
+    def test_an_argument_that_is_missing_is_named_with_all_that_there_are(self):
+        for given, name, legal in (("train", "RECIPE", "train RECIPE"),
+                                   ("bench train --json", "CASE", "bench train CASE"),
+                                   ("resize 12", "RANKS", "resize PID RANKS"),
+                                   ("checkpoint diff a", "B", "checkpoint diff A B"),
+                                   ("history verify", "F", "history verify F")):
+            place = legal.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+            self.assert_said(given, f"[usage] no {name}; legal: cohort {legal}; "
+                             f"see cohort {place} --help")
+
+    def test_a_flag_that_is_given_too_often_or_alone_is_named(self):
+        self.assert_said("train mlp -n 2 -n 3 -n 4",
+                         "[usage] -n is given 3 times; legal: once; see cohort train --help")
+        self.assert_said("launch --spares 1 -- true", "[usage] --spares without --elastic; "
+                         "legal: both; see cohort launch --help")
+
 
 class HelpTest(unittest.TestCase):
     def help_of(self, *command):
