@@ -85,10 +85,13 @@ std::vector<LayoutCase> all_cases(const VerifyArgs& args, const Recipe& recipe,
   return cases;
 }
 
-LayoutCase case_of(const VerifyArgs& args, const Config& config) {
+LayoutCase case_of(const VerifyArgs& args, const Recipe& recipe, const Config& config) {
   GeneratorOptions step = step_options(config, args.exact);
   step.pipeline.costs = block_seconds(config);
-  return {.layout = parse_layout(args.layout, parse_ranks(args.ranks)),
+  const Layout layout = parse_layout(args.layout, parse_ranks(args.ranks));
+  if (layout.pp > 1)  // with one stage they are refused whatever they are
+    require_seconds_of(blocks_of(recipe, config), step.pipeline.costs, config);
+  return {.layout = layout,
           .pipeline = step.pipeline,
           .sequence = config.get_bool("model.sequence_parallel"),
           .recompute = step.recompute};
@@ -117,7 +120,7 @@ Verdict verify_one(const VerifyArgs& args, const Recipe& recipe, const Config& g
   make_small(config);
   const DataSets data = load_here(recipe, config);
   return LayoutOracle(oracle_options(recipe, config, *data.train, args.exact))
-      .compare(case_of(args, config));
+      .compare(case_of(args, recipe, config));
 }
 
 int run_verify(const VerifyArgs& args, const RecipeList& recipes, std::ostream& out) {
@@ -125,8 +128,8 @@ int run_verify(const VerifyArgs& args, const RecipeList& recipes, std::ostream& 
   const Config config = config_of(recipe, args);
   if (args.all && !args.layout.empty())
     throw ConfigError("[verify] --layout with --all; legal: one of them");
-  const auto cases =
-      args.all ? all_cases(args, recipe, config) : std::vector{case_of(args, config)};
+  const auto cases = args.all ? all_cases(args, recipe, config)
+                              : std::vector{case_of(args, recipe, config)};
   at::set_num_threads(1);
   const DataSets data = load_here(recipe, config);
   LayoutOracle oracle(oracle_options(recipe, config, *data.train, args.exact));

@@ -87,7 +87,7 @@ class Pipelines(train_run.TrainTest):
                  "--layout pp=2 and more"),
                 ("pp=2", {"pipeline.costs": table, "pipeline.cut": "0,1-3"},
                  f"pipeline.costs={table} with pipeline.cut=0,1-3; legal: one of them")):
-            for command in (["train"], ["step"], ["step", "--measure", 3]):
+            for command in (["train"], ["step"], ["step", "--measure", 3], ["verify"]):
                 with self.subTest(why=why, command=command):
                     run = train_run.cohort(*command, "fashion-mnist", "-n", 2, "--layout", layout,
                                            *train_run.assignments({**KEYS, **keys}))
