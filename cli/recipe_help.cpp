@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cohort/config.h"
+#include "cohort/config/key_row.h"
 #include "cohort/core/error.h"
 #include "cohort/core/table.h"
 
@@ -32,10 +33,8 @@ KeyValue value_of(const Config& config, const Key& key) {
 std::string keys_of(const Recipe& recipe) {
   const Config config = recipe.defaults();
   Table rows;
-  for (const Key& key : config.keys().all()) {
-    const std::string value = to_text(value_of(config, key));
-    rows.push_back({key.name, value.empty() ? "\"\"" : value, key.legal(), key.help});
-  }
+  for (const Key& key : config.keys().all())
+    rows.push_back(key_row(key, value_of(config, key)));
   return format_table(rows);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/config.h"
+#include "cohort/config/key_row.h"
 #include "cohort/core/error.h"
 #include "cohort/core/nearest.h"
 #include "cohort/core/parse.h"
@@ -191,12 +192,14 @@ Keys Keys::without(const Keys& others) const {
   return rest;
 }
 
+std::vector<std::string> key_row(const Key& key, const KeyValue& value) {
+  const std::string shown = to_text(value);
+  return {key.name, shown.empty() ? "\"\"" : shown, key.legal(), key.help};
+}
+
 std::string Keys::describe() const {
   Table table;
-  for (const Key& key : keys_) {
-    const auto value = to_text(key.initial);
-    table.push_back({key.name, value.empty() ? "\"\"" : value, key.legal(), key.help});
-  }
+  for (const Key& key : keys_) table.push_back(key_row(key, key.initial));
   return format_table(table);
 }
 
