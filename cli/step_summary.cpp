@@ -134,17 +134,19 @@ double idle_share(const Schedule& schedule, const StepTimes& times) {
 
 std::string percent_text(double share) { return format_fixed(100 * share, 1) + " %"; }
 
-// As a user would give them, and the names that the model has for their blocks.
+// As a user would give them, and the names that the model has for their blocks: a file
+// may have none.
 std::string stages_text(const Schedule& schedule) {
   std::string cut, names;
   for (const auto& stage : schedule.stages) {
     const int first = stage.blocks.front(), last = stage.blocks.back();
     cut += text(cut.empty() ? "" : ",", first, last > first ? text("-", last) : "");
+    if (schedule.blocks.empty()) continue;
     names += names.empty() ? "" : " |";
     for (const int block : stage.blocks)
       names += text(names.empty() ? "" : " ", schedule.blocks[block]);
   }
-  return text("pipeline.cut=", cut, ": ", names);
+  return text("pipeline.cut=", cut, names.empty() ? "" : ": ", names);
 }
 
 // What the schedule leaves idle at the ends of a step, where all stages cost the same,

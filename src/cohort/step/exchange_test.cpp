@@ -200,5 +200,17 @@ TEST(Stages, ABlockIsOfOneStage) {
   EXPECT_THAT(refusal(step.schedule()), HasSubstr("stage 1 is at place 2; legal"));
 }
 
+TEST(Stages, BlocksOfAStageFollowOneAnother) {
+  const auto refused = [](std::vector<int> blocks) {
+    Broken step("1f1b_2");
+    step.schedule().stages[1].blocks = std::move(blocks);
+    return refusal(step.schedule());
+  };
+  EXPECT_THAT(refused({}), HasSubstr("stage 1 has no block; legal: one"));
+  EXPECT_THAT(refused({2, 4}), HasSubstr("stage 1 has block 4 behind 2; legal: 3"));
+  EXPECT_THAT(refused({999}), HasSubstr("stage 1 has blocks 999 to 999; legal"));
+  EXPECT_THAT(refused({-1}), HasSubstr("stage 1 has blocks -1 to -1; legal"));
+}
+
 }  // namespace
 }  // namespace cohort

@@ -284,6 +284,24 @@ void check_channels(const Schedule& schedule) {
     throw ConfigError("[step.check] no channels; legal: one that computes, and more");
 }
 
+// As pipeline.cut gives them: blocks that follow one another.
+void check_run(const Schedule& schedule, size_t number) {
+  const auto& blocks = schedule.stages[number].blocks;
+  if (blocks.empty())
+    throw ConfigError(text("[step.check] stage ", number, " has no block; legal: one, "
+                           "or several that follow one another"));
+  for (size_t i = 1; i < blocks.size(); ++i)
+    if (blocks[i] != blocks[i - 1] + 1)
+      throw ConfigError(text("[step.check] stage ", number, " has block ", blocks[i],
+                             " behind ", blocks[i - 1], "; legal: ",
+                             blocks[i - 1] + 1));
+  const auto named = static_cast<int>(schedule.blocks.size());
+  if (blocks.front() < 0 || (named > 0 && blocks.back() >= named))
+    throw ConfigError(text("[step.check] stage ", number, " has blocks ",
+                           blocks.front(), " to ", blocks.back(),
+                           "; legal: 0 or more, of ", named, " that have a name"));
+}
+
 // Each block is of one stage.
 void check_stages(const Schedule& schedule) {
   const int places = schedule.mesh.size(Axis::kPipe);
@@ -297,6 +315,7 @@ void check_stages(const Schedule& schedule) {
       if (!seen.insert(block).second)
         throw ConfigError(
             text("[step.check] block ", block, " is of several stages; legal: one"));
+    check_run(schedule, s);
   }
 }
 
