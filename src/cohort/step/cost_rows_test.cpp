@@ -83,7 +83,7 @@ TEST(CostRows, ATableThatIsCutOffIsRefusedWhereverItEnds) {
   EXPECT_EQ(
       refusal(counted(rows).substr(0, counted(rows).rfind("link"))),
       "[step.costs] the table is cut off: 2 whole rows behind 'rows,3'; legal: that "
-      "many, or no such row");
+      "many, each with the end of its line, or no such row");
   EXPECT_EQ(refusal(csv + "link,dp,1,,1,"), "no error");  // added by hand
   EXPECT_EQ(refusal(kRowHeader + rows), "no error");      // of old
 }

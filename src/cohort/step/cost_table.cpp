@@ -84,7 +84,8 @@ class CostReader {
     if (whole_rows_ >= promised_rows_) return;
     throw ConfigError(text("[step.costs] the table is cut off: ", whole_rows_,
                            " whole rows behind 'rows,", promised_rows_,
-                           "'; legal: that many, or no such row"));
+                           "'; legal: that many, each with the end of its line, or "
+                           "no such row"));
   }
 
   double number(const std::string& cell, double otherwise) const {
