@@ -76,8 +76,10 @@ class FullOutTest(train_run.TrainTest):
         self.fill()
         said, err = self.run_.communicate(timeout=120)
         self.assertEqual(self.run_.returncode, 5, err)
-        fault = [json.loads(line) for line in said.splitlines() if '"fault"' in line][-1]
-        self.assertRegex(fault["cause"], "disk/saved: step 1500, the last, is not saved")
+        events = [json.loads(line) for line in said.splitlines()]
+        self.assertRegex(events[-1]["cause"],
+                         "disk/saved: step 1500, the last, is not saved")
+        self.assertNotIn("done", [event["event"] for event in events])
 
     def test_weights_without_room_end_the_run_at_once(self):
         for elastic in ("on", "off"):
@@ -91,7 +93,9 @@ class FullOutTest(train_run.TrainTest):
                 self.assertEqual(fault["cause"],
                                  f"exit code 5: [core.file] cannot write {final}: {FULL}")
                 self.assertEqual(ended.err.count(FULL), 1, ended.err)
-                self.assertEqual((ended.done["steps"], ended.done["restarts"]), (5, 0))
+                self.assertEqual([e["step"] for e in ended.of("step")], [1, 2, 3, 4, 5])
+                self.assertEqual((ended.of("recovered"), ended.of("done")), ([], []))
+                self.assertEqual(ended.events[-1], fault)
 
     def test_a_disk_that_was_full_for_a_while(self):
         self.start_on_disk()

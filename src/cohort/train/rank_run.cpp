@@ -52,11 +52,8 @@ int64_t count_parameters(const Chain& chain) {
 }
 
 // Stopped on request with its state saved, it can be run again.
-int code_of(const DoneEvent& done, const BackupOptions& backup) {
+int code_of(const DoneEvent& done) {
   if (!done.not_written.empty()) throw CheckpointError(done.not_written);
-  if (!backup.dir.empty() && !done.saved)
-    throw CheckpointError(text("[train.checkpoint] ", backup.dir, ": step ", done.steps,
-                               ", the last, is not saved; what is there is older"));
   if (done.stop_signal == 0) return 0;
   return done.saved ? kExitStopped : 128 + done.stop_signal;
 }
@@ -88,7 +85,7 @@ class RankRun final : public RankHost {
     if (!spare)
       loading_ = begin_loading(*run_.recipe, run_.config, given.local_rank == 0);
     auto done = RankLoop(*this, membership_.get()).run(given);
-    const int code = done ? with_backlog(code_of(*done, run_.trainer.backup)) : 0;
+    const int code = done ? with_backlog(code_of(*done)) : 0;
     return {std::move(done), code};
   }
 

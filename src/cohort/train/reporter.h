@@ -92,7 +92,7 @@ struct DoneEvent {
   std::vector<double> losses;  // those of the whole run, thinned out
   int stop_signal = 0;         // what ended the run early, if anything did
   bool saved = false;          // as a checkpoint, to go on from
-  std::string not_written;     // why its last weights are not where they were to be
+  std::string not_written;     // why its last state is not where it was to be
 };
 
 // What a run says. Only one rank has one that speaks; the others' is null.

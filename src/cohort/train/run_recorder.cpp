@@ -213,6 +213,7 @@ DoneEvent RunRecorder::summary(const RunFacts& facts) const {
 
 void RunRecorder::done(const DoneEvent& event, uint64_t weights_hash) {
   if (history_) history_->end(event.stop_signal, RecordedHash{weights_hash});
+  if (!event.not_written.empty()) return;  // the run's last word is that error
   // A rank that dies behind its last word leaves the end of the run to another.
   const bool told =
       services_.membership && reporter_ && !services_.membership->tell_done();

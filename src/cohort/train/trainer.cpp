@@ -346,13 +346,17 @@ void Trainer::tell_flops(DoneEvent& done) const {
 DoneEvent Trainer::finish() {
   require_sound(*runner_);
   const bool saved = backup_.finish(run_state());
-  const std::string not_written = save_final();
+  std::string not_written = save_final();
+  if (not_written.empty() && !options_.backup.dir.empty() && !saved)
+    not_written = text("[train.checkpoint] ", options_.backup.dir, ": step ",
+                       state_.committed, ", the last, is not saved; what is there is "
+                       "older");
   if (!facts_.stopping) speak();
   Tensor peak = at::full({1}, peak_memory(), at::kLong);
   comm_->all_reduce(peak, ReduceOp::kMax).wait();
   DoneEvent done = recorder_.summary(facts_);
   done.saved = saved;
-  done.not_written = not_written;
+  done.not_written = std::move(not_written);
   tell_flops(done);
   done.peak_memory_bytes = peak.item<int64_t>();
   done.stop_signal = facts_.stopping ? std::max(1, asked_to_stop()) : 0;
