@@ -121,12 +121,12 @@ def blocks(page: Path, text: str):
         yield block
 
 
-def script(commands, expect: int) -> str:
-    """Each command reports its number and exit code on descriptor 9."""
+def script(commands, expect: int, writer: int) -> str:
+    """Each command reports its number and exit code to the descriptor `writer`."""
     out = []
     for i, command in enumerate(commands):
         wanted = expect if i + 1 == len(commands) else 0
-        out.append(f"{command}\n__code=$?; echo {i} $__code >&9; "
+        out.append(f"{command}\n__code=$?; echo {i} $__code >&{writer}; "
                    f"[ $__code -eq {wanted} ] || exit 90\n")
     return "".join(out)
 
@@ -136,7 +136,7 @@ def run_block(block: Block, commands, folder: Path, env):
     reader, writer = os.pipe()
     with tempfile.TemporaryFile() as output:
         shell = subprocess.Popen(
-            ["bash", "-c", f"exec 9>&{writer} {writer}>&-\n" + script(commands, block.expect)],
+            ["bash", "-c", script(commands, block.expect, writer)],
             cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, pass_fds=[writer], start_new_session=True)
         os.close(writer)

@@ -21,17 +21,18 @@ class RunDocs(unittest.TestCase):
             path.write_text('#!/bin/sh\necho "$@" >>"$LOG"\nexit ${1:-0}\n')
             path.chmod(0o755)
 
-    def outcome(self, page, *args):
+    def outcome(self, page, *args, under=()):
         (self.root / "README.md").write_text(page)
         log = self.root / "log"
         log.write_text("")
-        done = subprocess.run([sys.executable, str(RUN_DOCS), "--root", str(self.root), *args],
+        done = subprocess.run([*under, sys.executable, str(RUN_DOCS), "--root", str(self.root),
+                               *args],
                               capture_output=True, text=True, timeout=240,
                               env={"PATH": "/usr/bin:/bin", "LOG": str(log)})
         return done.returncode, done.stdout + done.stderr, log.read_text()
 
-    def passes(self, page, *args):
-        code, out, log = self.outcome(page, *args)
+    def passes(self, page, *args, **more):
+        code, out, log = self.outcome(page, *args, **more)
         self.assertEqual(code, 0, out)
         return log
 
@@ -63,6 +64,16 @@ class RunDocs(unittest.TestCase):
         self.fails(page + "```sh\nexit 3\n```\n", "5 commands run on 2 pages")
         (self.root / "log.pipe").unlink()
         self.fails(page + "```sh\nexit 3\n```\n", "was not run: exit 3")
+
+    def test_it_does_not_matter_which_descriptors_are_taken(self):
+        """Pages that run at once take some from one another."""
+        page = "```sh\n./cohort 0 one\n./cohort 0 two\n```\n"
+        for last in range(3, 10):
+            taken = " ".join(f"{number}<&0" for number in range(3, last + 1))
+            with self.subTest(taken):
+                self.assertEqual(self.passes(page, under=["bash", "-c",
+                                                          f'exec {taken}; exec "$@"', "-"]),
+                                 "0 one\n0 two\n")
 
     def test_the_checkout_is_not_written_to(self):
         self.passes("```sh\ntouch made\n```\n")
