@@ -16,6 +16,7 @@ page share that copy, in order; each starts at its root. Some pages run at once.
 """
 
 import argparse
+import functools
 import os
 import re
 import selectors
@@ -208,15 +209,29 @@ def wrapper(path: Path, original: Path, body: str):
     path.chmod(0o755)
 
 
+@functools.cache
+def ccache_in_path() -> str:
+    """What was compiled before and is the same comes from ccache; it compiles nothing where it
+    cannot write to its folder, so there it is left out."""
+    try:
+        asked = subprocess.run(["ccache", "--get-config", "cache_dir"], capture_output=True,
+                               check=True, text=True)
+        folder = Path(asked.stdout.strip())
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return "/usr/lib/ccache:"
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def run_page(page, args):
     """Returns the tally of this page alone."""
     tally = Tally()
     text = (args.root / page).read_text()
     with tempfile.TemporaryDirectory(prefix="cohort-docs-") as folder:
         scratch_copy(args.root, args.build, args.program, Path(folder))
-        # What was compiled before and is the same comes from ccache, where there is one.
         env = dict(os.environ, NO_COLOR="1", CCACHE_BASEDIR=folder, CCACHE_NOHASHDIR="1",
-                   PATH=f"{folder}:/usr/lib/ccache:{os.environ['PATH']}")
+                   PATH=f"{folder}:{ccache_in_path()}{os.environ['PATH']}")
         if "CPU part\t: 0xd40" in Path("/proc/cpuinfo").read_text():
             # Examples without Cohort need it too (docs/install.md).
             env.setdefault("NVPL_BLAS_DEBUG_CPU_TYPE", "1")

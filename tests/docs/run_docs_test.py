@@ -21,14 +21,14 @@ class RunDocs(unittest.TestCase):
             path.write_text('#!/bin/sh\necho "$@" >>"$LOG"\nexit ${1:-0}\n')
             path.chmod(0o755)
 
-    def outcome(self, page, *args, under=()):
+    def outcome(self, page, *args, under=(), **environment):
         (self.root / "README.md").write_text(page)
         log = self.root / "log"
         log.write_text("")
         done = subprocess.run([*under, sys.executable, str(RUN_DOCS), "--root", str(self.root),
                                *args],
                               capture_output=True, text=True, timeout=240,
-                              env={"PATH": "/usr/bin:/bin", "LOG": str(log)})
+                              env={"PATH": "/usr/bin:/bin", "LOG": str(log), **environment})
         return done.returncode, done.stdout + done.stderr, log.read_text()
 
     def passes(self, page, *args, **more):
@@ -74,6 +74,10 @@ class RunDocs(unittest.TestCase):
                 self.assertEqual(self.passes(page, under=["bash", "-c",
                                                           f'exec {taken}; exec "$@"', "-"]),
                                  "0 one\n0 two\n")
+
+    def test_a_page_compiles_where_ccache_can_keep_nothing(self):
+        self.passes("```sh\necho 'int main() {}' >a.cpp\ng++ -c a.cpp\n```\n",
+                    HOME="/proc/nowhere")
 
     def test_the_checkout_is_not_written_to(self):
         self.passes("```sh\ntouch made\n```\n")
