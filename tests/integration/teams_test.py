@@ -35,7 +35,6 @@ def undisturbed(team, steps):
 
 
 class TeamTest(train_run.TrainTest):
-
     def begin(self, *args, **more):
         run = train_run.start(*arguments(*args, **more))
         for cleanup in (run.stdout.close, run.stderr.close,
@@ -168,7 +167,7 @@ class PartsOfStages(TeamTest):
         wanted = run_to_end(4, "tp=2,pp=2", "--max-steps", 4, keys=saved)
         for ranks, layout in ((3, "dp=3"), (1, "dp=1"), (2, "tp=2")):
             loaded = run_to_end(ranks, layout, "--resume", "--max-steps", 4,
-                                     keys=saved)
+                                keys=saved)
             self.assertEqual(loaded, wanted, layout)
 
 
