@@ -100,12 +100,14 @@ TEST_F(FashionMnist, OnlyTheFirstRankReads) {
 
 TEST_F(FashionMnist, EveryRankThrowsTheReadersError) {
   std::filesystem::remove(dir_ / "train-labels-idx1-ubyte");
+  const std::string error = error_of_open();
+  EXPECT_THAT(error, HasSubstr("train-labels"));
   for (const int ranks : {2, 3}) {
     test::run_node(ranks, [&](Communicator& node) {
       EXPECT_EQ(test::message_of<DataError>([&] {
                   (void)open_fashion_mnist({.dir = dir_.path()}, Split::kTrain, &node);
                 }),
-                error_of_open());
+                error);
     });
   }
 }
