@@ -15,7 +15,7 @@ import unittest
 
 import train_run
 
-STEPS = 20 if os.environ.get("COHORT_LONG") else 10
+STEPS = 20 if train_run.LONG else 10
 FACTORS = {
     "run": ["fashion-mnist", "mlp", "cifar-resnet50v2", "augmented resnet18"],
     "precision": ["float32", "bf16"],
@@ -73,7 +73,7 @@ def weights_hash(case):
 
 
 def cases():
-    if not os.environ.get("COHORT_LONG"):
+    if not train_run.LONG:
         return all_pairs(FACTORS)
     rows = [dict(zip(FACTORS, row)) for row in itertools.product(*FACTORS.values())]
     rows = [row for row in rows if row["ranks"] % row["stages"] == 0]

@@ -6,7 +6,6 @@ their slices, and however many ranks share the state at whatever level.
 COHORT_LONG=1 runs the whole product, else a few runs in which every value occurs.
 """
 import functools
-import os
 import sys
 import unittest
 
@@ -27,7 +26,7 @@ A_FEW = [ALONE, (1, "1f1b", 2, 3), (2, "gpipe", 2, 1), (4, "1f1b", 1, 0),
 
 def cases():
     """With one stage there is no order of slices to choose."""
-    if not os.environ.get("COHORT_LONG"):
+    if not train_run.LONG:
         return A_FEW
     return [(pp, schedule, dp, shard)
             for pp, schedules in [(1, ["1f1b"])] + [(pp, SCHEDULES) for pp in STAGES]

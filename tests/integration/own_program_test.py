@@ -45,7 +45,7 @@ class OddRecipe(unittest.TestCase):
         """As a name is, so the short form takes every fourth."""
         self.refused_by_every_command(
             "key", "odd_cohort: [config] the key 'optim.lr' is there already; legal: a name that "
-            "no other key has", COMMANDS if os.environ.get("COHORT_LONG") else COMMANDS[::4])
+            "no other key has", COMMANDS if train_run.LONG else COMMANDS[::4])
 
     def test_a_model_that_depends_on_the_rank_is_refused_with_the_block_that_differs(self):
         refused = run(ODD_COHORT, "train", "odd", "-n", 3, odd="rank")

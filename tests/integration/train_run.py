@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COHORT = os.environ.get("COHORT_BIN") or str(ROOT / "build/release/bin/cohort")
+LONG = os.environ.get("COHORT_LONG") == "1"  # all ways, where else some take turns
 DEADLINE_S = 120  # far beyond what any run here takes
 # Steps of milliseconds, so that runs are short, or long by their number alone.
 SMALL = {"data.synthetic": "true", "model.width": 2, "batch": 24, "slices": 4,

@@ -18,7 +18,7 @@ POINTS = ("train.validate", "train.validated", "train.validation_told")
 
 def is_taken(case):
     """The short form takes every other one: each pair of point, victim and epoch is there."""
-    return case % 2 == 0 or os.environ.get("COHORT_LONG") == "1"
+    return case % 2 == 0 or train_run.LONG
 
 
 def write_images(folder, name, count):

@@ -4,7 +4,6 @@
 takes have every axis, and all are equal to one rank. The long form takes every layout.
 """
 import json
-import os
 import re
 import sys
 import unittest
@@ -13,7 +12,7 @@ import train_run
 
 train_run.DEADLINE_S = 500  # one command makes many steps
 NARROW = {"model.width": 16, "model.context": 8}
-EVERY = 1 if os.environ.get("COHORT_LONG") else 7
+EVERY = 1 if train_run.LONG else 7
 LISTED = (train_run.ROOT / "docs/verify_layouts.txt").read_text().splitlines()
 ORDERS = ["gpipe", "1f1b", "interleaved", "zero-bubble"]
 # Two key-value heads of llama-tiny cannot be cut in four.
