@@ -19,7 +19,9 @@ import train_run
 PROGRAM = str(Path(train_run.COHORT).with_name("elastic"))
 KILLS = int(os.environ.get("COHORT_KILLS", "50" if train_run.LONG else "6"))
 SEED = int(os.environ.get("COHORT_SEED", "1"))
-EPOCHS = 4 + 2 * KILLS  # each has 16 steps, some milliseconds each
+# Each has 16 steps, some milliseconds each. A fault takes one; the others are there so that
+# a test that hears late finds the run going on.
+EPOCHS = 10 + 2 * KILLS
 TWO_STEPS_S = 0.02
 DEADLINE_S = 3 * train_run.DEADLINE_S + 10 * KILLS
 
