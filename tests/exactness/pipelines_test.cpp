@@ -174,11 +174,10 @@ constexpr const char* kChoices[] = {"none", "all", "every=2", "blocks=1-2"};
 class Pipelines : public testing::TestWithParam<Chain (*)()> {};
 
 // In the short form half of all ways: every three of schedule, stages, ranks and shard
-// level meet.
+// level meet, and every one of each with every choice of what is recomputed.
 TEST_P(Pipelines, NoScheduleChangesTheWeights) {
   const std::string wanted = trained({.make = GetParam()});
   ASSERT_FALSE(wanted.empty());
-  int number = 0;
   for (int schedule = 0; schedule < 4; ++schedule)
     for (const int pp : {2, 4})
       for (const int dp : {1, 2})
@@ -189,7 +188,7 @@ TEST_P(Pipelines, NoScheduleChangesTheWeights) {
                             .pp = pp,
                             .dp = dp,
                             .shard = shard,
-                            .recompute = kChoices[number++ % 4]};
+                            .recompute = kChoices[(schedule + shard) % 4]};
           EXPECT_EQ(trained(way), wanted) << way;
         }
 }
@@ -204,19 +203,21 @@ TEST_P(Pipelines, DataParallelRanksAloneChangeNothing) {
     }
 }
 
+// Every choice of what is recomputed meets every schedule, and one rank and two, with
+// elastic steps and without; every shard level both kinds of steps.
 TEST_P(Pipelines, ElasticAndClippedStepsChangeNoMore) {
   const std::string wanted = trained({.make = GetParam(), .clip = true});
   EXPECT_NE(wanted, trained({.make = GetParam()}));
-  int number = 0;
-  for (const char* schedule : kSchedules)
+  for (int schedule = 0; schedule < 4; ++schedule)
     for (const int dp : {1, 2})
       for (const bool elastic : {false, true}) {
+        const int kind = elastic ? 1 : 0;
         const PipeWay way{.make = GetParam(),
-                          .schedule = schedule,
+                          .schedule = kSchedules[schedule],
                           .pp = 2,
                           .dp = dp,
-                          .shard = dp == 1 ? 0 : number % 4,
-                          .recompute = kChoices[number++ % 4],
+                          .shard = dp == 1 ? 0 : (schedule + 2 * kind) % 4,
+                          .recompute = kChoices[(schedule + 2 * dp + kind) % 4],
                           .elastic = elastic,
                           .clip = true};
         EXPECT_EQ(trained(way), wanted) << way;
@@ -260,25 +261,27 @@ TEST_P(Pipelines, RatesOfTensorsAndReplicasAreTheSame) {
   EXPECT_EQ(trained(hybrid), wanted) << hybrid;
 }
 
-// Only the first place of a pipeline knows that a sequence has another length.
+// Only the first place of a pipeline knows that a sequence has another length. Every
+// choice of what is recomputed meets every schedule, number of stages and of lengths.
 TEST(Sequences, OfAnotherLengthInEachSliceGiveTheSameBits) {
   const auto way_of = [](int64_t lengths) {
     return PipeWay{.make = &sequence_chain, .lengths = lengths};
   };
-  int number = 0;
+  int turn = 0;
   for (const int64_t lengths : {1, 2, 5}) {
     const std::string wanted = trained(way_of(lengths));
     ASSERT_FALSE(wanted.empty());
-    for (const char* schedule : kSchedules)
+    for (int schedule = 0; schedule < 4; ++schedule)
       for (const int pp : {2, 4}) {
         PipeWay way = way_of(lengths);
-        way.schedule = schedule;
+        way.schedule = kSchedules[schedule];
         way.pp = pp;
         way.dp = pp == 2 ? 2 : 1;
-        way.shard = pp == 2 ? number % 4 : 0;
-        way.recompute = kChoices[number++ % 4];
+        way.shard = pp == 2 ? (schedule + turn) % 4 : 0;
+        way.recompute = kChoices[(schedule + pp / 2 + 2 * turn) % 4];
         EXPECT_EQ(trained(way), wanted) << way;
       }
+    ++turn;
   }
 }
 
