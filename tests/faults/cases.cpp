@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <sstream>
 
@@ -71,6 +72,7 @@ std::vector<Strike> choose(std::vector<Strike> all, const Scenario& scenario,
   if (test::is_long()) return all;
   std::mt19937_64 random(hash64(testing::PrintToString(scenario)));
   std::shuffle(all.begin(), all.end(), random);
+  std::ranges::stable_partition(all, std::logical_not(), &Strike::may_miss);
   std::map<std::pair<std::string, FaultKind>, Strike> one_each;
   for (auto& strike : all) one_each.try_emplace({strike.point, strike.kind}, strike);
   const auto [turn, turns] = turn_of(scenario);

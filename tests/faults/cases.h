@@ -24,10 +24,11 @@ std::vector<Strike> all_strikes(const Scenario& scenario, const Passes& passes);
 // The run that ends as those of `scenario` shall.
 Scenario undisturbed(Scenario scenario);
 
-// In the long form, all. In the short one, one strike of every point and kind; but
-// of those whose point the undisturbed run of the same layout passes too, and is struck
-// at there, runs of one plot share: up to three take turns. So every layout has each of
-// its points and kinds, and so has every plot.
+// In the long form, all. In the short one, one strike of every point and kind, one that
+// may miss only where none is sure to come; but of those whose point the undisturbed
+// run of the same layout passes too, and is struck at there, runs of one plot share: up
+// to three take turns. So every layout has each of its points and kinds, and every plot
+// those of each point that all its layouts pass.
 std::vector<Strike> choose(std::vector<Strike> all, const Scenario& scenario,
                            const Passes& undisturbed);
 
