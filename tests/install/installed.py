@@ -44,6 +44,17 @@ def ordinary_user(*readable):
     raise AssertionError(f"no ordinary user can read {readable}")
 
 
+def keep(made, kept):
+    """A copy for the next run, whole or not at all, though another run may do the same; none
+    where it cannot be written."""
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{kept.name}_", dir=kept.parent) as folder:
+            whole = shutil.copytree(made, Path(folder) / "whole")
+            shutil.rmtree(kept, ignore_errors=True)
+            whole.rename(kept)
+
+
 class InstalledTest(unittest.TestCase):
     """Tests of what is installed from the folder `built`."""
     built = ROOT / "build/release"
@@ -84,27 +95,15 @@ class InstalledTest(unittest.TestCase):
         caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         kept = Path(os.environ.get("COHORT_CACHE") or Path(caches) / "cohort") / "installed_ccache"
         copy = cls.home / "ccache"
-        kept.parent.mkdir(parents=True, exist_ok=True)
         if not (CACHING_COMPILERS / "g++").exists():
             return
-        if kept.exists():
-            with contextlib.suppress(OSError):  # another run may replace it; some is enough
-                shutil.copytree(kept, copy)
+        with contextlib.suppress(OSError):  # there may be none, or another run may replace it
+            shutil.copytree(kept, copy)  # some is enough
         cls.environment |= {
             "PATH": f"{CACHING_COMPILERS}:{os.environ['PATH']}", "CCACHE_DIR": str(copy),
             "CCACHE_BASEDIR": str(cls.scratch), "CCACHE_NOHASHDIR": "1",
             "CCACHE_MAXSIZE": "100M"}
-
-        def keep():
-            if copy.exists():  # whole or not at all, though another run may do the same
-                whole = Path(tempfile.mkdtemp(prefix="installed_ccache_", dir=kept.parent))
-                shutil.copytree(copy, whole, dirs_exist_ok=True)
-                shutil.rmtree(kept, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    whole.rename(kept)
-                shutil.rmtree(whole, ignore_errors=True)
-
-        cls.addClassCleanup(keep)
+        cls.addClassCleanup(keep, copy, kept)
 
     @classmethod
     def remove(cls):
