@@ -101,11 +101,14 @@ TEST(Launch, PrefersTheErrorFileToTheLastLine) {
 
 TEST(Launch, FindsTheEarlierErrorOfARankThatDiesLater) {
   // Rank 1 reports its error, then takes its time; rank 0 fails in consequence.
+  const TempFolder folder;
   Program run(shell({"-n", "2", "--grace", "10"},
                     "if [ $RANK = 1 ]; then trap 'exit 7' TERM;"
                     " echo '{\"message\":\"cause\",\"timestamp\":1000}'"
-                    " > $TORCHELASTIC_ERROR_FILE; echo wrote; while :; do sleep 0.01;"
-                    " done; fi; sleep 0.5; echo consequence >&2; exit 4"));
+                    " > $TORCHELASTIC_ERROR_FILE; : > $WROTE; while :; do sleep 0.01;"
+                    " done; fi; until [ -e $WROTE ]; do sleep 0.01; done;"
+                    " echo consequence >&2; exit 4"),
+              {"WROTE=" + folder.path() + "/wrote"});
   EXPECT_EQ(run.wait(), 7) << run.err();
   EXPECT_THAT(run.err(), HasSubstr("[launch] rank 1 on "));
   EXPECT_THAT(run.err(), HasSubstr(": cause\n"));
