@@ -123,7 +123,7 @@ TEST(PipelineGenerator, ABackwardInTwoPartsKeepsForTheSecondWhatItNeeds) {
   const Role& role = schedule.role_of(1);
   const ValueMemory memory = value_memory(role);
   int64_t held = 0;
-  std::map<ActionKind, int64_t> changes;  // of the last block's first slice
+  std::map<ActionKind, int64_t> changes;  // by the last block's first slice
   for (size_t i = 0; i < role.actions.size(); ++i) {
     const Action& action = role.actions[i];
     held += memory.takes[i] - memory.frees[i];
