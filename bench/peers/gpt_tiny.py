@@ -124,10 +124,10 @@ def run_cohort(folder, ranks, steps, batch):
     initial, log = folder / "initial.safetensors", folder / "samples"
     keys = {"data.tokenizer": "none", "data.vocab": 257, "data.dir": folder, "epochs": 1,
             "batch": batch, "log.every_steps": 1}
-    train_run.DEADLINE_S = 3600
     run = train_run.cohort("train", "gpt-tiny", "-n", ranks, "--json",
                            "--max-steps", steps, *train_run.assignments(keys),
-                           "--save-initial", initial, "--sample-log", log)
+                           "--save-initial", initial, "--sample-log", log,
+                           deadline_s=3600)
     if run.code != 0:
         sys.exit(f"cohort: exit code {run.code}: {run.err.strip()}")
     (begin,) = run.of("start")

@@ -81,9 +81,9 @@ def finish(process, deadline_s=DEADLINE_S):
     return Run(process.returncode, out, err)
 
 
-def cohort(*args):
+def cohort(*args, deadline_s=DEADLINE_S):
     """To its end."""
-    return finish(start(*args))
+    return finish(start(*args), deadline_s)
 
 
 def train(ranks, *args, keys={}):

@@ -10,7 +10,7 @@ import unittest
 
 import train_run
 
-train_run.DEADLINE_S = 500  # one command makes many steps
+DEADLINE_S = 500  # one command makes many steps
 NARROW = {"model.width": 16, "model.context": 8}
 EVERY = 1 if train_run.LONG else 7
 LISTED = (train_run.ROOT / "docs/verify_layouts.txt").read_text().splitlines()
@@ -49,7 +49,8 @@ def wanted(recipe):
 class Verify(unittest.TestCase):
     def verify(self, recipe, *args):
         run = train_run.cohort("verify", recipe, "--all", "--every", EVERY, "--json",
-                               *train_run.assignments(NARROW), *args)
+                               *train_run.assignments(NARROW), *args,
+                               deadline_s=DEADLINE_S)
         rows = [json.loads(line) for line in run.out.splitlines()]
         self.assertEqual([row for row in rows if not row["equal"]], [])
         self.assertEqual(run.code, 0, run.err)
