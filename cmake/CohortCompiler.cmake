@@ -15,6 +15,16 @@ add_library(cohort_warnings INTERFACE)
 target_compile_options(cohort_warnings INTERFACE -Wall -Wextra -Werror=return-type
                        -Wno-unused-parameter -Wno-missing-field-initializers)
 
+# For targets whose speed does not matter: compiling them with -O3 takes half as long again.
+function(cohort_compile_quickly TARGET)
+  target_compile_options(${TARGET} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
+# Uses the precompiled header of the project, which CMakeLists.txt makes.
+function(cohort_precompiled_headers TARGET)
+  target_precompile_headers(${TARGET} REUSE_FROM cohort_headers)
+endfunction()
+
 if(COHORT_SANITIZE)
   if(NOT COHORT_SANITIZE MATCHES "^(thread|address)$")
     message(FATAL_ERROR "COHORT_SANITIZE is '${COHORT_SANITIZE}'; legal: thread, address")

@@ -25,9 +25,8 @@ function(cohort_test NAME)
     RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/test_bin")
   target_link_libraries(${NAME} PRIVATE cohort cohort_warnings ${ARG_LINK}
                         GTest::gtest GTest::gmock GTest::gtest_main)
-  target_precompile_headers(${NAME} REUSE_FROM cohort)
-  # What is tested is compiled for speed; tests, quickly (a third of their time).
-  target_compile_options(${NAME} PRIVATE $<$<CONFIG:Release>:-O1>)
+  cohort_compile_quickly(${NAME})
+  cohort_precompiled_headers(${NAME})
   add_test(NAME ${NAME} COMMAND ${NAME} --gtest_brief=1)
   set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   set(env ${ARG_ENVIRONMENT} "COHORT_BIN=${CMAKE_BINARY_DIR}/bin/cohort"
