@@ -47,7 +47,7 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
 endif()
 
 # ---- GPUs ---------------------------------------------------------------------------
-# The wheels cuda-toolkit[cudart,crt] have the headers, as has a CUDA toolkit.
+# The wheels cuda-toolkit[cudart,crt,cccl] have the headers, as has a CUDA toolkit.
 get_filename_component(_packages "${LibTorch_INCLUDE_DIR}" REALPATH)
 get_filename_component(_packages "${_packages}/../.." ABSOLUTE)
 find_path(LibTorch_CUDA_INCLUDE_DIR cuda_runtime_api.h
