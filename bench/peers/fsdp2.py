@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch FSDP2 over Gloo on the model of `cohort bench train mlp100`: the median step.
+"""PyTorch FSDP2 over Gloo on the model of `cohort bench train mlp100`.
 
   torchrun --standalone --nproc-per-node 2 fsdp2.py
+
+Rank 0 prints one JSON line with the median of the measured steps in milliseconds.
 """
+import json
 import statistics
 import time
 
@@ -12,7 +15,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-WARMUP, STEPS = 3, 15
+WARMUP, STEPS = 3, 30
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
@@ -33,5 +36,6 @@ for _ in range(WARMUP + STEPS):
     optimizer.step()
     seconds.append(time.perf_counter() - begin)
 if dist.get_rank() == 0:
-    print(f"{1e3 * statistics.median(seconds[WARMUP:]):.3f} ms/step")
+    print(json.dumps({"case": "mlp100", "ranks": dist.get_world_size(),
+                      "step_ms": 1e3 * statistics.median(seconds[WARMUP:])}), flush=True)
 dist.destroy_process_group()
