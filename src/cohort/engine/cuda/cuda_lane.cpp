@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/engine/cuda/cuda_lane.h"
 
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/cuda/jiterator.h>
 #include <ATen/ops/arange.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -21,7 +21,7 @@
 namespace cohort {
 namespace {
 
-using at::cuda::CUDAEvent;
+using c10::cuda::CUDAEvent;
 using c10::cuda::CUDAStream;
 using c10::cuda::CUDAStreamGuard;
 namespace allocator = c10::cuda::CUDACachingAllocator;
