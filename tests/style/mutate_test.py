@@ -130,7 +130,7 @@ int at_most_nine(int x) {
   return x;
 }
 int count_down() {
-  volatile int left = 40;
+  volatile long left = 40;
   while (left != 0) left = left - 1;
   return left;
 }
@@ -155,7 +155,7 @@ VERDICTS = {
         ("not made", "does not compile"),
     "inline bool is_odd(int x) { return x % 2 == 0; }": ("found", "exit code 1"),
     "  while (left != 1) left = left - 1;": ("found", "exit code 1"),
-    "  volatile int left = 41;": ("survived", ""),
+    "  volatile long left = 41;": ("survived", ""),
     "  while (left != 0) left = left - 2;": ("survived", ""),
 }
 

@@ -22,6 +22,19 @@ constexpr bool kBlasBackward = true;
 constexpr bool kBlasBackward = false;
 #endif
 
+// oneDNN's kernel for the weight gradient of a 1x1 convolution with a stride writes
+// past its buffer if there are fewer than 8 input channels. Only processors without
+// AVX-512 use it (LibTorch 2.11, also from Python).
+bool overruns_in_onednn(const Tensor& weight, int64_t stride) {
+#if defined(__x86_64__)
+  constexpr int64_t kBlock = 8;  // channels that the kernel takes at once
+  return stride > 1 && weight.size(2) == 1 && weight.size(3) == 1 &&
+         weight.size(1) < kBlock && !__builtin_cpu_supports("avx512bw");
+#else
+  return false;
+#endif
+}
+
 struct ConvFunction : torch::autograd::Function<ConvFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& input,
                         const Tensor& weight, const std::optional<Tensor>& bias,
@@ -67,8 +80,9 @@ Tensor by_channels(const Tensor& images) {
 
 Tensor convolve(const Tensor& input, const Tensor& weight, const Tensor& bias,
                 int64_t stride, int64_t padding) {
-  const bool ours = kBlasBackward && c10::GradMode::is_enabled() &&
-                    is_for_host(input) && input.scalar_type() == at::kFloat;
+  const bool ours = (kBlasBackward || overruns_in_onednn(weight, stride)) &&
+                    c10::GradMode::is_enabled() && is_for_host(input) &&
+                    input.scalar_type() == at::kFloat;
   if (!ours) return at::conv2d(by_channels(input), weight, bias, stride, padding);
   return ConvFunction::apply(input, weight,
                              bias.defined() ? std::optional(bias) : std::nullopt,
