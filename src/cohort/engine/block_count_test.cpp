@@ -148,16 +148,18 @@ TEST_P(BlockCountOfModels, KeptBytesAreThoseThatAreMeasured) {
 }
 
 // The estimate need not be right for each block, but it decides with the activations
-// whether a step fits.
-TEST_P(BlockCountOfModels, ScratchIsAboutThatOfTheHost) {
+// whether a step fits. What does not grow with the batch is left out: without AVX-512
+// oneDNN needs up to nine times the weights of a convolution.
+TEST_P(BlockCountOfModels, ScratchGrowsAboutAsThatOfTheHost) {
   constexpr int64_t kSamples = 2;
   const auto counts = count(GetParam(), kSamples);
   const auto measures =
       measure_blocks(GetParam().make(), GetParam().batch(at::kCPU), kSamples);
+  const auto growth = [](const Line& bytes) { return bytes.at(64) - bytes.at(0); };
   double counted = 0, measured = 0;
   for (size_t b = 0; b < counts.size(); ++b) {
-    counted = std::max(counted, counts[b].needs.scratch_bytes.at(64));
-    measured = std::max(measured, measures[b].scratch_bytes.at(64));
+    counted = std::max(counted, growth(counts[b].needs.scratch_bytes));
+    measured = std::max(measured, growth(measures[b].scratch_bytes));
   }
   EXPECT_NEAR(counted / measured, 1, 0.4);
 }
