@@ -197,9 +197,12 @@ def scratch_copy(root: Path, build: Path, program: Path, folder: Path):
     (folder / "build" / "release").symlink_to(build)
     (folder / "tools").mkdir()
     for entry in (root / "tools").iterdir():
-        if entry.name != "test":
+        if entry.name not in {"build", "test"}:
             (folder / "tools" / entry.name).symlink_to(entry)
     wrapper(folder / "cohort", root / "cohort", f'exec "{program}" "$@"')
+    # From here it would configure the build for this copy of the sources.
+    wrapper(folder / "tools" / "build", root / "tools" / "build",
+            f'exec "{root}/tools/build" "$@"')
     wrapper(folder / "tools" / "test", root / "tools" / "test",
             'echo "tools/test: this is it"')
 

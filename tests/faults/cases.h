@@ -24,11 +24,12 @@ std::vector<Strike> all_strikes(const Scenario& scenario, const Passes& passes);
 // The run that ends as those of `scenario` shall.
 Scenario undisturbed(Scenario scenario);
 
-// In the long form, all. In the short one, one strike of every point and kind, one that
-// may miss only where none is sure to come; but of those whose point the undisturbed
-// run of the same layout passes too, and is struck at there, runs of one plot share: up
-// to three take turns. So every layout has each of its points and kinds, and every plot
-// those of each point that all its layouts pass.
+// In the long form, all. In the short one, one strike of each point and kind; one that
+// may miss only where none is sure to come. Runs that pass the same points take turns:
+// every second of the undisturbed runs that differ in layout alone, and every third of
+// the runs of one plot, at points that the undisturbed run of the same layout passes
+// too. So every point and kind is struck in half of the layouts, and in a third of the
+// layouts of each plot.
 std::vector<Strike> choose(std::vector<Strike> all, const Scenario& scenario,
                            const Passes& undisturbed);
 

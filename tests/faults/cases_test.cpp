@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "cohort/core/testing_long_form.h"
+
 namespace cohort::threads {
 namespace {
 
@@ -37,6 +39,19 @@ TEST(ChosenCases, MayMissOnlyWhereNoneIsSure) {
   const auto sure = places_of(sure_ones(all));
   EXPECT_FALSE(sure.contains("backup.load: killed"));
   EXPECT_EQ(places_of(sure_ones(choose(all, kVaries, {}))), sure);
+}
+
+TEST(ChosenCases, AreSharedByTwoUndisturbedLayouts) {
+  if (test::is_long()) return;  // each layout has all
+  const Passes passes = {{{"engine.action", 0}, 80}, {{"comm.message", 1}, 900}};
+  const Scenario one{Plot::kCalm, 2, 0}, other{Plot::kCalm, 2, 1};
+  const auto all = all_strikes(one, passes);
+  const auto first = places_of(choose(all, one, passes));
+  const auto second = places_of(choose(all, other, passes));
+  std::set<std::string> both = first;
+  both.insert(second.begin(), second.end());
+  EXPECT_EQ(both, places_of(all));
+  EXPECT_EQ(first.size() + second.size(), both.size());
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 however often its ranks are killed or stopped, it ends with the weights of a run that nobody
 disturbed.
 
-COHORT_KILLS: how many (6; with COHORT_LONG=1 50). COHORT_SEED: of victims and instants (1)."""
+COHORT_KILLS: how many (4; with COHORT_LONG=1 50). COHORT_SEED: of victims and instants (1)."""
 import functools
 import os
 import random
@@ -17,7 +17,7 @@ from pathlib import Path
 import train_run
 
 PROGRAM = str(Path(train_run.COHORT).with_name("elastic"))
-KILLS = int(os.environ.get("COHORT_KILLS", "50" if train_run.LONG else "6"))
+KILLS = int(os.environ.get("COHORT_KILLS", "50" if train_run.LONG else "4"))
 SEED = int(os.environ.get("COHORT_SEED", "1"))
 # Each has 16 steps, some milliseconds each. A fault takes one; the others are there so that
 # a test that hears late finds the run going on.
