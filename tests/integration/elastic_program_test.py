@@ -115,7 +115,7 @@ class ElasticProgram(unittest.TestCase):
         self.assertEqual(weights_of(self.disturbed(signal.SIGSTOP, kills=1)), undisturbed())
 
     def test_so_they_are_when_spares_are_killed_and_no_rank_notices(self):
-        run = self.start_elastic(detect=60, epochs=80)  # none is lost, however slow it is
+        run = self.start_elastic(detect=60, epochs=40)  # none is lost, however slow it is
         killed, seen = 0, []
         for _ in self.epochs_of(run):
             _, spares = ranks_of(run.pid)
@@ -127,7 +127,7 @@ class ElasticProgram(unittest.TestCase):
                 break
         self.assertEqual(killed, 2, "it ended early")
         run = finish(run)
-        self.assertEqual(weights_of(run), undisturbed(epochs=80))
+        self.assertEqual(weights_of(run), undisturbed(epochs=40))
         self.assertNotIn("opened generation", run.err)
 
     def test_without_an_agent_that_replaces_a_loss_ends_the_run(self):

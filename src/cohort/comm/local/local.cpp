@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/comm/local/local.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
+#include <algorithm>
+#include <map>
+#include <mutex>
 #include <numeric>
 
 #include "cohort/comm/shared_memory/shared_memory_communicator.h"
@@ -14,21 +16,34 @@
 namespace cohort {
 namespace {
 
-// The heap of this process: every pointer means the same to every rank.
+// Memory of this process: every pointer means the same to every rank. Pages come from
+// the system, zeroed when they are first touched: a group's staging buffers are
+// megabytes that a small model never touches.
 class LocalMemory final : public shared_memory::SharedMemory {
  public:
+  ~LocalMemory() override {
+    for (const auto& [block, bytes] : bytes_of_) munmap(block, bytes);
+  }
+
   std::string name() const override { return "local"; }
 
   void* allocate(size_t bytes) override {
-    constexpr size_t kPage = 4096;
-    const size_t rounded = (bytes + kPage - 1) / kPage * kPage;
-    void* block = std::aligned_alloc(kPage, rounded);
-    if (!block) {
+    bytes = std::max<size_t>(bytes, 1);
+    void* const block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) {
       throw ConfigError(text("[comm.local] allocate: ", bytes, " bytes are not there"));
     }
-    return std::memset(block, 0, rounded);
+    std::lock_guard lock(mutex_);
+    bytes_of_[block] = bytes;
+    return block;
   }
-  void release(void* block) override { std::free(block); }
+  void release(void* block) override {
+    std::lock_guard lock(mutex_);
+    const auto released = bytes_of_.extract(block);
+    COHORT_CHECK(!released.empty(), "no block at ", block);
+    munmap(block, released.mapped());
+  }
 
   shared_memory::Address address_of(const void* data, size_t) const override {
     return reinterpret_cast<shared_memory::Address>(data);
@@ -39,6 +54,10 @@ class LocalMemory final : public shared_memory::SharedMemory {
 
   int pid_of(int) const override { return getpid(); }
   bool is_gone(int) const override { return false; }
+
+ private:
+  std::mutex mutex_;
+  std::map<void*, size_t> bytes_of_;
 };
 
 }  // namespace
