@@ -159,7 +159,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, Conv2dTest,
 TEST(Conv2d, PointsWithAStrideAndFewChannelsStayInTheirMemory) {
   for (const int64_t channels : {1, 2, 4, 7}) {
     TensorLists tensors;
-    const Conv2d conv(tensors, "c", channels, 8, {.kernel = 1, .stride = 2},
+    const Conv2d conv(tensors, "c", channels, 8,
+                      {.kernel = 1, .stride = 2, .bias = false},
                       {.channels_last = true});
     const Tensor& weight = tensors.parameters[0].tensor;
     const Tensor x = at::arange(3 * channels * 32 * 32, at::kFloat)
