@@ -252,7 +252,8 @@ class Install(InstalledTest):
 
     def test_another_libtorch_is_refused(self):
         said = self.as_user("cmake", "-S", ROOT / "examples/cmake_project", "-B",
-                            self.home / "refused", f"-DCMAKE_PREFIX_PATH={self.prefix}",
+                            self.home / "refused", "-G", self.generator,
+                            f"-DCMAKE_PREFIX_PATH={self.prefix}",
                             f"-DCOHORT_TORCH={self.another_libtorch()}", code=1)
         self.assertIn("LibTorch 1.13.1", said)
         self.assertIn("was built with", " ".join(said.split()))
