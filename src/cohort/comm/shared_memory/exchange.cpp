@@ -115,8 +115,10 @@ bool SharedGroup::move_transfer(Pending& transfer) {
   const uint64_t ordinal = transfer.ordinal;
   Ticket& ticket = mine.tickets[ordinal % kTickets];
   if (!transfer.posted) {
-    // The peer has read the ticket that lay here before.
-    if (ordinal >= theirs.finished.load() + kTickets) return false;
+    // Neither side needs the ticket that lay here before: each may be done with its
+    // transfer before the other is.
+    const uint64_t finished = std::min(mine.finished.load(), theirs.finished.load());
+    if (ordinal >= finished + kTickets) return false;
     if (mine.posted.load() != ordinal) return false;
     ticket.print.store(transfer.print);
     ticket.address =
