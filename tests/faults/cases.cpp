@@ -17,30 +17,29 @@
 namespace cohort::threads {
 namespace {
 
-// Undisturbed runs that pass the same points.
+// Runs that pass the same points, where none is disturbed.
 bool is_like(const Scenario& one, const Scenario& other) {
-  return one.plot == other.plot && one.async == other.async &&
-         one.model == other.model && (one.stages > 1) == (other.stages > 1) &&
-         (one.parts > 1) == (other.parts > 1);
+  return one.async == other.async && one.model == other.model &&
+         (one.stages > 1) == (other.stages > 1) && (one.parts > 1) == (other.parts > 1);
 }
 
 // The run's number among those that share strikes, and how many of them take turns.
 std::pair<size_t, size_t> turn_of(const Scenario& scenario) {
-  constexpr size_t kMostTurns = 3, kMostCalmTurns = 2;
-  const auto name = [](const Scenario& one) { return testing::PrintToString(one); };
+  constexpr size_t kMostTurns = 3;
   const auto all = short_scenarios();
   const bool calm = scenario.plot == Plot::kCalm;
   const auto shares = [&](const Scenario& one) {
+    if (one.plot != scenario.plot) return false;
     if (calm) return is_like(one, scenario);
-    const std::string undisturbed_name = name(undisturbed(one));
-    return one.plot == scenario.plot && name(one) != undisturbed_name &&
-           std::ranges::count(all, undisturbed_name, name) > 0;
+    return std::ranges::any_of(all, [&](const Scenario& other) {
+      return other.plot == Plot::kCalm && is_like(one, other);
+    });
   };
   const auto some = std::ranges::count_if(all, shares);
   if (some == 0 || !shares(scenario)) return {0, 1};
+  const auto name = [](const Scenario& one) { return testing::PrintToString(one); };
   const auto mine = std::ranges::find(all, name(scenario), name);
-  return {std::count_if(all.begin(), mine, shares),
-          std::min<size_t>(some, calm ? kMostCalmTurns : kMostTurns)};
+  return {std::count_if(all.begin(), mine, shares), std::min<size_t>(some, kMostTurns)};
 }
 
 }  // namespace

@@ -25,11 +25,10 @@ std::vector<Strike> all_strikes(const Scenario& scenario, const Passes& passes);
 Scenario undisturbed(Scenario scenario);
 
 // In the long form, all. In the short one, one strike of each point and kind; one that
-// may miss only where none is sure to come. Runs that pass the same points take turns:
-// every second of the undisturbed runs that differ in layout alone, and every third of
-// the runs of one plot, at points that the undisturbed run of the same layout passes
-// too. So every point and kind is struck in half of the layouts, and in a third of the
-// layouts of each plot.
+// may miss only where none is sure to come. Runs that pass the same points take turns, so
+// that each strikes a third of them: the undisturbed runs that differ in layout alone,
+// and the runs of one plot, at points that the undisturbed run of the same layout passes
+// too.
 std::vector<Strike> choose(std::vector<Strike> all, const Scenario& scenario,
                            const Passes& undisturbed);
 

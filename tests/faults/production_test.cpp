@@ -299,7 +299,7 @@ TEST_P(FaultEnumeration, EveryCaseEndsAsIfThereWereNone) {
 class FaultPairs : public testing::TestWithParam<Scenario> {};
 
 TEST_P(FaultPairs, EveryPairEndsAsIfThereWereNone) {
-  const size_t many = test::is_long() ? 2000 : 40;
+  const size_t many = test::is_long() ? 2000 : 25;
   const auto make = [many](const Passes& passes, const Passes&) {
     const auto all = threads::all_strikes(GetParam(), passes);
     std::mt19937_64 random(11);
