@@ -82,7 +82,7 @@ Batch slice_of(MakeChain make, int slice, int64_t count) {
   const int64_t begin = slice * base + std::min<int64_t>(slice, extra);
   const int64_t end = begin + base + (slice < extra ? 1 : 0);
   const std::vector<int64_t> shape =
-      gray ? std::vector<int64_t>{1, 28, 28} : std::vector<int64_t>{3, 32, 32};
+      gray ? std::vector<int64_t>{1, 28, 28} : std::vector<int64_t>{3, 16, 16};
   std::vector<int64_t> ids;
   std::vector<Tensor> images;
   for (int64_t i = begin; i < end; ++i) {

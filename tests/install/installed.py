@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 600
+LONG = os.environ.get("COHORT_LONG") == "1"
 CACHING_COMPILERS = Path("/usr/lib/ccache")
 
 NOBODY = 65534
@@ -121,6 +122,12 @@ class InstalledTest(unittest.TestCase):
                      "-DCMAKE_BUILD_TYPE=Release")
         self.as_user("cmake", "--build", folder)
         return folder
+
+    def example(self, name):
+        """Compiled with what is installed, in the long form. In the short form the build's own,
+        from the same text: data_parallel shows that pkg-config has all that it takes."""
+        built = self.built / "bin" / name
+        return self.program(f"examples/{name}.cpp") if LONG or not built.exists() else built
 
     def program(self, source):
         """Compiled by pkg-config, once for each text."""

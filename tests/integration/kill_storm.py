@@ -276,6 +276,7 @@ def main():
     parser.add_argument("--check-tmp", action="store_true",
                         help="nothing else may use the temporary folder meanwhile")
     args = parser.parse_args()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, by programs too
     if args.seed is None:
         args.seed = random.SystemRandom().randrange(1 << 30)
     print(f"seed {args.seed}", flush=True)

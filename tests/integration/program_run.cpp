@@ -32,6 +32,7 @@ std::string slurp(const std::string& path) {
 
 [[noreturn]] void become(const std::vector<std::string>& args, int out, int err) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::signal(SIGHUP, SIG_DFL);  // ignored where the tests run under nohup
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
   std::vector<char*> raw;

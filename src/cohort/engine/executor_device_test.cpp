@@ -10,6 +10,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/testing_error.h"
+#include "cohort/core/testing_long_form.h"
 #include "cohort/engine/executor.h"
 #include "cohort/nn/models.h"
 #include "cohort/step/generator.h"
@@ -183,7 +184,9 @@ TEST_P(ExecutorDeviceTest, TrainsAnMlpWithDropoutToTheSameBits) {
   });
 }
 
-TEST_P(ExecutorDeviceTest, TrainsAModelWithStatisticsAlike) {
+class StatisticsDeviceTest : public ExecutorDeviceTest {};
+
+TEST_P(StatisticsDeviceTest, TrainsAModelWithStatisticsAlike) {
   test::run_ranks(world(), [&](Communicator& comm) {
     const auto model = [] {
       return make_resnet(
@@ -205,7 +208,19 @@ TEST_P(ExecutorDeviceTest, TrainsAModelWithStatisticsAlike) {
   });
 }
 
+// Statistics lie where parameters do: every third way.
+std::vector<Way> ways_of_statistics() {
+  std::vector<Way> some;
+  const auto all = ways();
+  for (size_t i = 0; i < all.size(); i += 3) some.push_back(all[i]);
+  return some;
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, ExecutorDeviceTest, testing::ValuesIn(ways()),
+                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ways, StatisticsDeviceTest,
+                         testing::ValuesIn(test::is_long() ? ways()
+                                                           : ways_of_statistics()),
                          testing::PrintToStringParamName());
 
 // Ways to train with all of the state on the device.

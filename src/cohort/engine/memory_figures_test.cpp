@@ -25,7 +25,7 @@ constexpr int kRanks = 4;
 constexpr int64_t kBlocks = 48;
 constexpr int64_t kMeasuredSamples = 4;  // per slice
 
-int64_t width() { return test::is_long() ? 1440 : 512; }
+int64_t width() { return test::is_long() ? 1440 : 320; }
 
 Batch wide_samples(int64_t count) {
   return Batch::of({{"input", at::ones({count, width()})}});
