@@ -11,6 +11,7 @@ from pathlib import Path
 import train_run
 
 FULL = "No space left on device"
+STEPS = 700  # seconds: the disk is filled in a moment after the fifth
 
 
 class FullStdoutTest(unittest.TestCase):
@@ -71,14 +72,14 @@ class FullOutTest(train_run.TrainTest):
                     ballast.write(bytes(1 << 20))
 
     def test_what_could_not_be_saved_is_the_cause_that_is_named(self):
-        self.start_on_disk("--max-steps", 1500, saved="disk/saved")
+        self.start_on_disk("--max-steps", STEPS, saved="disk/saved")
         self.read_more(5)
         self.fill()
         said, err = self.run_.communicate(timeout=120)
         self.assertEqual(self.run_.returncode, 5, err)
         events = [json.loads(line) for line in said.splitlines()]
         self.assertRegex(events[-1]["cause"],
-                         "disk/saved: step 1500, the last, is not saved")
+                         f"disk/saved: step {STEPS}, the last, is not saved")
         self.assertNotIn("done", [event["event"] for event in events])
 
     def test_weights_without_room_end_the_run_at_once(self):
@@ -135,15 +136,15 @@ class FullOutTest(train_run.TrainTest):
         self.assertEqual(len(list((self.disk / "out/tensorboard").iterdir())), 2)
 
     def test_a_disk_that_is_full_at_the_end(self):
-        self.start_on_disk("--max-steps", 1500)
+        self.start_on_disk("--max-steps", STEPS)
         self.read_more(5)
         self.fill()
         ended = train_run.finish(self.run_)
         self.assertEqual(ended.code, 3, ended.err)
         (done,) = [e for e in ended.events if e["event"] == "done"]
-        self.assertEqual(done["steps"], 1500)
+        self.assertEqual(done["steps"], STEPS)
         self.assertEqual([e["step"] for e in ended.events if e["event"] == "checkpoint"],
-                         [1500])
+                         [STEPS])
         self.assertEqual(ended.err.count("the run goes on, and writes"), 1, ended.err)
         self.assertEqual(ended.err.count("the run is done, its records are not"), 1,
                          ended.err)

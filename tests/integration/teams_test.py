@@ -14,7 +14,7 @@ TINY = {"data.synthetic": "true", "model.width": 16, "model.depth": 2, "model.he
         "model.context": 8, "batch": 8, "slices": 4, "log.every_steps": 1,
         "valid.every_epochs": 0}
 ENDLESS = {**TINY, "epochs": 100_000}
-STEPS = 60
+STEPS = 50
 
 
 def arguments(ranks, layout, *args, keys={}):
@@ -26,6 +26,10 @@ def run_to_end(*args, **more):
     run = train_run.cohort(*arguments(*args, **more))
     assert run.code == 0, run.err
     return run.done["weights_hash"]
+
+
+def is_step(event):
+    return event["event"] == "step"
 
 
 @functools.cache
@@ -49,6 +53,12 @@ class TeamTest(train_run.TrainTest):
         return subprocess.run([train_run.COHORT, "resize", str(run.pid), str(ranks)],
                               text=True, capture_output=True,
                               timeout=train_run.DEADLINE_S)
+
+    def stop(self, run):
+        """After ten more steps."""
+        self.read_steps(run, self.read_until(run, is_step)[-1]["step"] + 10)
+        run.send_signal(signal.SIGTERM)
+        return train_run.finish(run)
 
     def kill(self, run, rank, step=20, before=()):
         """At that step; `before`: what the run has said."""
@@ -83,17 +93,16 @@ class Parts(TeamTest):
         self.assertIn("with 2 ranks, 1 waits", ended.err)
 
     def test_who_waits_takes_the_next_place(self):
-        wanted = undisturbed(self.team, 4 * STEPS)
         alone = {"elastic.spares": 0, "elastic.replace": "false"}
-        run = self.begin(4, f"dp=2,{self.team}", "--max-steps", 4 * STEPS, keys=alone)
+        run = self.begin(4, f"dp=2,{self.team}", keys=alone)
         self.kill(run, 3)
         events = self.recovered(run)
-        events += self.read_until(run, lambda event: event["event"] == "step")
-        self.kill(run, 0, step=events[-1]["step"] + 20, before=events)
+        events += self.read_until(run, is_step)
+        self.kill(run, 0, step=events[-1]["step"] + 10, before=events)
         self.assertEqual(self.recovered(run)[-1]["ranks"], 2)
-        ended = train_run.finish(run)
-        self.assertEqual(ended.code, 0, ended.err)
-        self.assertEqual(ended.done["weights_hash"], wanted)
+        ended = self.stop(run)
+        self.assertEqual(ended.done["weights_hash"],
+                         undisturbed(self.team, ended.done["steps"]))
         self.assertIn("with 2 ranks, 1 waits (restart 1 ", ended.err)
         self.assertIn("with 2 ranks (restart 2 ", ended.err)
 
@@ -120,14 +129,12 @@ class Parts(TeamTest):
         self.assertIn("legal for this run: 2 to 8", resize(1, 10).stderr)
         self.assertIn("from 2 to 4 ranks, in generation 1, 1 waits", resize(5, 20).stdout)
         self.assertEqual(self.recovered(run)[-1]["ranks"], 4)
-        step = self.read_until(run, lambda event: event["event"] == "step")[-1]["step"]
+        step = self.read_until(run, is_step)[-1]["step"]
         self.assertIn("from 4 to 2 ranks", resize(2, step + 10).stdout)
         self.assertEqual(self.recovered(run)[-1]["ranks"], 2)
-        run.send_signal(signal.SIGTERM)
-        ended = train_run.finish(run)
-        self.assertEqual(
-            ended.done["weights_hash"],
-            undisturbed(self.team, ended.done["steps"]))
+        ended = self.stop(run)
+        self.assertEqual(ended.done["weights_hash"],
+                         undisturbed(self.team, ended.done["steps"]))
         verified = train_run.cohort("history", "verify", self.root / "history.log")
         self.assertIn(" 0 rollbacks", verified.out)
 
@@ -145,19 +152,16 @@ class Stages(Parts):
 
 class PartsOfStages(TeamTest):
     def test_stages_with_parts_leave_and_come_together(self):
-        steps = 2 * STEPS
-        wanted = undisturbed("tp=2", steps)
         alone = {"elastic.spares": 0, "elastic.replace": "false"}
-        run = self.begin(8, "dp=2,tp=2,pp=2", "--max-steps", steps, "--out", self.root,
-                         keys=alone)
+        run = self.begin(8, "dp=2,tp=2,pp=2", "--out", self.root, keys=alone)
         self.kill(run, 7)
         self.assertEqual(self.recovered(run)[-1]["ranks"], 4)
-        self.read_steps(run, STEPS)
+        self.read_until(run, is_step)
         self.assertEqual(self.resize(run, 8).returncode, 0)
         self.assertEqual(self.recovered(run)[-1]["ranks"], 8)
-        ended = train_run.finish(run)
-        self.assertEqual(ended.code, 0, ended.err)
-        self.assertEqual(ended.done["weights_hash"], wanted)
+        ended = self.stop(run)
+        self.assertEqual(ended.done["weights_hash"],
+                         undisturbed("tp=2", ended.done["steps"]))
         self.assertIn("with 4 ranks, 3 wait", ended.err)
         verified = train_run.cohort("history", "verify", self.root / "history.log")
         self.assertIn(" 0 rollbacks", verified.out)
